@@ -1,0 +1,40 @@
+# Two commands carry everything: `make demo` and `make test`. Each sets up .venv by itself on first use.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test lint format clean
+
+help:            ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/.run: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedlama needs Python 3.11 or newer; set PYTHON=…")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing fedlama into .venv (once)"
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: .venv/.run
+	@echo "installing the development tools into .venv (once)"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: .venv/.run ## FedAvg against FedLAMA on the embedded digits: a table and a report
+	$(BIN)/fedlama demo
+
+test: .venv/.dev ## all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/.dev ## ruff, pyright, import-linter
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: .venv/.dev ## let ruff format and fix what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:           ## remove the virtual environment and caches
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

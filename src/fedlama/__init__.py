@@ -1,0 +1,59 @@
+"""fedlama: federated learning that averages each layer only as often as it needs.
+
+The names below are the public ones; each is imported when first used, so that `import fedlama` is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fedlama.version import __version__
+
+if TYPE_CHECKING:
+    from fedlama import core, data, local, models
+    from fedlama.core import FedAvg, FedLAMA, InputError, RunError, adjust_intervals
+    from fedlama.data import IID, Dirichlet, Natural
+    from fedlama.local import SGD
+    from fedlama.training import Participation, Record, Result, simulate
+
+_ROOMS = {
+    "fedlama.core": ("FedAvg", "FedLAMA", "InputError", "RunError", "adjust_intervals"),
+    "fedlama.data": ("IID", "Dirichlet", "Natural"),
+    "fedlama.local": ("SGD",),
+    "fedlama.training": ("Participation", "Record", "Result", "simulate"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "IID",
+    "SGD",
+    "Dirichlet",
+    "FedAvg",
+    "FedLAMA",
+    "InputError",
+    "Natural",
+    "Participation",
+    "Record",
+    "Result",
+    "RunError",
+    "__version__",
+    "adjust_intervals",
+    "core",
+    "data",
+    "local",
+    "models",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in __all__:
+        return import_module(f"fedlama.{name}")
+    raise AttributeError(f"module 'fedlama' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

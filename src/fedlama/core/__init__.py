@@ -1,0 +1,34 @@
+"""The paper in plain Python: which layers are due, how intervals change, what it cost.
+
+Read beside "Layer-wise Adaptive Model Aggregation for Scalable Federated Learning" (Lee, Zhang, He, Avestimehr).
+Suggested order: `layers`, `intervals` (Algorithm 2), `policy` (Algorithm 1), `ledger` (Eq. 5), `bounds` (Theorem 5.3).
+Nothing here imports anything but the standard library.
+"""
+
+from fedlama.core.bounds import convergence_bound, largest_learning_rate
+from fedlama.core.errors import InputError, RunError
+from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
+from fedlama.core.layers import Layer, Layout, Tensor
+from fedlama.core.ledger import Ledger
+from fedlama.core.policy import FedAvg, FedLAMA, Policy, PolicyState, Turn
+from fedlama.core.randomness import random_key
+
+__all__ = [
+    "RULES",
+    "FedAvg",
+    "FedLAMA",
+    "InputError",
+    "Layer",
+    "Layout",
+    "Ledger",
+    "Policy",
+    "PolicyState",
+    "RunError",
+    "Tensor",
+    "Turn",
+    "adjust_intervals",
+    "convergence_bound",
+    "crossing_curves",
+    "largest_learning_rate",
+    "random_key",
+]

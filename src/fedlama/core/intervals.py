@@ -1,0 +1,166 @@
+"""Algorithm 2: which layers can be averaged less often (or should be averaged more often).
+
+Sort the layers by d_l, the discrepancy per parameter and step (Eq. 2). δ_l is the share of the total discrepancy, λ_l
+the share of all parameters, that the l layers of smallest d hold. Lengthening those layers lets a share δ_l of the
+discrepancy grow and saves communication on a share λ_l of the model, so the walk stops where δ_l overtakes 1 − λ_l.
+
+The sums are exact fractions, not floats: every runtime takes the same decision, ties included, on any machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import accumulate
+
+from fedlama.core.errors import InputError
+
+RULES = ("crossing", "released", "printed", "accelerate")
+
+
+def adjust_intervals(
+    discrepancy: Sequence[float],
+    sizes: Sequence[int],
+    *,
+    base_interval: int,
+    increase_factor: int,
+    adaptive: Sequence[bool] | None = None,
+    current: Sequence[int] | None = None,
+    rule: str = "crossing",
+) -> list[int]:
+    """The interval of every layer for the next cycle, in steps and in the order given.
+
+    `discrepancy` is Eq. 2's d_l and `sizes` is dim(u_l). Layers that are not `adaptive` (default: all are) keep
+    the base interval but count in the totals. Where every d_l is zero nothing was learnt: the
+    `current` intervals are kept (default: all at the base interval).
+
+    * ``crossing``: lengthen adaptive layers by ascending d_l, up to and including the first with 1 − λ_l < δ_l.
+    * ``released``: the same, with λ taken over the adaptive layers only, as the paper's released code does.
+    * ``printed``: what the paper prints, δ_l < λ_l. It holds almost everywhere (a Lorenz curve); kept for study.
+    * ``accelerate``: by *descending* d_l, *shorten* to base_interval / increase_factor, up to and including the first
+      with 1 − δ_l < λ_l (§4, for networks where latency is free).
+
+    >>> adjust_intervals([4.0, 1.0, 2.0], [10, 80, 10], base_interval=6, increase_factor=4)
+    [6, 24, 6]
+    """
+    check_intervals(base_interval, increase_factor, rule)
+    flags = [True] * len(sizes) if adaptive is None else [bool(flag) for flag in adaptive]
+    _check_layers(discrepancy, sizes, flags, current)
+    if not any(discrepancy):
+        return [base_interval] * len(sizes) if current is None else list(current)
+    chosen = _CHOOSERS[rule](_Shares(discrepancy, sizes, flags))
+    changed = base_interval // increase_factor if rule == "accelerate" else base_interval * increase_factor
+    return [changed if index in chosen else base_interval for index in range(len(sizes))]
+
+
+def crossing_curves(discrepancy: Sequence[float], sizes: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Figure 1's two curves, δ_l and 1 − λ_l for l = 1 … L, with the layers sorted by ascending d_l."""
+    shares = _Shares(discrepancy, sizes, [True] * len(sizes))
+    if not shares.total_mass:
+        return [0.0] * len(sizes), [0.0] * len(sizes)
+    order = shares.ascending(range(len(sizes)))
+    delta = [float(share / shares.total_mass) for share in accumulate(shares.mass[index] for index in order)]
+    kept = [1 - share / sum(sizes) for share in accumulate(sizes[index] for index in order)]
+    return delta, kept
+
+
+def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None:
+    """Raise InputError, in one sentence, for settings that mean nothing."""
+    for name, value in (("base_interval", base_interval), ("increase_factor", increase_factor)):
+        if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{name} must be a whole number, not {value!r}")
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, not {value}")
+    if rule not in RULES:
+        raise InputError(f"rule must be one of {', '.join(RULES)}, not {rule!r}")
+    if rule == "accelerate" and base_interval % increase_factor:
+        raise InputError(
+            f"rule 'accelerate' shortens intervals to base_interval / increase_factor, "
+            f"so increase_factor ({increase_factor}) must divide base_interval ({base_interval})"
+        )
+
+
+class _Shares:
+    """Exact sums over the layers: mass is d_l · dim(u_l)."""
+
+    def __init__(self, discrepancy: Sequence[float], sizes: Sequence[int], adaptive: Sequence[bool]) -> None:
+        self.discrepancy = [float(value) for value in discrepancy]
+        self.sizes = [int(size) for size in sizes]
+        self.adaptive = [index for index, flag in enumerate(adaptive) if flag]
+        self.mass = [Fraction(d) * n for d, n in zip(self.discrepancy, self.sizes, strict=True)]
+        self.total_mass = sum(self.mass, Fraction(0))  # D: over all layers, in every rule
+        self.total_size = sum(self.sizes)  # N
+
+    def ascending(self, layers: Sequence[int]) -> list[int]:
+        return sorted(layers, key=lambda index: self.discrepancy[index])  # stable: ties in layer order
+
+    def descending(self, layers: Sequence[int]) -> list[int]:
+        return sorted(layers, key=lambda index: -self.discrepancy[index])
+
+
+def _until(
+    order: Sequence[int], shares: _Shares, total_size: int, crossed: Callable[[Fraction, Fraction], bool]
+) -> set[int]:
+    """Walk `order`, accumulating δ and λ, up to and including the first layer where `crossed(δ, λ)`."""
+    chosen: set[int] = set()
+    mass, size = Fraction(0), 0
+    for index in order:
+        mass += shares.mass[index]
+        size += shares.sizes[index]
+        chosen.add(index)
+        if crossed(mass / shares.total_mass, Fraction(size, total_size)):
+            break
+    return chosen
+
+
+def _crossing(shares: _Shares) -> set[int]:
+    order = shares.ascending(shares.adaptive)
+    return _until(order, shares, shares.total_size, lambda delta, lam: 1 - lam < delta)
+
+
+def _released(shares: _Shares) -> set[int]:
+    order = shares.ascending(shares.adaptive)
+    adaptive_size = sum(shares.sizes[index] for index in shares.adaptive)
+    return _until(order, shares, adaptive_size, lambda delta, lam: 1 - lam < delta)
+
+
+def _printed(shares: _Shares) -> set[int]:
+    chosen: set[int] = set()
+    mass, size = Fraction(0), 0
+    for index in shares.ascending(range(len(shares.sizes))):
+        mass += shares.mass[index]
+        size += shares.sizes[index]
+        if index in shares.adaptive and mass / shares.total_mass < Fraction(size, shares.total_size):
+            chosen.add(index)
+    return chosen
+
+
+def _accelerate(shares: _Shares) -> set[int]:
+    order = shares.descending(shares.adaptive)
+    return _until(order, shares, shares.total_size, lambda delta, lam: 1 - delta < lam)
+
+
+_CHOOSERS: dict[str, Callable[[_Shares], set[int]]] = {
+    "crossing": _crossing,
+    "released": _released,
+    "printed": _printed,
+    "accelerate": _accelerate,
+}
+
+
+def _check_layers(
+    discrepancy: Sequence[float],
+    sizes: Sequence[int],
+    adaptive: Sequence[bool],
+    current: Sequence[int] | None,
+) -> None:
+    given = {"discrepancy": discrepancy, "adaptive": adaptive, "current": current}
+    for name, values in given.items():
+        if values is not None and len(values) != len(sizes):
+            raise InputError(f"{name} has {len(values)} entries for {len(sizes)} layers")
+    for index, (d, n) in enumerate(zip(discrepancy, sizes, strict=True)):
+        if not math.isfinite(d) or d < 0:
+            raise InputError(f"discrepancy must be finite and not negative, but layer {index} has {d}")
+        if n < 1:
+            raise InputError(f"sizes must be at least 1, but layer {index} has {n}")

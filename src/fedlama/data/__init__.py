@@ -1,0 +1,8 @@
+"""Data: sets as users have them, how they fall on clients, and the batches a client sees."""
+
+from fedlama.data.batches import Batches
+from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.digits import digits
+from fedlama.data.partition import IID, Dirichlet, Natural, Partition, Shards
+
+__all__ = ["IID", "Batches", "Dataset", "Dirichlet", "Natural", "Partition", "Shards", "arrays", "digits"]

@@ -1,0 +1,37 @@
+"""The batch of a client at a global step: a function of (seed, client, step), whoever else trains."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlama.core import random_key
+from fedlama.data.dataset import Dataset
+from fedlama.data.partition import Shards
+
+
+class Batches:
+    """Batches drawn without replacement within a client's epoch; the last, partial batch of an epoch is used."""
+
+    def __init__(self, data: Dataset, shards: Shards, batch_size: int, seed: int) -> None:
+        self.data, self.shards, self.batch_size, self.seed = data, shards, batch_size, seed
+        self._epoch: tuple[int, int] | None = None
+        self._order = torch.empty(0, dtype=torch.int64)
+
+    def at(self, client: int, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of `client` at global step `step`."""
+        indices = self.indices(client, step).to(self.data.x_train.device)
+        return self.data.inputs(self.data.x_train[indices]), self.data.y_train[indices]
+
+    def indices(self, client: int, step: int) -> Tensor:
+        """Which samples those are."""
+        size = int(self.shards.offsets[client + 1] - self.shards.offsets[client])
+        epoch, position = divmod(step, -(-size // self.batch_size))
+        if self._epoch != (client, epoch):  # a client takes its steps of a round in a row, so one epoch is enough
+            self._epoch, self._order = (client, epoch), self._shuffled(client, epoch, size)
+        return self._order[position * self.batch_size : (position + 1) * self.batch_size]
+
+    def _shuffled(self, client: int, epoch: int, size: int) -> Tensor:
+        generator = np.random.Generator(np.random.Philox(key=random_key(self.seed, "batches", client, epoch)))
+        return self.shards.of(client)[torch.from_numpy(generator.permutation(size))]

@@ -1,0 +1,171 @@
+"""How training samples fall on clients.
+
+A `Partition` is a recipe; `assign` gives the `Shards`: one permutation of the sample indices and one offset a client,
+so that a population of a million clients costs nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedlama.core import InputError, random_key
+from fedlama.data.dataset import Dataset
+
+MAX_REDRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Client i owns samples order[offsets[i] : offsets[i + 1]]."""
+
+    order: Tensor
+    offsets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many samples each client has."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def of(self, client: int) -> Tensor:
+        """The sample indices of one client."""
+        return self.order[int(self.offsets[client]) : int(self.offsets[client + 1])]
+
+    @staticmethod
+    def by_owner(owners: NDArray[np.int64], clients: int) -> Shards:
+        """From an owner for each sample."""
+        sizes = np.bincount(owners, minlength=clients)
+        empty = np.flatnonzero(sizes == 0)
+        if len(empty):
+            raise InputError(
+                f"client {empty[0]} has no samples ({len(empty)} of {clients} clients are empty): "
+                f"there are {len(owners)} training samples, so set partition.clients lower"
+            )
+        order = np.argsort(owners, kind="stable")
+        return Shards(torch.from_numpy(order), torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)])))
+
+
+class Partition(Protocol):
+    """A recipe for dealing samples to clients."""
+
+    def assign(self, data: Dataset, seed: int) -> Shards:
+        """Deal the training samples of `data`; the same seed gives the same shards on every machine."""
+        ...
+
+
+def _generator(seed: int, attempt: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=random_key(seed, "partition", attempt)))
+
+
+def _check_clients(clients: int, at_most: int | None = None, what: str = "training samples") -> None:
+    if clients < 1:
+        raise InputError(f"partition.clients must be at least 1, not {clients}")
+    if at_most is not None and clients > at_most:
+        raise InputError(
+            f"partition.clients is {clients}, but there are only {at_most} {what}: a client would be empty"
+        )
+
+
+@dataclass(frozen=True)
+class IID:
+    """Samples shuffled and dealt out evenly."""
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        _check_clients(self.clients)
+
+    def assign(self, data: Dataset, seed: int) -> Shards:
+        """Deal the training samples of `data`."""
+        samples = len(data.x_train)
+        _check_clients(self.clients, samples)
+        owners = np.empty(samples, dtype=np.int64)
+        owners[_generator(seed).permutation(samples)] = np.arange(samples) * self.clients // samples
+        return Shards.by_owner(owners, self.clients)
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Label skew as in FedML: each class is split over the clients by a Dirichlet(alpha) draw.
+
+    A client that already has its fair share of samples gets nothing more of later classes. The whole is redrawn until
+    every client has `min_samples`.
+    """
+
+    clients: int
+    alpha: float
+    min_samples: int = 10
+
+    def __post_init__(self) -> None:
+        _check_clients(self.clients)
+        if not 0 < self.alpha < math.inf:
+            raise InputError(f"partition.alpha must be above 0, not {self.alpha}")
+        if self.min_samples < 1:
+            raise InputError(f"partition.min_samples must be at least 1, not {self.min_samples}")
+
+    def assign(self, data: Dataset, seed: int) -> Shards:
+        """Deal the training samples of `data`."""
+        _check_clients(self.clients, len(data.x_train))
+        labels = _class_labels(data)
+        for attempt in range(1 + MAX_REDRAWS):
+            owners = self._draw(labels, _generator(seed, attempt))
+            if owners is not None and np.bincount(owners, minlength=self.clients).min() >= self.min_samples:
+                return Shards.by_owner(owners, self.clients)
+        raise InputError(
+            f"partition.min_samples = {self.min_samples} was not reached for every one of {self.clients} clients at "
+            f"alpha {self.alpha:g} in {MAX_REDRAWS:,} redraws of {len(labels):,} samples: "
+            f"set partition.min_samples lower (1 is the least), or use fewer clients or a larger alpha"
+        )
+
+    def _draw(self, labels: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64] | None:
+        owners = np.empty(len(labels), dtype=np.int64)
+        held = np.zeros(self.clients, dtype=np.int64)
+        for label in np.unique(labels):
+            samples = generator.permutation(np.flatnonzero(labels == label))
+            shares = generator.dirichlet(np.full(self.clients, self.alpha))
+            shares[held >= len(labels) / self.clients] = 0
+            if not shares.sum() > 0:
+                return None  # every client with room drew a share that underflowed to zero
+            cuts = (np.cumsum(shares / shares.sum())[:-1] * len(samples)).astype(np.int64)
+            counts = np.diff(np.concatenate([[0], cuts, [len(samples)]]))
+            owners[samples] = np.repeat(np.arange(self.clients), counts)
+            held += counts
+        return owners
+
+
+@dataclass(frozen=True)
+class Natural:
+    """The data's own client ids (writers, devices), each a client; or grouped at random into `clients` clients."""
+
+    clients: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.clients is not None:
+            _check_clients(self.clients)
+
+    def assign(self, data: Dataset, seed: int) -> Shards:
+        """Deal the training samples of `data`."""
+        if data.clients is None:
+            raise InputError(f"{data.name} has no client ids of its own: choose partition iid or dirichlet")
+        owners, ids = data.clients.numpy(), int(data.clients.max()) + 1
+        if self.clients is None:
+            return Shards.by_owner(owners, ids)
+        _check_clients(self.clients, ids, "client ids in the data")
+        group = np.empty(ids, dtype=np.int64)
+        group[_generator(seed).permutation(ids)] = np.arange(ids) * self.clients // ids
+        return Shards.by_owner(group[owners], self.clients)
+
+
+def _class_labels(data: Dataset) -> NDArray[np.int64]:
+    if data.y_train.is_floating_point() or data.y_train.dim() != 1:
+        raise InputError("a Dirichlet partition needs one class label a sample: use IID or the data's own client ids")
+    return data.y_train.numpy()

@@ -1,0 +1,5 @@
+"""Local update rules: what a client does with a gradient, as arithmetic on its row."""
+
+from fedlama.local.sgd import SGD
+
+__all__ = ["SGD"]

@@ -1,0 +1,71 @@
+"""Plain SGD (Algorithm 1, line 5) with momentum, weight decay, learning-rate warm-up and step decay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedlama.core import InputError
+
+DECAYED = ("all", "kernels")
+
+
+@dataclass(frozen=True)
+class SGD:
+    """x ← x − η_t · v with v ← momentum · v + (gradient + weight_decay · x).
+
+    η_t rises linearly over the first `warmup_steps` steps of the run and is multiplied by `decay_factor` at each
+    step in `decay_steps`. Momentum starts from zero whenever a window starts. `decayed` is what weight decay applies
+    to: all parameters as in torch, or only the kernels (two or more dimensions) as in the paper's released code.
+    """
+
+    learning_rate: float
+    batch_size: int
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    decay_steps: tuple[int, ...] = ()
+    decay_factor: float = 0.1
+    decayed: str = "all"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
+        for name, value, allowed in self._limits():
+            if not allowed:
+                raise InputError(f"{name} is {value!r}, which is out of range")
+        if self.decayed not in DECAYED:
+            raise InputError(f"decayed must be one of {', '.join(DECAYED)}, not {self.decayed!r}")
+
+    def _limits(self) -> list[tuple[str, object, bool]]:
+        return [
+            ("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf),
+            ("batch_size", self.batch_size, isinstance(self.batch_size, int) and self.batch_size >= 1),
+            ("momentum", self.momentum, 0 <= self.momentum < 1),
+            ("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf),
+            ("warmup_steps", self.warmup_steps, self.warmup_steps >= 0),
+            ("decay_steps", self.decay_steps, all(step >= 1 for step in self.decay_steps)),
+            ("decay_factor", self.decay_factor, 0 < self.decay_factor <= 1),
+        ]
+
+    @property
+    def memory_rows(self) -> int:
+        """How many rows a client keeps beside its model."""
+        return 1 if self.momentum else 0
+
+    def rate(self, step: int) -> float:
+        """η at a global step, counted from 0."""
+        warmup = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        return self.learning_rate * warmup * self.decay_factor ** sum(step >= at for at in self.decay_steps)
+
+    def update(self, row: Tensor, gradient: Tensor, memory: Tensor, kernels: Tensor, step: int) -> None:
+        """One step, in place. `kernels` is 1 where a parameter belongs to a kernel and 0 elsewhere."""
+        if self.weight_decay:
+            if self.decayed == "all":
+                gradient.add_(row, alpha=self.weight_decay)
+            else:
+                gradient.addcmul_(row, kernels, value=self.weight_decay)
+        if self.momentum:
+            gradient = memory[0].mul_(self.momentum).add_(gradient)
+        row.add_(gradient, alpha=-self.rate(step))

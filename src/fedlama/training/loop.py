@@ -1,0 +1,213 @@
+"""The one training loop (Algorithm 1). Everything that varies is a value handed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedlama.core import Layout, Ledger, Policy, PolicyState, RunError, Turn
+from fedlama.data import Dataset, Shards
+from fedlama.rows import Binding, exact_sums, magnitudes, squared_distance, unpack
+from fedlama.training.participation import Participation
+from fedlama.training.records import Record
+from fedlama.training.trainer import Loss, Metric, Trainer, evaluate
+from fedlama.training.world import World
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a run is, but for its position."""
+
+    policy: Policy
+    participation: Participation
+    weights: str
+    iterations: int
+    evaluate_every: int
+    seed: int
+    data: Dataset
+    shards: Shards
+    loss: Loss
+    metric: Metric | None
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands after a round; `row` and `counters` are the global model."""
+
+    state: PolicyState
+    ledger: Ledger
+    row: Tensor
+    counters: Tensor
+    averaged: tuple[int, ...] = ()  # the layers averaged after the latest round
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of one window; the rows are those of `mine`, this process's share of them."""
+
+    clients: list[int]
+    weights: list[float]
+    mine: list[int]  # indices into clients
+    rows_CP: Tensor
+    memory_CMP: Tensor  # what the local rule keeps: momentum
+    counters_CK: Tensor  # whole-number buffers
+
+
+class Federation:
+    """A job at work in this process."""
+
+    def __init__(self, job: Job, binding: Binding, trainer: Trainer, world: World) -> None:
+        self.job, self.binding, self.trainer, self.world = job, binding, trainer, world
+        self.layout: Layout = binding.layout
+        self.window_steps = job.participation.window_steps(job.policy)
+
+    def run(self, on_record: Callable[[Record], None]) -> Position:
+        """Train from the first step to the last, handing each round's record to `on_record`."""
+        position, cohort = self.start(), None
+        while position.state.step < self.job.iterations:
+            before = position
+            entering = position.state.step % self.window_steps == 0
+            if entering or cohort is None:
+                cohort = self._enter(cohort, position)
+            turn = self.job.policy.next(position.state, self.job.iterations)
+            position = self._charge_downlink(position, len(cohort.clients), entering)
+            losses = self._train(cohort, position.state, turn)
+            position = self._aggregate(cohort, position, turn)
+            on_record(self._record(before, position, turn, cohort, losses))
+        return position
+
+    def start(self) -> Position:
+        """The position before the first step: the module as it was built."""
+        counters = torch.zeros(self.binding.counter_width, dtype=torch.int64, device=self.binding.device)
+        self.binding.save_counters(counters)
+        state = self.job.policy.start(self.layout.layers)
+        return Position(state, Ledger.open(self.layout), self.binding.read(), counters)
+
+    def _enter(self, old: Cohort | None, position: Position) -> Cohort:
+        """A window starts: draw its clients, set their rows to the global row and forget the momentum."""
+        job = self.job
+        clients = job.participation.cohort(len(job.shards), job.seed, position.state.step // self.window_steps)
+        samples = job.shards.sizes[clients].tolist()
+        counted = samples if job.weights == "samples" else [1] * len(samples)
+        mine = self.world.share([min(count, self.trainer.rule.batch_size) for count in samples])
+        rows, memory, counters = self._storage(old, len(mine))
+        rows.copy_(position.row)
+        memory.zero_()
+        counters.copy_(position.counters)
+        return Cohort(clients, [count / sum(counted) for count in counted], mine, rows, memory, counters)
+
+    def _storage(self, old: Cohort | None, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        if old is not None and len(old.mine) == size:
+            return old.rows_CP, old.memory_CMP, old.counters_CK
+        binding, memory_rows = self.binding, self.trainer.rule.memory_rows
+        memory = torch.empty(size, memory_rows, self.layout.parameter_width, device=binding.device)
+        counters = torch.empty(size, binding.counter_width, dtype=torch.int64, device=binding.device)
+        return binding.new_rows(size), memory, counters
+
+    def _charge_downlink(self, position: Position, clients: int, entering: bool) -> Position:
+        ledger = position.ledger.charge_downlink(
+            entering=clients if entering else 0, staying=0 if entering else clients, averaged=position.averaged
+        )
+        return replace(position, ledger=ledger)
+
+    def _train(self, cohort: Cohort, state: PolicyState, turn: Turn) -> list[float]:
+        """Every client's steps; the mean loss of each."""
+        losses = torch.zeros(len(cohort.clients), dtype=torch.float64, device=self.binding.device)
+        steps = range(state.step, state.step + turn.steps)
+        for i, index in enumerate(cohort.mine):
+            losses[index] = self.trainer.train(
+                cohort.clients[index], cohort.rows_CP[i], cohort.memory_CMP[i], cohort.counters_CK[i], steps
+            )
+        self.world.sum_(losses)
+        return losses.tolist()
+
+    def _aggregate(self, cohort: Cohort, position: Position, turn: Turn) -> Position:
+        """Average the due layers and the statistics, measure the distances, then overwrite the local copies."""
+        slices = [*self.layout.slices_of(turn.due), *self.layout.statistics]
+        largest = self._largest(cohort, slices, position.state)
+        mine_weights = [cohort.weights[index] for index in cohort.mine]
+        sums = exact_sums(cohort.rows_CP, mine_weights, slices, largest)
+        self.world.sum_(sums)
+        unpack(sums, position.row, slices)
+        squared = self._mean_squared_distances(cohort, position.row, turn)
+        for part in slices:
+            cohort.rows_CP[:, part] = position.row[part]
+        counters = self._join_counters(cohort, position.counters)
+        clients = len(cohort.clients)
+        encoded = position.ledger.plain_bytes(turn.due, clients)
+        return Position(
+            state=self.job.policy.observe(position.state, turn, squared, self.layout.layers),
+            ledger=position.ledger.charge_uplink(clients=clients, encoded=encoded),
+            row=position.row,
+            counters=counters,
+            averaged=turn.due,
+        )
+
+    def _largest(self, cohort: Cohort, slices: list[slice], state: PolicyState) -> list[float]:
+        """The largest magnitude of every slice over all clients; a client that is not finite ends the run."""
+        largest_CS = torch.zeros(len(cohort.clients), len(slices), dtype=torch.float64, device=self.binding.device)
+        largest_CS[cohort.mine] = magnitudes(cohort.rows_CP, slices)
+        self.world.sum_(largest_CS)
+        for client, finite in zip(cohort.clients, largest_CS.isfinite().all(dim=1).tolist(), strict=True):
+            if not finite:
+                raise RunError(
+                    f"the weights of client {client} were not finite after round {state.round + 1} (from step "
+                    f"{state.step}): the training diverged, so lower local.learning_rate"
+                )
+        return largest_CS.amax(dim=0).tolist()
+
+    def _mean_squared_distances(self, cohort: Cohort, row: Tensor, turn: Turn) -> dict[int, float]:
+        """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
+        squared_CL = torch.zeros(len(cohort.clients), len(turn.due), dtype=torch.float64, device=self.binding.device)
+        for i, index in enumerate(cohort.mine):
+            for position, layer in enumerate(turn.due):
+                slices = self.layout.layers[layer].slices
+                squared_CL[index, position] = squared_distance(row, cohort.rows_CP[i], slices)
+        self.world.sum_(squared_CL)
+        columns = squared_CL.T.tolist()
+        return {layer: _weighted(cohort.weights, column) for layer, column in zip(turn.due, columns, strict=True)}
+
+    def _join_counters(self, cohort: Cohort, counters: Tensor) -> Tensor:
+        """Whole-number buffers are equal on every client or count upwards, so the server keeps the largest."""
+        if not len(counters):
+            return counters
+        joined = cohort.counters_CK.amax(dim=0) if cohort.mine else counters.clone()
+        self.world.max_(joined)
+        cohort.counters_CK.copy_(joined)
+        return joined
+
+    def _scores(self, position: Position, turn: Turn) -> tuple[float | None, float | None]:
+        """Test loss and metric at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
+        step, every, cycle = position.state.step, self.job.evaluate_every, self.job.policy.cycle_steps
+        passes = turn.ends_cycle and step // every > (step - cycle) // every
+        if not passes and step < self.job.iterations:
+            return None, None
+        self.binding.point_at(position.row)
+        self.binding.load_counters(position.counters)
+        return evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world)
+
+    def _record(self, before: Position, after: Position, turn: Turn, cohort: Cohort, losses: list[float]) -> Record:
+        test_loss, score = self._scores(after, turn)
+        due, layers = set(turn.due), self.layout.layers
+        return Record(
+            round=after.state.round,
+            step=after.state.step,
+            cycle=before.state.cycle + 1,
+            due=[layers[index].name for index in turn.due],
+            intervals=list(before.state.intervals),
+            discrepancy=[value if i in due else None for i, value in enumerate(after.state.discrepancy)],
+            loss=_weighted(cohort.weights, losses),
+            test_loss=test_loss,
+            accuracy=score,
+            uplink_bytes=after.ledger.uplink_bytes - before.ledger.uplink_bytes,
+            downlink_bytes=after.ledger.downlink_bytes - before.ledger.downlink_bytes,
+            cost=after.ledger.relative_cost(after.state.step, self.job.policy.base_interval),
+            excluded=[],
+        )
+
+
+def _weighted(weights: list[float], values: list[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))

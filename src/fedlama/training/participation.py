@@ -1,0 +1,58 @@
+"""Who trains: a cohort drawn anew at every window."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlama.core import InputError, Policy, random_key
+
+
+@dataclass(frozen=True)
+class Participation:
+    """`active` clients at a time: a float is a fraction of the population, a whole number a number of clients.
+
+    A cohort stays for `window` steps, a whole number of the policy's cycles (default: one cycle). Who is drawn depends
+    on the seed and on the window, never on the policy: settings that share a window see the same clients.
+    """
+
+    active: float | int = 1.0
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.active, bool) or not isinstance(self.active, int | float) or not self.active > 0:
+            raise InputError(f"participation.active must be above 0, not {self.active!r}")
+        if isinstance(self.active, float) and self.active > 1:
+            raise InputError(
+                f"participation.active = {self.active} is a fraction and must be at most 1.0; "
+                f"write a whole number for a number of clients"
+            )
+
+    def count(self, population: int) -> int:
+        """How many clients train at a time."""
+        if isinstance(self.active, float):
+            return max(1, math.floor(self.active * population + 0.5))
+        if self.active > population:
+            raise InputError(f"participation.active is {self.active}, but there are only {population} clients")
+        return self.active
+
+    def window_steps(self, policy: Policy) -> int:
+        """How long a cohort stays, in steps."""
+        cycle = policy.cycle_steps
+        window = cycle if self.window is None else self.window
+        if window < 1 or window % cycle:
+            raise InputError(
+                f"participation.window = {window} steps must be a whole number of cycles, and a cycle of {policy} is "
+                f"{cycle} steps"
+            )
+        return window
+
+    def cohort(self, population: int, seed: int, window: int) -> list[int]:
+        """The clients of one window, in ascending order."""
+        count = self.count(population)
+        if count == population:
+            return list(range(population))
+        generator = np.random.Generator(np.random.Philox(key=random_key(seed, "cohort", window)))
+        return sorted(generator.choice(population, count, replace=False, shuffle=False).tolist())
