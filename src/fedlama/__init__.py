@@ -12,12 +12,14 @@ from fedlama.version import __version__
 
 if TYPE_CHECKING:
     from fedlama import core, data, local, models
+    from fedlama.averager import LayerwiseModelAverager
     from fedlama.core import FedAvg, FedLAMA, InputError, RunError, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD
     from fedlama.training import Participation, Record, Result, simulate
 
 _ROOMS = {
+    "fedlama.averager": ("LayerwiseModelAverager",),
     "fedlama.core": ("FedAvg", "FedLAMA", "InputError", "RunError", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD",),
@@ -32,6 +34,7 @@ __all__ = [
     "FedAvg",
     "FedLAMA",
     "InputError",
+    "LayerwiseModelAverager",
     "Natural",
     "Participation",
     "Record",

@@ -9,17 +9,19 @@ from torch import nn
 
 
 def small_cnn(classes: int = 10, channels: int = 1, side: int = 8) -> nn.Module:
-    """conv16 – pool – conv32 – pool – fc64 – fc, for square images of at least 4×4 pixels."""
+    """conv16 – conv32 – pool – fc64 – fc for square images; from 16×16 pixels on, a pool behind the first layer too."""
+    large = side >= 16
+    features = 32 * (side // (4 if large else 2)) ** 2
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 16, 3, padding=1),
             relu1=nn.ReLU(),
-            pool1=nn.MaxPool2d(2),
+            pool1=nn.MaxPool2d(2) if large else nn.Identity(),
             conv2=nn.Conv2d(16, 32, 3, padding=1),
             relu2=nn.ReLU(),
             pool2=nn.MaxPool2d(2),
             flatten=nn.Flatten(),
-            fc1=nn.Linear(32 * (side // 4) ** 2, 64),
+            fc1=nn.Linear(features, 64),
             relu3=nn.ReLU(),
             fc2=nn.Linear(64, classes),
         )

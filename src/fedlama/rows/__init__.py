@@ -1,6 +1,6 @@
 """nn.Module ↔ Layout ↔ row: the only room that knows how a model's tensors and a row of numbers relate."""
 
 from fedlama.rows.arithmetic import exact_sums, magnitudes, squared_distance, unpack
-from fedlama.rows.binding import Binding, describe
+from fedlama.rows.binding import Binding, describe, statistics, trainable
 
-__all__ = ["Binding", "describe", "exact_sums", "magnitudes", "squared_distance", "unpack"]
+__all__ = ["Binding", "describe", "exact_sums", "magnitudes", "squared_distance", "statistics", "trainable", "unpack"]

@@ -23,21 +23,19 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
     """
     if layers not in GROUPINGS:
         raise InputError(f"layers must be one of {', '.join(GROUPINGS)}, not {layers!r}")
-    parameters = _trainable(module)
+    parameters = trainable(module)
     if not parameters:
         raise InputError("the model has no trainable parameter")
-    for name, tensor in [*parameters, *_statistics(module)]:
-        if tensor.dtype != torch.float32:
-            raise InputError(f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()")
+    for name, tensor in parameters:
         if not tensor.numel():
             raise InputError(f"{name} has no elements (shape {tuple(tensor.shape)})")
-    grouped = [(name, name.rpartition(".")[0] or name if layers == "module" else name) for name, _ in parameters]
-    is_adaptive = _adaptive_by_pattern(adaptive, {layer for _, layer in grouped}) if adaptive is not None else None
+    grouped = [name.rpartition(".")[0] or name if layers == "module" else name for name, _ in parameters]
+    is_adaptive = None if adaptive is None else _adaptive_by_pattern(adaptive, grouped)
     entries = [
         TensorEntry(name, tensor.numel(), layer, tensor.dim() >= 2 if is_adaptive is None else is_adaptive[layer])
-        for (name, layer), (_, tensor) in zip(grouped, parameters, strict=True)
+        for layer, (name, tensor) in zip(grouped, parameters, strict=True)
     ]
-    return Layout.pack(entries, [TensorEntry(name, tensor.numel()) for name, tensor in _statistics(module)])
+    return Layout.pack(entries, [TensorEntry(name, tensor.numel()) for name, tensor in statistics(module)])
 
 
 class Binding:
@@ -48,19 +46,22 @@ class Binding:
     """
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
+        for name, tensor in [*trainable(module), *statistics(module)]:
+            if tensor.dtype != torch.float32:
+                raise InputError(f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()")
         self.module = module
         self.layout = layout
         self._tensors = [
             (tensor, part, tensor.shape)
             for (_, tensor), part in zip(
-                [*_trainable(module), *_statistics(module)], [*layout.tensor_slices, *layout.statistics], strict=True
+                [*trainable(module), *statistics(module)], [*layout.tensor_slices, *layout.statistics], strict=True
             )
         ]
         self._counters = [buffer for _, buffer in _buffers(module) if not buffer.is_floating_point()]
         self.counter_width = sum(buffer.numel() for buffer in self._counters)
         self.device = self._tensors[0][0].device
         self.gradient = torch.zeros(layout.parameter_width, device=self.device)
-        for (_, parameter), part in zip(_trainable(module), layout.tensor_slices, strict=True):
+        for (_, parameter), part in zip(trainable(module), layout.tensor_slices, strict=True):
             parameter.grad = self.gradient[part].view(parameter.shape)
 
     def new_rows(self, count: int) -> Tensor:
@@ -100,7 +101,8 @@ class Binding:
             tensor.grad = None
 
 
-def _trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that are trained, each once, in the module's order."""
     return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
@@ -110,14 +112,17 @@ def _buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, buffer) for name, buffer in module.named_buffers() if name in persistent]
 
 
-def _statistics(module: nn.Module) -> list[tuple[str, Tensor]]:
+def statistics(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """The floating-point buffers that belong to the model's state: BatchNorm's running means and variances."""
     return [(name, buffer) for name, buffer in _buffers(module) if buffer.is_floating_point()]
 
 
-def _adaptive_by_pattern(patterns: Sequence[str], layers: set[str]) -> dict[str, bool]:
+def _adaptive_by_pattern(patterns: Sequence[str], layers: Sequence[str]) -> dict[str, bool]:
     if isinstance(patterns, str):
         patterns = [patterns]
     for pattern in patterns:
         if not any(fnmatchcase(layer, pattern) for layer in layers):
-            raise InputError(f"adaptive pattern {pattern!r} matches no layer; layers are {', '.join(sorted(layers))}")
+            raise InputError(
+                f"adaptive pattern {pattern!r} matches no layer; layers are {', '.join(dict.fromkeys(layers))}"
+            )
     return {layer: any(fnmatchcase(layer, pattern) for pattern in patterns) for layer in layers}

@@ -43,6 +43,14 @@ class Position:
     counters: Tensor
     averaged: tuple[int, ...] = ()  # the layers averaged after the latest round
 
+    def to_cpu(self) -> Position:
+        """The same position as tensors in main memory."""
+        return replace(self, row=torch.as_tensor(self.row).cpu(), counters=torch.as_tensor(self.counters).cpu())
+
+    def as_arrays(self) -> Position:
+        """With numpy arrays in place of tensors: those travel between processes as plain bytes."""
+        return replace(self, row=self.row.numpy(), counters=self.counters.numpy())
+
 
 @dataclass(frozen=True)
 class Cohort:
@@ -84,7 +92,15 @@ class Federation:
         counters = torch.zeros(self.binding.counter_width, dtype=torch.int64, device=self.binding.device)
         self.binding.save_counters(counters)
         state = self.job.policy.start(self.layout.layers)
-        return Position(state, Ledger.open(self.layout), self.binding.read(), counters)
+        return Position(state, Ledger.open(self.layout), self._row_of_first(), counters)
+
+    def _row_of_first(self) -> Tensor:
+        """Rank 0's initial row, everywhere: another type of CPU may have drawn other last bits."""
+        row = self.binding.read()
+        if self.world.rank:
+            row.zero_()
+        self.world.sum_(row)
+        return row
 
     def _enter(self, old: Cohort | None, position: Position) -> Cohort:
         """A window starts: draw its clients, set their rows to the global row and forget the momentum."""

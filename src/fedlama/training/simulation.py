@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from fedlama.core import InputError, Policy
+from fedlama.core import InputError, Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import SGD
 from fedlama.rows import Binding, describe
@@ -16,7 +17,8 @@ from fedlama.training.loop import Federation, Job, Position
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
 from fedlama.training.trainer import Loss, Metric, Trainer, accuracy, build, torch_settings
-from fedlama.training.world import World
+from fedlama.training.workers import run_workers
+from fedlama.training.world import World, backend_for, launched_by_torchrun, torchrun_world
 
 WEIGHTINGS = ("uniform", "samples")
 DEFAULT_EVALUATIONS = 20
@@ -32,6 +34,7 @@ def simulate(
     participation: float | int | Participation = 1.0,
     iterations: int,
     seed: int = 0,
+    workers: int = 1,
     window: int | None = None,
     weights: str = "uniform",
     layers: str = "tensor",
@@ -46,30 +49,26 @@ def simulate(
 
     `model` builds any nn.Module; it is called once. `partition` deals the samples to clients (default: the data's own
     client ids). `participation` is a fraction (float) or number (int) of clients that train at a time, drawn anew every
-    `window` steps (default: one cycle of the policy). The same arguments give the same bits on the same machine.
+    `window` steps (default: one cycle of the policy). `workers` processes share the work. The same arguments give the
+    same bits on the same machine, whatever the number of workers.
     """
-    if iterations < 1:
-        raise InputError(f"train.iterations must be at least 1, not {iterations}")
+    _check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
     if weights not in WEIGHTINGS:
         raise InputError(f"weights must be one of {', '.join(WEIGHTINGS)}, not {weights!r}")
-    if evaluate_every is not None and evaluate_every < 1:
-        raise InputError(f"train.evaluate_every must be at least 1, not {evaluate_every}")
     if not isinstance(participation, Participation):
         participation = Participation(participation, window)
     participation.window_steps(policy)
-    chosen_device = _device(device)
+    _check_device(device)
     shards = (partition or Natural()).assign(data, seed)
     participation.count(len(shards))
     loss, metric = _task(data, loss, metric)
+    every = evaluate_every or max(1, iterations // DEFAULT_EVALUATIONS)
+    job = Job(policy, participation, weights, iterations, every, seed, data, shards, loss, metric)
     started = time.perf_counter()
-    with torch_settings(chosen_device):
-        module = build(model, seed, chosen_device)
-        data = data.to(chosen_device)
+    with torch_settings():
+        module = build(model, seed)
         _check_outputs(module, data, loss)
-        binding = Binding(module, describe(module, layers, adaptive))
-        trainer = Trainer(binding, Batches(data, shards, local.batch_size, seed), local, loss, seed)
-        every = evaluate_every or max(1, iterations // DEFAULT_EVALUATIONS)
-        job = Job(policy, participation, weights, iterations, every, seed, data, shards, loss, metric)
+        layout = describe(module, layers, adaptive)
         records: list[Record] = []
 
         def take(record: Record) -> None:
@@ -77,17 +76,50 @@ def simulate(
             if on_record:
                 on_record(record)
 
-        position = Federation(job, binding, trainer, World()).run(take)
-        return _result(job, binding, position, records, time.perf_counter() - started)
+        end = _run(job, module, layout, local, workers, device, take)
+        return _result(job, module, layout, end, records, time.perf_counter() - started)
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+def _run(
+    job: Job,
+    module: nn.Module,
+    layout: Layout,
+    local: SGD,
+    workers: int,
+    device: str,
+    take: Callable[[Record], None],
+) -> Position:
+    """The loop, in this process, in worker processes, or as one process of a group that torchrun started."""
+
+    def work(world: World, emit: Callable[[Record], None]) -> Position:
+        here = world.device(device)
+        binding = Binding(module.to(here), layout)
+        on_device = replace(job, data=job.data.to(here))
+        batches = Batches(on_device.data, job.shards, local.batch_size, job.seed)
+        trainer = Trainer(binding, batches, local, job.loss, job.seed)
+        return Federation(on_device, binding, trainer, world).run(emit).to_cpu()
+
+    if launched_by_torchrun():
+        with torchrun_world(backend_for(device)) as world:
+            return work(world, take)
+    if workers == 1:
+        return work(World(), take)
+    return run_workers(workers, lambda world, emit: work(world, emit).as_arrays(), take, backend_for(device)).to_cpu()
+
+
+def _check_numbers(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def _check_device(name: str) -> None:
     try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+        kind = torch.device("cpu" if name == "auto" else name).type
+    except RuntimeError:
+        raise InputError(f"device {name!r} is not one that torch knows: use auto, cpu or cuda") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device {name!r}: torch finds no CUDA device on this machine; use auto or cpu")
 
 
 def _task(data: Dataset, loss: Loss | None, metric: Metric | None) -> tuple[Loss, Metric | None]:
@@ -123,10 +155,13 @@ def _check_outputs(module: nn.Module, data: Dataset, loss: Loss) -> None:
             )
 
 
-def _result(job: Job, binding: Binding, position: Position, records: list[Record], seconds: float) -> Result:
-    ledger, state = position.ledger, position.state
-    binding.point_at(position.row)
-    binding.load_counters(position.counters)
+def _result(
+    job: Job, module: nn.Module, layout: Layout, end: Position, records: list[Record], seconds: float
+) -> Result:
+    ledger, state = end.ledger, end.state
+    binding = Binding(module.to("cpu"), layout)
+    binding.point_at(end.row)
+    binding.load_counters(end.counters)
     binding.release()
     last = records[-1]
     assert last.test_loss is not None, "the last round is always evaluated"
@@ -150,8 +185,8 @@ def _result(job: Job, binding: Binding, position: Position, records: list[Record
                 uplink_bytes=ledger.layer_uplink[index],
                 downlink_bytes=ledger.layer_downlink[index],
             )
-            for index, layer in enumerate(binding.layout.layers)
+            for index, layer in enumerate(layout.layers)
         ],
         records=records,
-        model=binding.module,
+        model=module,
     )

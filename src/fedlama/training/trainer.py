@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedlama.core import random_key
 from fedlama.data import Batches, Dataset
 from fedlama.local import SGD
-from fedlama.rows import Binding
+from fedlama.rows import Binding, trainable
 from fedlama.training.world import World
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -54,8 +54,7 @@ class Trainer:
 def _kernel_mask(binding: Binding) -> Tensor:
     """1 where a parameter belongs to a kernel, 0 elsewhere."""
     mask = torch.zeros_like(binding.gradient)
-    trainable = [parameter for parameter in binding.module.parameters() if parameter.requires_grad]
-    for parameter, part in zip(trainable, binding.layout.tensor_slices, strict=True):
+    for (_, parameter), part in zip(trainable(binding.module), binding.layout.tensor_slices, strict=True):
         mask[part] = float(parameter.dim() >= 2)
     return mask
 
@@ -89,11 +88,10 @@ def seed_module_draws(key: int, device: torch.device) -> None:
 
 
 @contextmanager
-def torch_settings(device: torch.device) -> Iterator[None]:
+def torch_settings() -> Iterator[None]:
     """One thread, so that sums do not depend on the machine; the caller's threads and generators come back."""
     threads = torch.get_num_threads()
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng():
         torch.set_num_threads(1)
         try:
             yield
@@ -101,7 +99,7 @@ def torch_settings(device: torch.device) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def build(model: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
+def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
     """Call the user's builder once, with its random initial weights a function of the seed."""
-    seed_module_draws(random_key(seed, "model"), device)
-    return model().to(device).train()
+    seed_module_draws(random_key(seed, "model"), torch.device("cpu"))
+    return model().train()

@@ -6,8 +6,14 @@ zeros, or multiples of one grid) and maxima.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
 
@@ -33,3 +39,76 @@ class World:
             if idlest == self.rank:
                 mine.append(job)
         return sorted(mine)
+
+    def device(self, name: str) -> torch.device:
+        """Where this process computes: "auto" is a GPU where there is one."""
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name == "cuda" and self.size > 1:
+            name = f"cuda:{self.local_rank % torch.cuda.device_count()}"
+        return torch.device(name)
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process on its machine."""
+        return self.rank
+
+
+class Group(World):
+    """One of several processes in a torch.distributed group."""
+
+    def __init__(self, rank: int, size: int, local_rank: int | None = None) -> None:
+        self.rank, self.size = rank, size
+        self._local_rank = rank if local_rank is None else local_rank
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process on its machine."""
+        return self._local_rank
+
+    def sum_(self, values: Tensor) -> None:
+        """Add `values` up over all processes, in place."""
+        dist.all_reduce(values)
+
+    def max_(self, values: Tensor) -> None:
+        """Take the maximum of `values` over all processes, in place."""
+        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+
+
+def launched_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun (or a launcher that sets the same variables) started this process as one of a group."""
+    return "TORCHELASTIC_RUN_ID" in environment and int(environment.get("WORLD_SIZE", "1")) > 1
+
+
+def torchrun_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """This process's rank under torchrun; 0 without it."""
+    return int(environment["RANK"]) if launched_by_torchrun(environment) else 0
+
+
+@contextmanager
+def torchrun_world(backend: str) -> Iterator[World]:
+    """The group that torchrun describes in the environment."""
+    dist.init_process_group(backend)
+    try:
+        yield Group(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def local_world(rank: int, size: int, meeting_point: Path, backend: str) -> Iterator[World]:
+    """Join `size` processes of this machine that meet at a file."""
+    if sys.platform == "linux":  # the host's own name may not resolve to an address; loopback always does
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = dist.FileStore(str(meeting_point), size)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    try:
+        yield Group(rank, size)
+    finally:
+        dist.destroy_process_group()
+
+
+def backend_for(device: str) -> str:
+    """The collectives that suit a device."""
+    wants_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    return "nccl" if wants_gpu else "gloo"

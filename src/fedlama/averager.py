@@ -1,0 +1,173 @@
+"""Layer-wise averaging for any torch.distributed program: each rank is a client.
+
+Replaces torch's PeriodicModelAverager in a local-SGD loop: call `average_parameters` after every optimizer step, or
+hand the averager to PostLocalSGDOptimizer. Only the layers that are due are all-reduced, as one packed buffer.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
+
+from fedlama.core import FedLAMA, InputError, Ledger, PolicyState, RunError, Turn
+from fedlama.rows import describe, statistics, trainable
+
+NO_END = sys.maxsize  # a training loop of someone else's: we are not told when it ends
+
+
+class LayerwiseModelAverager(ModelAverager):
+    """FedLAMA between the ranks of a process group.
+
+    A layer is averaged every `base_interval` or `increase_factor · base_interval` calls of `average_parameters`; which,
+    is decided anew at the end of every cycle, alike on all ranks. Nothing is averaged during the first `warmup_steps`
+    calls (as in PeriodicModelAverager, where DDP averages gradients then). With `buffers=True` BatchNorm's statistics
+    are averaged whenever something is. `ledger` counts aggregations and bytes for each layer on this rank.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        base_interval: int,
+        increase_factor: int,
+        warmup_steps: int = 0,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        rule: str = "crossing",
+        layers: str = "tensor",
+        adaptive: Sequence[str] | None = None,
+        buffers: bool = False,
+    ) -> None:
+        self.policy = FedLAMA(base_interval, increase_factor, rule)
+        if warmup_steps < 0:
+            raise InputError(f"warmup_steps must not be negative, not {warmup_steps}")
+        if process_group is None and not dist.is_initialized():
+            raise InputError("there is no process group: call torch.distributed.init_process_group first")
+        module = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
+        self.warmup_steps = warmup_steps
+        self.layout = describe(module, layers, adaptive)
+        self._parameters = [parameter for _, parameter in trainable(module)]
+        self._buffers = [buffer for _, buffer in statistics(module)] if buffers else []
+        self._tensors_of_layer = self._group_tensors()
+        self.state = self.policy.start(self.layout.layers)
+        self.ledger = replace(Ledger.open(self.layout), statistics_size=sum(buffer.numel() for buffer in self._buffers))
+        self.discrepancy_bytes = 0
+        self._step = 0
+        super().__init__(process_group)
+
+    @property
+    def step(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How often `average_parameters` was called."""
+        return self._step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        # PostLocalSGDOptimizer sets this when it loads a checkpoint: without our own state, a new cycle starts there
+        self._step = value
+        trained = max(0, value - self.warmup_steps)
+        if not self.state.step <= trained < self.state.step + self.policy.cycle_steps:
+            count = len(self.layout.layers)
+            self.state = replace(self.state, step=trained, cycle_start=trained, synchronised_at=(trained,) * count)
+
+    @property
+    def sent_bytes(self) -> int:
+        """All bytes that this rank handed to the process group, the distances included."""
+        return self.ledger.uplink_bytes + self.discrepancy_bytes
+
+    def average_parameters(self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]) -> None:
+        """Call after every optimizer step, on every rank, with the module's parameters or an optimizer's groups."""
+        self._check(params)
+        self._step += 1
+        turn = self.policy.next(self.state, NO_END)
+        if self._step - self.warmup_steps == self.state.step + turn.steps:
+            self._aggregate(turn)
+
+    def average_all(self) -> None:
+        """Average every layer now: for the end of a training that stops inside a cycle. Call on every rank."""
+        steps = self._step - self.warmup_steps - self.state.step
+        if steps > 0:
+            everyone = tuple(range(len(self.layout.layers)))
+            self._aggregate(Turn(steps, everyone, ends_cycle=True, cut=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, as plain values."""
+        return {
+            "step": self._step,
+            "state": asdict(self.state),
+            "ledger": asdict(self.ledger),
+            "discrepancy_bytes": self.discrepancy_bytes,
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict` of the same module and intervals."""
+        ledger = Ledger(**{key: _frozen(value) for key, value in saved["ledger"].items()})
+        if ledger.sizes != self.ledger.sizes:
+            raise InputError("this state is of another model: its layers have other sizes")
+        self.state = PolicyState(**{key: _frozen(value) for key, value in saved["state"].items()})
+        self.ledger, self._step = ledger, saved["step"]
+        self.discrepancy_bytes = saved["discrepancy_bytes"]
+
+    @torch.no_grad()
+    def _aggregate(self, turn: Turn) -> None:
+        """Average the due layers, measure how far this rank was from them, and let the policy decide."""
+        # Every rank must hand over the same tensors in the same order, whatever gradients it has: a rank that left one
+        # out would wait for ever in a collective of another size.
+        tensors = [self._parameters[index] for layer in turn.due for index in self._tensors_of_layer[layer]]
+        local = _pack([*tensors, *self._buffers])
+        mean = local / dist.get_world_size(self.process_group)
+        dist.all_reduce(mean, group=self.process_group)
+        squared = self._squared_distances(turn, local, mean)
+        _unpack(mean, [*tensors, *self._buffers])
+        encoded = {layer: self.layout.layers[layer].size * mean.element_size() for layer in turn.due}
+        self.ledger = self.ledger.charge_uplink(clients=1, encoded=encoded)
+        self.state = self.policy.observe(self.state, turn, squared, self.layout.layers)
+
+    def _squared_distances(self, turn: Turn, local: Tensor, mean: Tensor) -> dict[int, float]:
+        """Mean over ranks of ‖u_l − x_l‖², the numerator of Eq. 2: one small all-reduce."""
+        sizes = [self.layout.layers[layer].size for layer in turn.due]
+        parts = (local - mean)[: sum(sizes)].split(sizes)
+        squared = torch.stack([part.double().square().sum() for part in parts])
+        squared /= dist.get_world_size(self.process_group)
+        dist.all_reduce(squared, group=self.process_group)
+        self.discrepancy_bytes += squared.numel() * squared.element_size()
+        values = squared.tolist()
+        for layer, value in zip(turn.due, values, strict=True):
+            if not math.isfinite(value):
+                name = self.layout.layers[layer].name
+                raise RunError(f"{name} is not finite on some rank after step {self._step}: the training diverged")
+        return dict(zip(turn.due, values, strict=True))
+
+    def _group_tensors(self) -> list[list[int]]:
+        index_at = {part.start: index for index, part in enumerate(self.layout.tensor_slices)}
+        return [[index_at[part.start] for part in layer.slices] for layer in self.layout.layers]
+
+    def _check(self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]) -> None:
+        given: list[nn.Parameter] = []
+        for entry in params:
+            given += entry["params"] if isinstance(entry, dict) else [entry]
+        if {id(p) for p in given if p.requires_grad} != {id(p) for p in self._parameters}:
+            raise InputError(
+                f"the averager was built for a module with {len(self._parameters)} trainable parameters and was given "
+                f"{len(given)} parameters that are not those: pass module.parameters() or optimizer.param_groups"
+            )
+
+
+def _pack(tensors: Sequence[Tensor]) -> Tensor:
+    """One contiguous buffer; mixed dtypes travel in the widest."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def _unpack(packed: Tensor, tensors: Sequence[Tensor]) -> None:
+    for tensor, part in zip(tensors, packed.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.detach().copy_(part.view_as(tensor))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,1 @@
+"""Configurations, run directories, and running one from the other."""

@@ -1,0 +1,195 @@
+"""A run as a file: strict, frozen, and with errors that say what to write instead."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from fedlama.core import FedAvg, FedLAMA, InputError, Policy
+from fedlama.data import IID, Dirichlet, Natural, Partition
+from fedlama.experiment.messages import explain
+from fedlama.local import SGD
+from fedlama.training import Participation
+
+Positive = Annotated[int, Field(ge=1)]
+DEFAULT_CLIENTS = 32
+
+
+class Section(BaseModel):
+    """A table of the file; unknown keys and wrong types are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class DataSection(Section):
+    """[data] What is learnt from."""
+
+    name: str
+
+
+class ModelSection(Section):
+    """[model] What is trained: a name (default: what suits the data), and what counts as a layer of it."""
+
+    name: str | None = None
+    layers: Literal["tensor", "module"] = "tensor"
+    adaptive: list[str] | None = None
+
+
+class PartitionSection(Section):
+    """[partition] How samples fall on clients; default: the data's own client ids, otherwise IID."""
+
+    kind: Literal["iid", "dirichlet", "natural"] | None = None
+    clients: Positive | None = None
+    alpha: Annotated[float, Field(gt=0)] = 0.5
+    min_samples: Positive = 10
+
+    def build(self, has_ids: bool) -> Partition:
+        """The partition this section describes."""
+        kind = self.kind or ("natural" if has_ids else "iid")
+        if kind == "natural":
+            return Natural(self.clients)
+        clients = self.clients or DEFAULT_CLIENTS
+        return IID(clients) if kind == "iid" else Dirichlet(clients, self.alpha, self.min_samples)
+
+
+def _number_or_fraction(value: Any) -> Any:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not whole and not (isinstance(value, float) and 0 < value <= 1):
+        raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients")
+    return value
+
+
+class ParticipationSection(Section):
+    """[participation] Who trains at a time, and for how many steps a cohort stays."""
+
+    active: Annotated[Any, AfterValidator(_number_or_fraction)] = 1.0
+    window: Positive | None = None
+
+    def build(self) -> Participation:
+        """The participation this section describes."""
+        return Participation(self.active, self.window)
+
+
+class PolicySection(Section):
+    """[policy] What is averaged when. With kind "fedavg" only base_interval counts: it is the interval."""
+
+    kind: Literal["fedlama", "fedavg"] = "fedlama"
+    base_interval: Positive = 6
+    increase_factor: Positive = 4
+    rule: Literal["crossing", "released", "printed", "accelerate"] = "crossing"
+    warmup_rounds: Annotated[int, Field(ge=0)] = 0
+
+    def build(self) -> Policy:
+        """The policy this section describes."""
+        if self.kind == "fedavg":
+            return FedAvg(self.base_interval)
+        return FedLAMA(self.base_interval, self.increase_factor, self.rule, self.warmup_rounds)
+
+
+class LocalSection(Section):
+    """[local] How a client trains."""
+
+    kind: Literal["sgd"] = "sgd"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.1
+    batch_size: Positive = 32
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    decayed: Literal["all", "kernels"] = "all"
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    decay_steps: list[Positive] = []
+    decay_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    def build(self) -> SGD:
+        """The local rule this section describes."""
+        values = self.model_dump(exclude={"kind"})
+        return SGD(**{**values, "decay_steps": tuple(self.decay_steps)})
+
+
+class TrainSection(Section):
+    """[train] How long, and what is measured on the way."""
+
+    iterations: Positive
+    evaluate_every: Positive | None = None
+    weights: Literal["uniform", "samples"] = "uniform"
+    device: str = "auto"
+
+
+class OutputSection(Section):
+    """[output] What is written beside the run directory's own files."""
+
+    tensorboard: bool = True
+
+
+class Config(Section):
+    """A whole run. Only data.name and train.iterations have no default."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    data: DataSection
+    model: ModelSection = ModelSection()
+    partition: PartitionSection = PartitionSection()
+    participation: ParticipationSection = ParticipationSection()
+    policy: PolicySection = PolicySection()
+    local: LocalSection = LocalSection()
+    train: TrainSection
+    output: OutputSection = OutputSection()
+    versions: dict[str, str] = {}  # written into a run directory's config.toml; ignored when read
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not TOML (byte {error.start} is not UTF-8)") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: is not TOML ({error})") from None
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """The config in a file, with `key=value` overrides applied."""
+    return parse_config(apply_overrides(read_toml(path), overrides), str(path))
+
+
+def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
+    """A config from nested tables; what is wrong is said in one or two lines."""
+    try:
+        return Config.model_validate(dict(tables))
+    except ValidationError as error:
+        raise InputError(explain(error, Config, source)) from None
+
+
+def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """`policy.base_interval=12` and the like; the value is TOML, or a string where it is no TOML."""
+    result = dict(tables)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--set {override!r}: write --set key=value, such as --set policy.base_interval=12")
+        _set(result, key.strip().split("."), _value(text.strip()), override)
+    return result
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> None:
+    *parents, last = path
+    for parent in parents:
+        inner = tables.get(parent, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"--set {override!r}: {parent} is not a table")
+        tables[parent] = dict(inner)
+        tables = tables[parent]
+    tables[last] = value

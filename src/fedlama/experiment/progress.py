@@ -1,0 +1,69 @@
+"""How a run shows itself: a bar with an ETA on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedlama.training import Record
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class ProgressDisplay:
+    """Shows one or several runs, one after the other, as one piece of work of `total_steps` steps."""
+
+    def __init__(self, total_steps: int, bar: Progress | None, stream: TextIO) -> None:
+        self.total, self.bar, self.stream = total_steps, bar, stream
+        self.done, self.label, self.accuracy = 0, "", "-"
+        self._started = self._latest_line = time.monotonic()
+        self._task = bar.add_task("", total=total_steps, status="") if bar else None
+
+    def begin(self, label: str) -> None:
+        """The next run starts."""
+        self.label, self._base, self.accuracy = label, self.done, "-"
+
+    def __call__(self, record: Record) -> None:
+        """Take one round's record."""
+        self.done = self._base + record.step
+        if record.accuracy is not None:
+            self.accuracy = f"{record.accuracy:.1%}"
+        status = (
+            f"round {record.round} · loss {record.loss:.3f} · accuracy {self.accuracy} · cost so far {record.cost:.0%}"
+        )
+        if self.bar and self._task is not None:
+            self.bar.update(self._task, completed=self.done, description=self.label, status=status)
+        elif record.accuracy is not None or time.monotonic() - self._latest_line > SECONDS_BETWEEN_LINES:
+            self._line(status)
+
+    def _line(self, status: str) -> None:
+        self._latest_line = time.monotonic()
+        left = (self._latest_line - self._started) * (self.total - self.done) / max(1, self.done)
+        steps = f"step {self.done}/{self.total}"
+        print(f"{self.label} · {steps} · {status} · {left:.0f} s left", file=self.stream, flush=True)
+
+
+@contextmanager
+def progress(total_steps: int, stream: TextIO | None = None) -> Iterator[ProgressDisplay]:
+    """A display on standard error for work of `total_steps` steps."""
+    out: TextIO = stream or sys.stderr
+    if not out.isatty():
+        yield ProgressDisplay(total_steps, None, out)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(file=out)) as bar:
+        yield ProgressDisplay(total_steps, bar, out)

@@ -1,0 +1,180 @@
+"""A run on disk: what it was, every round as it happened, and what came of it.
+
+config.toml     the resolved configuration, with versions
+rounds.jsonl    one record a round
+timings.jsonl   all that varies from run to run
+summary.json    the result
+checkpoint/     the global model as safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from fedlama.core import InputError
+from fedlama.experiment.config import Config, read_toml
+from fedlama.training import Record, Result
+
+FILES = ("config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "report.html")
+WEIGHTS = Path("checkpoint") / "model.safetensors"
+
+
+class RunDirectory:
+    """Written while a run is going; every record is on disk before the next round starts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._started = time.perf_counter()
+
+    @staticmethod
+    def create(path: Path, config: Config, *, replace: bool = False) -> RunDirectory:
+        """A new run directory; one that holds a run already is refused, or emptied of it with `replace`."""
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file; a run needs a folder: choose another --out")
+        if (path / "config.toml").exists() and not replace:
+            raise InputError(f"{path} already holds a run: choose another --out, or delete that folder first")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for name in (*FILES, str(WEIGHTS)):
+                (path / name).unlink(missing_ok=True)
+            write_atomically(path / "config.toml", to_toml(config.model_dump(exclude_none=True)))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+        return RunDirectory(path)
+
+    def record(self, record: Record) -> None:
+        """Append one round."""
+        seconds = round(time.perf_counter() - self._started, 4)
+        _append(self.path / "rounds.jsonl", asdict(record))
+        _append(self.path / "timings.jsonl", {"round": record.round, "seconds": seconds})
+
+    def finish(self, result: Result) -> None:
+        """Write the model and, last of all, the summary: a run with a summary is a finished one."""
+        weights = self.path / WEIGHTS
+        weights.parent.mkdir(exist_ok=True)
+        partial = weights.with_suffix(".partial")
+        save_file(_unshared(result.model.state_dict()), partial)
+        partial.replace(weights)
+        write_atomically(self.path / "summary.json", json.dumps(result.summary(), indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as read back from its directory; `summary` is None while it is going."""
+
+    path: Path
+    config: Mapping[str, Any]
+    records: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+
+    @property
+    def label(self) -> str:
+        """The setting's name: its policy."""
+        return str(Config.model_validate(dict(self.config)).policy.build())
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return int(self.config.get("seed", 0))
+
+
+def load_run(path: Path) -> Run:
+    """Read a run directory, finished or not."""
+    if not (path / "config.toml").is_file():
+        raise InputError(f"{path} is not a run directory: it has no config.toml")
+    summary = _json(path / "summary.json") if (path / "summary.json").exists() else None
+    return Run(path, read_toml(path / "config.toml"), list(_records(path / "rounds.jsonl")), summary)
+
+
+def find_runs(paths: list[Path]) -> list[Run]:
+    """The runs in these folders, or in the folders below them."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path}: there is no such folder")
+        inside = sorted(config.parent for config in path.rglob("config.toml"))
+        if not inside:
+            raise InputError(f"{path} holds no run: no config.toml in it or below it")
+        found += inside
+    return [load_run(path) for path in dict.fromkeys(found)]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file or none: to another name first, synced, then renamed."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """Tables of plain values as TOML: scalars first, then one table a section."""
+    scalars = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not isinstance(value, Mapping)]
+    sections = [
+        "\n".join([f"[{key}]", *(f"{_toml_key(name)} = {_toml_value(inner)}" for name, inner in value.items())])
+        for key, value in tables.items()
+        if isinstance(value, Mapping) and value
+    ]
+    return "\n\n".join(["\n".join(scalars), *sections]) + "\n"
+
+
+def _toml_key(name: str) -> str:
+    return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else _toml_value(name)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    quoted = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else None
+    text = quoted or repr(value)
+    assert tomllib.loads(f"value = {text}")["value"] == value
+    return text
+
+
+def _append(path: Path, entry: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def _unshared(state: Mapping[str, Any]) -> dict[str, Any]:
+    """safetensors refuses tensors that share memory, as tied weights do: give each its own."""
+    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: is not readable JSON ({error})") from None
+
+
+def _records(path: Path) -> Any:
+    """Complete lines only: a run that is going, or was killed, may have half a line at its end."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+        if not line.endswith("\n"):
+            return
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise InputError(f"{path}: line {number} is not JSON") from None
