@@ -1,8 +1,26 @@
 """Data: sets as users have them, how they fall on clients, and the batches a client sees."""
 
 from fedlama.data.batches import Batches
+from fedlama.data.catalog import Entry, catalog, data_folder, load, locate
 from fedlama.data.dataset import Dataset, arrays
 from fedlama.data.digits import digits
+from fedlama.data.fetch import fetch
 from fedlama.data.partition import IID, Dirichlet, Natural, Partition, Shards
 
-__all__ = ["IID", "Batches", "Dataset", "Dirichlet", "Natural", "Partition", "Shards", "arrays", "digits"]
+__all__ = [
+    "IID",
+    "Batches",
+    "Dataset",
+    "Dirichlet",
+    "Entry",
+    "Natural",
+    "Partition",
+    "Shards",
+    "arrays",
+    "catalog",
+    "data_folder",
+    "digits",
+    "fetch",
+    "load",
+    "locate",
+]

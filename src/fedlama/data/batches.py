@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedlama.core import random_key
 from fedlama.data.dataset import Dataset
 from fedlama.data.partition import Shards
+
+MARGIN = 4  # pixels of black around an image that a crop may reach into: He et al. 2016, section 4.2
 
 
 class Batches:
@@ -22,7 +25,10 @@ class Batches:
     def at(self, client: int, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of `client` at global step `step`."""
         indices = self.indices(client, step).to(self.data.x_train.device)
-        return self.data.inputs(self.data.x_train[indices]), self.data.y_train[indices]
+        samples = self.data.x_train[indices]
+        if self.data.augment == "crop-flip":
+            samples = _crop_and_flip(samples, random_key(self.seed, "augment", client, step))
+        return self.data.inputs(samples), self.data.y_train[indices]
 
     def indices(self, client: int, step: int) -> Tensor:
         """Which samples those are."""
@@ -35,3 +41,21 @@ class Batches:
     def _shuffled(self, client: int, epoch: int, size: int) -> Tensor:
         generator = np.random.Generator(np.random.Philox(key=random_key(self.seed, "batches", client, epoch)))
         return self.shards.of(client)[torch.from_numpy(generator.permutation(size))]
+
+
+def _crop_and_flip(images: Tensor, key: int) -> Tensor:
+    """Every image cropped at random from itself with a black margin, then mirrored or not: one gather for all.
+
+    It works on the pixels as stored, so that the margin is black whatever the standardisation.
+    """
+    batch, channels, height, width = images.shape
+    draws = np.random.Generator(np.random.Philox(key=key))
+    top, left = draws.integers(0, 2 * MARGIN + 1, (2, batch, 1))
+    mirrored = draws.integers(0, 2, (batch, 1))
+    across = np.arange(width)
+    rows_BH = top + np.arange(height)
+    columns_BW = left + np.where(mirrored, across[::-1], across)
+    source = torch.from_numpy(rows_BH[:, :, None] * (width + 2 * MARGIN) + columns_BW[:, None, :])
+    source = source.view(batch, 1, height * width).to(images.device).expand(-1, channels, -1)
+    padded = functional.pad(images, (MARGIN, MARGIN, MARGIN, MARGIN))
+    return padded.flatten(2).gather(2, source).view(images.shape)

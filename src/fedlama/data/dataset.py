@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from fedlama.core import InputError
 
+AUGMENTATIONS = (None, "crop-flip")
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -18,6 +21,7 @@ class Dataset:
 
     uint8 samples are divided by `scale` and standardised by `mean` and `std` (numbers, or one a channel); floats and
     whole numbers (tokens) are used as they are. `clients` holds an owner, counted from 0, for each training sample.
+    `augment` is what happens to the samples of a training batch: nothing, or "crop-flip" (see `batches`).
     """
 
     x_train: Tensor
@@ -30,20 +34,34 @@ class Dataset:
     scale: float = 255.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    augment: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.augment not in AUGMENTATIONS:
+            raise InputError(f"augment must be one of {', '.join(map(str, AUGMENTATIONS))}, not {self.augment!r}")
+        if self.augment and self.x_train.dim() != 4:
+            shape = tuple(self.x_train.shape[1:])
+            raise InputError(f"augment = {self.augment!r} needs images of [channels, height, width], not {shape}")
 
     def inputs(self, samples: Tensor) -> Tensor:
         """Stored samples as a model's input."""
         if samples.dtype != torch.uint8:
             return samples
-        shape = (1, -1) + (1,) * (samples.dim() - 2) if len(self.mean) > 1 else (-1,)
-        mean = torch.tensor(self.mean, device=samples.device).view(shape)
-        std = torch.tensor(self.std, device=samples.device).view(shape)
+        mean = _broadcastable(tuple(self.mean), samples.dim(), samples.device)
+        std = _broadcastable(tuple(self.std), samples.dim(), samples.device)
         return samples.float().div_(self.scale).sub_(mean).div_(std)
 
     def to(self, device: torch.device) -> Dataset:
         """The same data set on another device."""
         moved = {key: getattr(self, key).to(device) for key in ("x_train", "y_train", "x_test", "y_test")}
-        return Dataset(**{**self.__dict__, **moved})
+        return replace(self, **moved)
+
+
+@lru_cache(maxsize=64)
+def _broadcastable(values: tuple[float, ...], dimensions: int, device: torch.device) -> Tensor:
+    """One number, or one a channel, shaped to meet a batch; kept, because every batch of a run needs the same."""
+    shape = (1, -1) + (1,) * (dimensions - 2) if len(values) > 1 else (-1,)
+    return torch.tensor(values, dtype=torch.float32, device=device).view(shape)
 
 
 def arrays(
@@ -58,11 +76,8 @@ def arrays(
     y_train, y_test = _targets("y_train", y_train), _targets("y_test", y_test)
     _check_lengths(("x_train", x_train), ("y_train", y_train))
     _check_lengths(("x_test", x_test), ("y_test", y_test))
-    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
-        raise InputError(
-            f"x_train and x_test differ: {x_train.dtype} of shape {tuple(x_train.shape[1:])} a sample "
-            f"against {x_test.dtype} of {tuple(x_test.shape[1:])}"
-        )
+    _check_alike("x", x_train, x_test)
+    _check_alike("y", y_train, y_test)
     owners = None if clients is None else _owners(clients, len(x_train))
     return Dataset(x_train, y_train, x_test, y_test, owners, name=name, classes=_count_classes(y_train, y_test))
 
@@ -75,6 +90,10 @@ def _as_tensor(name: str, values: Any) -> Tensor:
         raise InputError(f"{name} must hold numbers, not {array.dtype}")
     if array.dtype in (np.uint16, np.uint32, np.uint64):
         array = array.astype(np.int64)
+    if array.dtype.kind == "f" and array.dtype not in (np.float16, np.float32, np.float64):
+        array = array.astype(np.float64)  # torch has no long double
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
@@ -91,6 +110,8 @@ def _samples(name: str, values: Any) -> Tensor:
 
 def _targets(name: str, values: Any) -> Tensor:
     tensor = _as_tensor(name, values)
+    if tensor.dim() < 1:
+        raise InputError(f"{name} must hold a target for each sample, not a single number")
     if tensor.is_floating_point():
         return _finite(name, tensor.float())
     tensor = tensor.long()
@@ -110,6 +131,14 @@ def _finite(name: str, tensor: Tensor) -> Tensor:
 def _check_lengths(first: tuple[str, Tensor], second: tuple[str, Tensor]) -> None:
     if len(first[1]) != len(second[1]):
         raise InputError(f"{first[0]} has {len(first[1])} samples and {second[0]} {len(second[1])}")
+
+
+def _check_alike(name: str, train: Tensor, test: Tensor) -> None:
+    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+        raise InputError(
+            f"{name}_train and {name}_test differ: {train.dtype} of shape {tuple(train.shape[1:])} a sample "
+            f"against {test.dtype} of {tuple(test.shape[1:])}"
+        )
 
 
 def _owners(clients: Any, samples: int) -> Tensor:

@@ -116,8 +116,9 @@ class Dirichlet:
         """Deal the training samples of `data`."""
         _check_clients(self.clients, len(data.x_train))
         labels = _class_labels(data)
+        classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         for attempt in range(1 + MAX_REDRAWS):
-            owners = self._draw(labels, _generator(seed, attempt))
+            owners = self._draw(classes, len(labels), _generator(seed, attempt))
             if owners is not None and np.bincount(owners, minlength=self.clients).min() >= self.min_samples:
                 return Shards.by_owner(owners, self.clients)
         raise InputError(
@@ -126,13 +127,16 @@ class Dirichlet:
             f"set partition.min_samples lower (1 is the least), or use fewer clients or a larger alpha"
         )
 
-    def _draw(self, labels: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64] | None:
-        owners = np.empty(len(labels), dtype=np.int64)
+    def _draw(
+        self, classes: list[NDArray[np.int64]], total: int, generator: np.random.Generator
+    ) -> NDArray[np.int64] | None:
+        """An owner for each of the `total` samples, from the samples of each class."""
+        owners = np.empty(total, dtype=np.int64)
         held = np.zeros(self.clients, dtype=np.int64)
-        for label in np.unique(labels):
-            samples = generator.permutation(np.flatnonzero(labels == label))
+        for members in classes:
+            samples = generator.permutation(members)
             shares = generator.dirichlet(np.full(self.clients, self.alpha))
-            shares[held >= len(labels) / self.clients] = 0
+            shares[held >= total / self.clients] = 0
             if not shares.sum() > 0:
                 return None  # every client with room drew a share that underflowed to zero
             cuts = (np.cumsum(shares / shares.sum())[:-1] * len(samples)).astype(np.int64)

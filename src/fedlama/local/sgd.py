@@ -60,7 +60,7 @@ class SGD:
         return self.learning_rate * warmup * self.decay_factor ** sum(step >= at for at in self.decay_steps)
 
     def update(self, row: Tensor, gradient: Tensor, memory: Tensor, kernels: Tensor, step: int) -> None:
-        """One step, in place. `kernels` is 1 where a parameter belongs to a kernel and 0 elsewhere."""
+        """One step on a row, or on a stretch of it, in place; `kernels` is 1 in kernels and 0 elsewhere."""
         if self.weight_decay:
             if self.decayed == "all":
                 gradient.add_(row, alpha=self.weight_decay)

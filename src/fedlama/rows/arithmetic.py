@@ -62,7 +62,7 @@ def squared_distance(mean: Tensor, row: Tensor, slices: Sequence[slice]) -> Tens
     squares = torch.zeros((), dtype=torch.float64, device=mean.device)
     for part in slices:
         for piece in _pieces(part):
-            values = torch.sub(mean[piece], row[piece], out=difference[: piece.stop - piece.start])
+            values = difference[: piece.stop - piece.start].copy_(mean[piece]).sub_(row[piece])
             squares += torch.dot(values, values)
     return squares
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -12,6 +12,12 @@ from fedlama.core import InputError, Layout
 from fedlama.core import Tensor as TensorEntry
 
 GROUPINGS = ("tensor", "module")
+
+# A gradient that is a view of the gradient row has to be zeroed and added to. That is nothing for small tensors, whose
+# updates become one operation in exchange; for one of megabytes it costs more memory traffic than the update itself.
+LARGE = 1 << 16  # numbers
+
+Buffer = tuple[nn.Module, str, Tensor]  # who owns it, under which name, and its value
 
 
 def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] | None = None) -> Layout:
@@ -41,28 +47,23 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
 class Binding:
     """One module whose tensors can be pointed at any row of its layout.
 
-    Gradients are views of `gradient`, set once: `backward` adds into it. Whole-number buffers (BatchNorm's count of
-    batches) cannot live in a float row; `load_counters` and `save_counters` copy them to and from a small int64 row.
+    Whole-number buffers (BatchNorm's count of batches) cannot live in a float row; `load_counters` and `save_counters`
+    copy them to and from a small int64 row.
     """
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
         for name, tensor in [*trainable(module), *statistics(module)]:
             if tensor.dtype != torch.float32:
                 raise InputError(f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()")
-        self.module = module
-        self.layout = layout
-        self._tensors = [
-            (tensor, part, tensor.shape)
-            for (_, tensor), part in zip(
-                [*trainable(module), *statistics(module)], [*layout.tensor_slices, *layout.statistics], strict=True
-            )
-        ]
-        self._counters = [buffer for _, buffer in _buffers(module) if not buffer.is_floating_point()]
-        self.counter_width = sum(buffer.numel() for buffer in self._counters)
-        self.device = self._tensors[0][0].device
+        self.module, self.layout = module, layout
+        self._parameters = [parameter for _, parameter in trainable(module)]
+        self._statistics = [(owner, name) for owner, name, buffer in _buffers(module) if _is_statistics(buffer)]
+        self._counters = [(owner, name) for owner, name, buffer in _buffers(module) if _is_counter(buffer)]
+        self.counter_width = sum(owner.get_buffer(name).numel() for owner, name in self._counters)
+        self.device = self._parameters[0].device
         self.gradient = torch.zeros(layout.parameter_width, device=self.device)
-        for (_, parameter), part in zip(trainable(module), layout.tensor_slices, strict=True):
-            parameter.grad = self.gradient[part].view(parameter.shape)
+        self._segments = self._bind_gradients()
+        self._views: list[Tensor] = []
 
     def new_rows(self, count: int) -> Tensor:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
@@ -71,34 +72,83 @@ class Binding:
     def read(self) -> Tensor:
         """A new row with the values the module has now."""
         row = self.new_rows(1)[0]
-        for tensor, part, _ in self._tensors:
-            row[part] = tensor.detach().reshape(-1)
+        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+            row[part] = parameter.detach().reshape(-1)
+        for (owner, name), part in zip(self._statistics, self.layout.statistics, strict=True):
+            row[part] = owner.get_buffer(name).reshape(-1)
         return row
 
     def point_at(self, row: Tensor) -> None:
         """Make the module compute with `row`, in place: no number is copied."""
-        for tensor, part, shape in self._tensors:
-            tensor.data = row[part].view(shape)
+        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+            parameter.data = row[part].view(parameter.shape)
+        self._views = []
+        for (owner, name), part in zip(self._statistics, self.layout.statistics, strict=True):
+            view = row[part].view(owner.get_buffer(name).shape)
+            self._views.append(view)
+            owner._buffers[name] = view
+
+    def collect(self) -> None:
+        """After training: a buffer that the module replaced, rather than wrote into, is copied back to the row."""
+        for (owner, name), view in zip(self._statistics, self._views, strict=True):
+            if owner._buffers[name] is not view:
+                view.copy_(owner.get_buffer(name))
+                owner._buffers[name] = view
+
+    def clear_gradients(self) -> None:
+        """Before a backward pass."""
+        self.gradient.zero_()
+        for _, parameter in self._segments:
+            if parameter is not None:
+                parameter.grad = None
+
+    def gradients(self) -> Iterator[tuple[slice, Tensor]]:
+        """After a backward pass: the gradient row, as a few stretches that cover all parameters."""
+        for part, parameter in self._segments:
+            if parameter is None:
+                yield part, self.gradient[part]
+            elif parameter.grad is not None:
+                yield part, parameter.grad.reshape(-1)
+            else:  # the loss did not depend on it
+                yield part, self.gradient[part]
 
     def save_counters(self, counters: Tensor) -> None:
         """Copy the module's whole-number buffers into `counters`."""
         start = 0
-        for buffer in self._counters:
-            counters[start : start + buffer.numel()] = buffer.reshape(-1).to(torch.int64)
-            start += buffer.numel()
+        for owner, name in self._counters:
+            values = owner.get_buffer(name).reshape(-1)
+            counters[start : start + len(values)] = values.to(torch.int64)
+            start += len(values)
 
     def load_counters(self, counters: Tensor) -> None:
         """Copy `counters` into the module's whole-number buffers."""
         start = 0
-        for buffer in self._counters:
+        for owner, name in self._counters:
+            buffer = owner.get_buffer(name)
             buffer.copy_(counters[start : start + buffer.numel()].view(buffer.shape))
             start += buffer.numel()
 
     def release(self) -> None:
         """Give the module tensors and gradients of its own again."""
-        for tensor, _, _ in self._tensors:
-            tensor.data = tensor.data.clone()
-            tensor.grad = None
+        for parameter in self._parameters:
+            parameter.data = parameter.data.clone()
+            parameter.grad = None
+        for owner, name in self._statistics:
+            owner._buffers[name] = owner.get_buffer(name).clone()
+
+    def _bind_gradients(self) -> list[tuple[slice, nn.Parameter | None]]:
+        """Small gradients become views of the gradient row, joined into stretches; large ones are left to autograd."""
+        segments: list[tuple[slice, nn.Parameter | None]] = []
+        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+            if parameter.numel() >= LARGE:
+                segments.append((part, parameter))
+                continue
+            parameter.grad = self.gradient[part].view(parameter.shape)
+            if segments and segments[-1][1] is None:  # the padding between two tensors is zero in every row
+                segments[-1] = (slice(segments[-1][0].start, part.stop), None)
+            else:
+                segments.append((part, None))
+        return segments
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -106,15 +156,30 @@ def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
-def _buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """The buffers that belong to the model's state; non-persistent ones are constants or caches."""
-    persistent = set(module.state_dict(keep_vars=True))
-    return [(name, buffer) for name, buffer in module.named_buffers() if name in persistent]
-
-
 def statistics(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The floating-point buffers that belong to the model's state: BatchNorm's running means and variances."""
-    return [(name, buffer) for name, buffer in _buffers(module) if buffer.is_floating_point()]
+    return [(name, buffer) for _, name, buffer in _buffers(module) if _is_statistics(buffer)]
+
+
+def _is_statistics(buffer: Tensor) -> bool:
+    """A buffer that starts out infinite (an attention mask) is a constant: no mean of it would mean anything."""
+    if not buffer.is_floating_point() or not buffer.numel():
+        return False
+    return buffer.is_meta or bool(buffer.isfinite().all())
+
+
+def _is_counter(buffer: Tensor) -> bool:
+    return not buffer.is_floating_point() and not buffer.is_complex()
+
+
+def _buffers(module: nn.Module) -> list[Buffer]:
+    """The buffers that belong to the model's state, each once; non-persistent ones are constants or caches."""
+    found: dict[int, Buffer] = {}
+    for owner in module.modules():
+        for name, buffer in owner._buffers.items():
+            if buffer is not None and name not in owner._non_persistent_buffers_set:
+                found.setdefault(id(buffer), (owner, name, buffer))
+    return list(found.values())
 
 
 def _adaptive_by_pattern(patterns: Sequence[str], layers: Sequence[str]) -> dict[str, bool]:
@@ -122,7 +187,6 @@ def _adaptive_by_pattern(patterns: Sequence[str], layers: Sequence[str]) -> dict
         patterns = [patterns]
     for pattern in patterns:
         if not any(fnmatchcase(layer, pattern) for layer in layers):
-            raise InputError(
-                f"adaptive pattern {pattern!r} matches no layer; layers are {', '.join(dict.fromkeys(layers))}"
-            )
+            names = ", ".join(dict.fromkeys(layers))
+            raise InputError(f"adaptive pattern {pattern!r} matches no layer; layers are {names}")
     return {layer: any(fnmatchcase(layer, pattern) for pattern in patterns) for layer in layers}

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedlama.core import Layout, Ledger, Policy, PolicyState, RunError, Turn
+from fedlama.core import Layout, Ledger, Policy, PolicyState, RunError, Turn, random_key
 from fedlama.data import Dataset, Shards
 from fedlama.rows import Binding, exact_sums, magnitudes, squared_distance, unpack
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
+from fedlama.training.stacked import StackedTrainer
 from fedlama.training.trainer import Loss, Metric, Trainer, evaluate
 from fedlama.training.world import World
 
@@ -67,7 +68,7 @@ class Cohort:
 class Federation:
     """A job at work in this process."""
 
-    def __init__(self, job: Job, binding: Binding, trainer: Trainer, world: World) -> None:
+    def __init__(self, job: Job, binding: Binding, trainer: Trainer | StackedTrainer, world: World) -> None:
         self.job, self.binding, self.trainer, self.world = job, binding, trainer, world
         self.layout: Layout = binding.layout
         self.window_steps = job.participation.window_steps(job.policy)
@@ -133,10 +134,8 @@ class Federation:
         """Every client's steps; the mean loss of each."""
         losses = torch.zeros(len(cohort.clients), dtype=torch.float64, device=self.binding.device)
         steps = range(state.step, state.step + turn.steps)
-        for i, index in enumerate(cohort.mine):
-            losses[index] = self.trainer.train(
-                cohort.clients[index], cohort.rows_CP[i], cohort.memory_CMP[i], cohort.counters_CK[i], steps
-            )
+        mine = [cohort.clients[index] for index in cohort.mine]
+        losses[cohort.mine] = self.trainer.train(mine, cohort.rows_CP, cohort.memory_CMP, cohort.counters_CK, steps)
         self.world.sum_(losses)
         return losses.tolist()
 
@@ -203,7 +202,8 @@ class Federation:
             return None, None
         self.binding.point_at(position.row)
         self.binding.load_counters(position.counters)
-        return evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world)
+        key = random_key(self.job.seed, "evaluate", step)
+        return evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
 
     def _record(self, before: Position, after: Position, turn: Turn, cohort: Cohort, losses: list[float]) -> Record:
         test_loss, score = self._scores(after, turn)

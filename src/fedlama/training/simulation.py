@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedlama.core import InputError, Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition
@@ -16,6 +16,7 @@ from fedlama.rows import Binding, describe
 from fedlama.training.loop import Federation, Job, Position
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
 from fedlama.training.trainer import Loss, Metric, Trainer, accuracy, build, torch_settings
 from fedlama.training.workers import run_workers
 from fedlama.training.world import World, backend_for, launched_by_torchrun, torchrun_world
@@ -43,20 +44,24 @@ def simulate(
     metric: Metric | None = None,
     evaluate_every: int | None = None,
     device: str = "auto",
+    execution: str = "auto",
     on_record: Callable[[Record], None] | None = None,
 ) -> Result:
     """Train a federation and account for every byte.
 
     `model` builds any nn.Module; it is called once. `partition` deals the samples to clients (default: the data's own
     client ids). `participation` is a fraction (float) or number (int) of clients that train at a time, drawn anew every
-    `window` steps (default: one cycle of the policy). `workers` processes share the work. The same arguments give the
-    same bits on the same machine, whatever the number of workers.
+    `window` steps (default: one cycle of the policy). `workers` processes share the work. `execution` is how a process
+    trains its clients: one by one, or small models in stacks. The same arguments give the same bits on the same
+    machine, whatever the number of workers.
     """
     _check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
     if weights not in WEIGHTINGS:
         raise InputError(f"weights must be one of {', '.join(WEIGHTINGS)}, not {weights!r}")
     if not isinstance(participation, Participation):
         participation = Participation(participation, window)
+    elif window is not None:
+        raise InputError("window is given twice: put it into the Participation")
     participation.window_steps(policy)
     _check_device(device)
     shards = (partition or Natural()).assign(data, seed)
@@ -76,7 +81,8 @@ def simulate(
             if on_record:
                 on_record(record)
 
-        end = _run(job, module, layout, local, workers, device, take)
+        stacked = _stacked(execution, module, layout, job)
+        end = _run(job, module, layout, local, workers, device, stacked, take)
         return _result(job, module, layout, end, records, time.perf_counter() - started)
 
 
@@ -87,6 +93,7 @@ def _run(
     local: SGD,
     workers: int,
     device: str,
+    stacked: bool,
     take: Callable[[Record], None],
 ) -> Position:
     """The loop, in this process, in worker processes, or as one process of a group that torchrun started."""
@@ -96,7 +103,9 @@ def _run(
         binding = Binding(module.to(here), layout)
         on_device = replace(job, data=job.data.to(here))
         batches = Batches(on_device.data, job.shards, local.batch_size, job.seed)
-        trainer = Trainer(binding, batches, local, job.loss, job.seed)
+        trainer = (
+            StackedTrainer(binding, batches, local) if stacked else Trainer(binding, batches, local, job.loss, job.seed)
+        )
         return Federation(on_device, binding, trainer, world).run(emit).to_cpu()
 
     if launched_by_torchrun():
@@ -105,6 +114,17 @@ def _run(
     if workers == 1:
         return work(World(), take)
     return run_workers(workers, lambda world, emit: work(world, emit).as_arrays(), take, backend_for(device)).to_cpu()
+
+
+def _stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
+    if execution not in EXECUTIONS:
+        raise InputError(f"execution must be one of {', '.join(EXECUTIONS)}, not {execution!r}")
+    if execution == "auto":
+        return suits_stacking(module, layout, job.data, job.loss)
+    reason = can_stack(module, job.data, job.loss)
+    if execution == "stacked" and reason:
+        raise InputError(f"execution = 'stacked' does not fit this training: {reason}")
+    return execution == "stacked"
 
 
 def _check_numbers(**values: int | None) -> None:
@@ -138,19 +158,32 @@ def _task(data: Dataset, loss: Loss | None, metric: Metric | None) -> tuple[Loss
 @torch.no_grad()
 def _check_outputs(module: nn.Module, data: Dataset, loss: Loss) -> None:
     """One forward pass before anything is spent: shapes that do not fit are the user's input, not our failure."""
+    expected = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
     module.eval()
     try:
         outputs = module(data.inputs(data.x_train[:2]))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except expected as error:
         shape = tuple(data.x_train.shape[1:])
         raise InputError(f"the model does not take {data.name}'s samples of shape {shape}: {error}") from error
     finally:
         module.train()
-    if loss is nn.functional.cross_entropy and outputs.dim() >= 2:
-        largest = int(max(data.y_train.max(), data.y_test.max()))
-        if largest >= outputs.shape[1]:
+    if loss is nn.functional.cross_entropy and isinstance(outputs, Tensor) and outputs.dim() >= 2:
+        _check_labels(data, outputs.shape[1])
+    try:
+        loss(outputs, data.y_train[:2])
+    except expected as error:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(
+            f"the loss does not take the model's output ({shape}) with targets of shape "
+            f"{tuple(data.y_train[:2].shape)}: {error}"
+        ) from error
+
+
+def _check_labels(data: Dataset, classes: int) -> None:
+    for name, targets in (("y_train", data.y_train), ("y_test", data.y_test)):
+        if int(targets.max()) >= classes:
             raise InputError(
-                f"{data.name} holds label {largest}, outside the model's {outputs.shape[1]} classes "
+                f"{data.name}'s {name} holds label {int(targets.max())}, outside the model's {classes} classes "
                 f"(labels are counted from 0)"
             )
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fedlama.core import random_key
+from fedlama.core import InputError, RunError, random_key
 from fedlama.data import Batches, Dataset
 from fedlama.local import SGD
 from fedlama.rows import Binding, trainable
@@ -17,7 +17,7 @@ from fedlama.training.world import World
 Loss = Callable[[Tensor, Tensor], Tensor]
 Metric = Callable[[Tensor, Tensor], Tensor | float]
 
-EVALUATION_BATCH = 1024
+EVALUATION_BATCH = 256  # enough to keep a core busy; activations of a wide network take megabytes a sample
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -30,28 +30,48 @@ class Trainer:
 
     def __init__(self, binding: Binding, batches: Batches, rule: SGD, loss: Loss, seed: int) -> None:
         self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
-        self._kernels = _kernel_mask(binding)
+        self._kernels = kernel_mask(binding)
 
-    def train(self, client: int, row: Tensor, memory: Tensor, counters: Tensor, steps: range) -> Tensor:
-        """Take these global steps on `row`, in place; the mean loss."""
-        module, gradient = self.binding.module, self.binding.gradient
-        parameters = row[: len(gradient)]
-        self.binding.point_at(row)
-        self.binding.load_counters(counters)
-        seed_module_draws(random_key(self.seed, "module", client, steps.start), self.binding.device)
+    def train(
+        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+    ) -> Tensor:
+        """Take these global steps on every client's row, in place; the mean loss of each client."""
+        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows_CP.device)
+        for i, client in enumerate(clients):
+            losses[i] = self._train_one(client, rows_CP[i], memory_CMP[i], counters_CK[i], steps)
+        return losses
+
+    def _train_one(self, client: int, row: Tensor, memory: Tensor, counters: Tensor, steps: range) -> Tensor:
+        binding = self.binding
+        binding.point_at(row)
+        binding.load_counters(counters)
+        seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
         total = torch.zeros((), dtype=torch.float64, device=row.device)
         for step in steps:
             inputs, targets = self.batches.at(client, step)
-            gradient.zero_()
-            loss = self.loss(module(inputs), targets)
+            binding.clear_gradients()
+            loss = self._forward(client, step, inputs, targets)
             loss.backward()
             total += loss.detach()
-            self.rule.update(parameters, gradient, memory, self._kernels, step)
-        self.binding.save_counters(counters)
+            for part, gradient in binding.gradients():
+                self.rule.update(row[part], gradient, memory[:, part], self._kernels[part], step)
+        binding.collect()
+        binding.save_counters(counters)
         return total / len(steps)
 
+    def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
+        try:
+            return self.loss(self.binding.module(inputs), targets)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise RunError(
+                f"client {client} has one sample in its batch at step {step}, and BatchNorm cannot train on that: "
+                f"choose another local.batch_size ({self.batches.batch_size}) or a larger partition.min_samples"
+            ) from None
 
-def _kernel_mask(binding: Binding) -> Tensor:
+
+def kernel_mask(binding: Binding) -> Tensor:
     """1 where a parameter belongs to a kernel, 0 elsewhere."""
     mask = torch.zeros_like(binding.gradient)
     for (_, parameter), part in zip(trainable(binding.module), binding.layout.tensor_slices, strict=True):
@@ -61,7 +81,7 @@ def _kernel_mask(binding: Binding) -> Tensor:
 
 @torch.no_grad()
 def evaluate(
-    binding: Binding, data: Dataset, loss: Loss, metric: Metric | None, world: World
+    binding: Binding, data: Dataset, loss: Loss, metric: Metric | None, world: World, key: int
 ) -> tuple[float, float | None]:
     """Loss and metric on the test set of the row that the module points at, its batches shared among processes."""
     starts = range(0, len(data.x_test), EVALUATION_BATCH)
@@ -70,6 +90,7 @@ def evaluate(
     for index in world.share([1.0] * len(starts)):
         part = slice(starts[index], starts[index] + EVALUATION_BATCH)
         targets = data.y_test[part]
+        seed_module_draws(key + index, binding.device)  # a module may draw in evaluation mode, too
         outputs = binding.module(data.inputs(data.x_test[part]))
         scores[index, 0] = loss(outputs, targets) * len(targets)
         scores[index, 1] = metric(outputs, targets) * len(targets) if metric else 0
@@ -91,7 +112,7 @@ def seed_module_draws(key: int, device: torch.device) -> None:
 def torch_settings() -> Iterator[None]:
     """One thread, so that sums do not depend on the machine; the caller's threads and generators come back."""
     threads = torch.get_num_threads()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), torch.enable_grad():
         torch.set_num_threads(1)
         try:
             yield
@@ -101,5 +122,10 @@ def torch_settings() -> Iterator[None]:
 
 def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
     """Call the user's builder once, with its random initial weights a function of the seed."""
+    if isinstance(model, nn.Module) or not callable(model):
+        raise InputError("model must be a function without arguments that builds an nn.Module: write lambda: MyNet()")
     seed_module_draws(random_key(seed, "model"), torch.device("cpu"))
-    return model().train()
+    module = model()
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model() must build an nn.Module, but it returned {type(module).__name__}")
+    return module.train()

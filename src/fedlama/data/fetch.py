@@ -1,0 +1,148 @@
+"""Download the CIFAR archives. What arrived is kept beside the target in a .part file until its hash is right."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from fedlama.core import InputError, RunError
+
+URL_BASE = "https://www.cs.toronto.edu/~kriz"
+TIMEOUT = 30.0  # seconds without a byte
+CHUNK = 1 << 18
+LARGEST = 200_000_000  # bytes; both archives have some 170 million, and a server that sends more has another file
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file to fetch and what it must hash to."""
+
+    file: str
+    sha256: str
+
+
+ARCHIVES = {
+    "cifar10": Archive("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"),
+    "cifar100": Archive("cifar-100-python.tar.gz", "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"),
+}
+
+
+def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progress | None = None) -> Path:
+    """Download `name` into `folder`, going on where an earlier attempt stopped; the path of the verified archive.
+
+    `progress` is called with the bytes that are there and their total, or None where the server does not say.
+    """
+    archive = _archive(name)
+    if not url_base.startswith(("http://", "https://")):
+        raise InputError(f"the address {url_base!r} must start with http:// or https://")
+    target = Path(folder) / archive.file
+    _make_folder(target.parent)
+    if target.is_file() and _sha256(target) == archive.sha256:
+        return target
+    part = target.with_name(target.name + ".part")
+    url = f"{url_base.rstrip('/')}/{archive.file}"
+    try:
+        _download(url, part, progress or (lambda done, total: None))
+    except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
+        raise RunError(
+            f"{archive.file} was not fetched from {url}: {_reason(error)}; {_size(part):,} bytes are kept in {part}, "
+            f"so run the same command again to continue"
+        ) from error
+    _verify(part, archive, url)
+    part.replace(target)  # atomic: under its own name the archive is whole or not there
+    return target
+
+
+def _archive(name: str) -> Archive:
+    if name not in ARCHIVES:
+        raise InputError(
+            f"{name!r} cannot be fetched, only {' and '.join(ARCHIVES)}; `fedlama data list` says how to get the others"
+        )
+    return ARCHIVES[name]
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made a folder for data: {error.strerror}") from error
+
+
+def _download(url: str, part: Path, progress: Progress) -> None:
+    """Bring the .part file to its full length, from where it ends if the server can do that."""
+    start = _size(part)
+    try:
+        with _open(url, start) as response:
+            _receive(response, part, _first_byte(response, start), progress)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not start:
+            raise
+        # There is nothing after the .part file: it is complete, or it is wrong, which its hash will tell.
+
+
+def _open(url: str, start: int) -> http.client.HTTPResponse:
+    headers = {"User-Agent": "fedlama", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+
+
+def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
+    """Which byte of the file the answer starts with: a server that does not know ranges sends the whole."""
+    if response.status != HTTPStatus.PARTIAL_CONTENT:
+        return 0
+    match = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
+    if not match or int(match[1]) > start:
+        raise ConnectionError("the server sent another range than it was asked for")
+    return int(match[1])
+
+
+def _receive(response: http.client.HTTPResponse, part: Path, start: int, progress: Progress) -> None:
+    length = response.headers.get("Content-Length", "")
+    total = start + int(length) if length.isdecimal() else None
+    with part.open("r+b" if start else "wb") as file:
+        done = file.seek(start)
+        file.truncate()
+        progress(done, total)
+        while done <= LARGEST and (chunk := response.read(CHUNK)):
+            file.write(chunk)
+            done += len(chunk)
+            progress(done, total)
+    if total is not None and done < min(total, LARGEST):
+        raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _verify(part: Path, archive: Archive, url: str) -> None:
+    found = _sha256(part)
+    if found != archive.sha256:
+        part.unlink()
+        raise RunError(
+            f"{url} is not {archive.file}: the SHA-256 of what arrived is {found[:12]}… instead of "
+            f"{archive.sha256[:12]}…; it was deleted, so run the same command again to start over"
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answered {error.code} {error.reason}"
+    text = str(getattr(error, "reason", error)) or type(error).__name__
+    return text.splitlines()[0]

@@ -1,0 +1,151 @@
+"""IDX files, as MNIST (Y. LeCun), Fashion-MNIST (Xiao et al. 2017) and EMNIST (Cohen et al. 2017) come, gzipped or not.
+
+Two zero bytes, a type, the number of dimensions, each dimension as a big-endian uint32, then the values.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from fedlama.core import InputError
+from fedlama.data.dataset import Dataset, arrays
+
+UNSIGNED_BYTES = 0x08
+GZIP_MAGIC = b"\x1f\x8b"
+LARGEST_DEFLATE_RATIO = 1032  # no deflate stream unpacks to more bytes than this for each of its own
+CHUNK = 1 << 20
+ROLES = ("train images", "train labels", "test images", "test labels")
+
+
+@dataclass(frozen=True)
+class IdxSet:
+    """One set of four files; `prefix` precedes the usual names, and labels start at `first_label`."""
+
+    name: str
+    classes: int
+    prefix: str = ""
+    first_label: int = 0
+    mean: float = 0.0
+    std: float = 1.0
+
+
+MNIST = IdxSet("mnist", 10, mean=0.1307, std=0.3081)
+FASHION_MNIST = IdxSet("fashion-mnist", 10, mean=0.2860, std=0.3530)
+_SPLITS = {"balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "letters": 26, "mnist": 10}
+EMNIST = {  # letters alone counts its classes from 1
+    split: IdxSet(f"emnist-{split}", classes, f"emnist-{split}-", first_label=int(split == "letters"))
+    for split, classes in _SPLITS.items()
+}
+
+
+def find_idx(kind: IdxSet, folder: Path) -> dict[str, Path]:
+    """Which of the four files are in `folder`, under any of the names they are published with."""
+    found = {role: _first(folder, kind.prefix, *role.split()) for role in ROLES}
+    return {role: path for role, path in found.items() if path}
+
+
+def _first(folder: Path, prefix: str, split: str, content: str) -> Path | None:
+    splits = ("train",) if split == "train" else ("t10k", "test")
+    dimensions = 3 if content == "images" else 1
+    for part, dot, ending in product(splits, "-.", ("", ".gz")):
+        path = folder / f"{prefix}{part}-{content}{dot}idx{dimensions}-ubyte{ending}"
+        if path.is_file():
+            return path
+    return None
+
+
+def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
+    """The data set in `folder`: uint8 [n, 1, height, width], pixels in the order the files have them."""
+    files = find_idx(kind, folder)
+    missing = [role for role in ROLES if role not in files]
+    if missing:
+        raise InputError(
+            f"{folder} has no {' and no '.join(missing)} of {kind.name} "
+            f"(such as {kind.prefix}train-images-idx3-ubyte.gz)"
+        )
+    x_train, y_train = _read_pair(kind, files["train images"], files["train labels"])
+    x_test, y_test = _read_pair(kind, files["test images"], files["test labels"])
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise InputError(f"{folder}: training images are {x_train.shape[2:]} and test images {x_test.shape[2:]} pixels")
+    data = arrays(x_train, y_train, x_test, y_test, name=kind.name)
+    return replace(data, classes=kind.classes, mean=(kind.mean,), std=(kind.std,))
+
+
+def _read_pair(kind: IdxSet, images_file: Path, labels_file: Path) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = read_idx(images_file, 3), read_idx(labels_file, 1).astype(np.int64) - kind.first_label
+    if len(images) != len(labels):
+        raise InputError(f"{images_file} holds {len(images)} images and {labels_file.name} {len(labels)} labels")
+    wrong = np.flatnonzero((labels < 0) | (labels >= kind.classes))
+    if len(wrong):
+        first, last = kind.first_label, kind.first_label + kind.classes - 1
+        raise InputError(
+            f"{labels_file}: label {labels[wrong[0]] + first} of sample {wrong[0]} is outside {first} … {last}"
+        )
+    return images[:, None], labels
+
+
+def read_idx(path: Path, dimensions: int) -> np.ndarray:
+    """The unsigned bytes of one file, which must have so many dimensions."""
+    try:
+        with _unpacked(path) as (stream, largest):
+            shape = _header(path, stream.read(4 + 4 * dimensions), dimensions)
+            content = _exactly(path, stream, shape, largest)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be read ({error}); fetch it again") from error
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """The file's content, and an upper bound of its length."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        zipped = file.read(2) == GZIP_MAGIC  # the name may lie, or the browser may have unpacked it
+        file.seek(0)
+        if zipped:
+            with gzip.open(file) as stream:
+                yield cast(BinaryIO, stream), size * LARGEST_DEFLATE_RATIO
+        else:
+            yield file, size
+
+
+def _header(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
+    expected = bytes((0, 0, UNSIGNED_BYTES, dimensions))
+    if header[:4] != expected:
+        raise InputError(
+            f"{path} starts with {header[:4].hex(' ') or 'nothing'}; "
+            f"an IDX file of unsigned bytes in {dimensions} dimensions starts with {expected.hex(' ')}"
+        )
+    if len(header) < 4 + 4 * dimensions:
+        raise InputError(f"{path} ends inside its header")
+    shape = tuple(np.frombuffer(header, ">u4", offset=4).tolist())
+    if 0 in shape:
+        raise InputError(f"{path} is empty: its header says {_times(shape)}")
+    return shape
+
+
+def _exactly(path: Path, stream: BinaryIO, shape: tuple[int, ...], largest: int) -> bytearray:
+    """The values. Memory grows with what is there, never with what the header claims."""
+    claimed = math.prod(shape)
+    content = bytearray()
+    if claimed <= largest:
+        while len(content) <= claimed and (chunk := stream.read(min(CHUNK, claimed + 1 - len(content)))):
+            content += chunk
+    if len(content) != claimed:
+        held = "fewer" if len(content) < claimed else "more"
+        raise InputError(f"{path}: its header claims {_times(shape)} values, and the file holds {held}; fetch it again")
+    return content
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " × ".join(f"{size:,}" for size in shape)

@@ -1,0 +1,115 @@
+"""Arrays in an .npz file, in one of two layouts:
+
+x_train, y_train, x_test, y_test, and if there are clients their ids in clients_train (or writer_train);
+x, y, a boolean `test` that marks the test samples, and if there are clients their ids in clients (or writer).
+
+Nothing is unpickled, and what a header claims is held against the file's length before memory is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from fedlama.core import InputError
+from fedlama.data.dataset import Dataset, arrays
+
+SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
+JOINT_KEYS = ("x", "y", "test")
+SPLIT_IDS = ("clients_train", "writer_train")
+JOINT_IDS = ("clients", "writer")
+LARGEST_DEFLATE_RATIO = 1032  # no deflate stream unpacks to more bytes than this for each of its own
+NUMBERS_AND_TEXTS = "biufUS"
+
+
+def read_npz(path: Path) -> Dataset:
+    """The data set in `path`, named after it; uint8 samples of two dimensions get a channel."""
+    stored = _read_members(path)
+    try:
+        return _dataset(stored, path.stem)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
+    if "x_train" in stored:
+        ids = next((stored[key] for key in SPLIT_IDS if key in stored), None)
+        x_train, y_train, x_test, y_test = (stored[key] for key in SPLIT_KEYS)
+        return arrays(_with_channel(x_train), y_train, _with_channel(x_test), y_test, ids, name=name)
+    x, y, test = _with_channel(stored["x"]), stored["y"], stored["test"]
+    if test.dtype != np.bool_ or test.shape != (len(x),):
+        raise InputError(f"test must hold True or False for each of the {len(x)} samples, not {_kind(test)}")
+    ids = next((stored[key] for key in JOINT_IDS if key in stored), None)
+    for key, values in (("y", y), ("the client ids", ids)):
+        if values is not None and len(values) != len(x):
+            raise InputError(f"x has {len(x)} samples and {key} {len(values)}")
+    return arrays(x[~test], y[~test], x[test], y[test], None if ids is None else ids[~test], name=name)
+
+
+def _with_channel(x: np.ndarray) -> np.ndarray:
+    return x[:, None] if x.dtype == np.uint8 and x.ndim == 3 else x
+
+
+def _kind(array: np.ndarray) -> str:
+    return f"{array.dtype} of shape {list(array.shape)}"
+
+
+def _read_members(path: Path) -> dict[str, np.ndarray]:
+    """The members of whichever layout the file has; others are not touched."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            keys = _wanted(path, list(members))
+            return {key: _read_member(path, key, archive, members[key]) for key in keys}
+    except InputError:
+        raise
+    except Exception as error:  # zipfile and numpy's header parser fail in many ways on a broken file
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"{path} is not an .npz file that can be read: {reason[:200]}") from error
+
+
+def _wanted(path: Path, keys: list[str]) -> list[str]:
+    for needed, ids in ((SPLIT_KEYS, SPLIT_IDS), (JOINT_KEYS, JOINT_IDS)):
+        if set(needed) <= set(keys):
+            return [*needed, *[key for key in ids if key in keys][:1]]
+    found = ", ".join(sorted(keys)[:20]) or "nothing"
+    raise InputError(
+        f"{path} holds {found[:400]}; needed are {', '.join(SPLIT_KEYS)} and optionally {' or '.join(SPLIT_IDS)}, "
+        f"or {', '.join(JOINT_KEYS)} and optionally {' or '.join(JOINT_IDS)}"
+    )
+
+
+def _read_member(path: Path, key: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    most = info.compress_size * (1 if info.compress_type == zipfile.ZIP_STORED else LARGEST_DEFLATE_RATIO)
+    if info.compress_size > path.stat().st_size or info.file_size > most:
+        raise InputError(f"{path}: {key} claims {info.file_size:,} bytes, more than the file can hold")
+    with archive.open(info) as stream:
+        shape, by_columns, dtype = _read_header(path, key, stream)
+        claimed, held = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
+        if claimed != held:
+            raise InputError(
+                f"{path}: the header of {key} claims {claimed:,} bytes ({dtype} of shape {list(shape)}), "
+                f"and {held:,} are there"
+            )
+        content = bytearray(stream.read(claimed))  # zipfile stops at file_size and checks the sum
+    if len(content) != claimed:
+        raise InputError(f"{path}: {key} ends after {len(content):,} of {claimed:,} bytes")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if by_columns else "C")
+
+
+def _read_header(path: Path, key: str, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(stream)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise InputError(f"{path}: {key} is in .npy format {version}; 1.0 and 2.0 are read")
+    shape, by_columns, dtype = readers[version](stream)
+    if dtype.hasobject or dtype.kind not in NUMBERS_AND_TEXTS:
+        raise InputError(f"{path}: {key} holds {dtype} values; only numbers (and texts as client ids) are read")
+    if min(shape, default=-1) < 0:
+        raise InputError(f"{path}: {key} has shape {list(shape)}; its first dimension must count the samples")
+    return shape, by_columns, dtype

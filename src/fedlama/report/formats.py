@@ -1,0 +1,93 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from fedlama.report.comparison import Comparison, Setting, Spread
+
+UNKNOWN = "–"
+UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """A share as a percentage, as the paper prints it."""
+    return UNKNOWN if share is None else f"{100 * share:.{digits}f} %"
+
+
+def human_bytes(count: float | None) -> str:
+    """Bytes in decimal units, three digits."""
+    if count is None:
+        return UNKNOWN
+    for unit, size in UNITS:
+        if count >= 0.9995 * size:
+            value = count / size
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return f"{count:.0f} B"
+
+
+def spread_text(spread: Spread | None, metric: str, digits: int = 2) -> str:
+    """Mean ± sample standard deviation."""
+    if spread is None:
+        return UNKNOWN
+    scale, unit, digits = (100, " %", digits) if metric == "accuracy" else (1, "", digits + 1)
+    deviation = "" if spread.deviation is None else f" ± {scale * spread.deviation:.{digits}f}"
+    return f"{scale * spread.mean:.{digits}f}{deviation}{unit}"
+
+
+def count_text(value: float) -> str:
+    """A mean count: whole where it is whole."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 seed`, `4 seeds`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def joined(parts: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def seeds_text(setting: Setting) -> str:
+    """How many seeds the numbers are over, and of how many."""
+    counted, finished = len(setting.runs), len(setting.runs) if setting.finished else 0
+    return f"{finished} of {finished + setting.unfinished}" if setting.unfinished else str(counted)
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What a reader of the table has to know to read it rightly."""
+    found = [f"{_scores_note(comparison)} Bytes are summed over clients."]
+    if comparison.baseline is not None and len(comparison.settings) > 1:
+        found.append(f"Cost is the number of parameters averaged over the run; 100 % is {comparison.baseline.label}.")
+    if comparison.differences:
+        values = [f"{key} ({', '.join(shown)})" for key, shown in comparison.differences.items()]
+        found.append(f"The settings differ in more than the policy: {joined(values)}.")
+    for setting in comparison.settings:
+        found += _setting_notes(setting)
+    return found
+
+
+def _scores_note(comparison: Comparison) -> str:
+    counts = sorted({len(setting.runs) for setting in comparison.settings})
+    if counts == [1]:
+        return "One seed a setting, so no spread."
+    seeds = {tuple(setting.seeds) for setting in comparison.settings}
+    named = f" ({', '.join(map(str, next(iter(seeds))))})" if len(seeds) == 1 else ""
+    over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seeds"
+    return f"Mean ± sample standard deviation over {over}{named}."
+
+
+def _setting_notes(setting: Setting) -> list[str]:
+    found: list[str] = []
+    if not setting.finished:
+        found.append(f"{setting.label} is unfinished, at {progress_text(setting)}: its numbers are those so far.")
+    elif setting.unfinished:
+        found.append(f"{setting.label}: {plural(setting.unfinished, 'unfinished run')} not counted.")
+    if setting.repeated:
+        found.append(f"{setting.label}: {plural(setting.repeated, 'run')} left out, as another has the same seed.")
+    return found
+
+
+def progress_text(setting: Setting) -> str:
+    """How far an unfinished setting is."""
+    return f"step {setting.step} of {setting.iterations}"

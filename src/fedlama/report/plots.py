@@ -1,0 +1,193 @@
+"""The pictures: what was reached over steps and over bytes, and how often each layer was averaged.
+
+Figures are made with matplotlib's objects, not with pyplot: no display, no global state, nothing to close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from fedlama.report.comparison import Comparison, Curve, Setting
+from fedlama.report.formats import count_text
+from fedlama.report.layer_rows import LayerRow, layer_rows
+from fedlama.report.style import GRID, INK, MUTED, colour, dashes, legend_label, shortened, styled, titled
+
+MOST_BARS = 48  # more bars than this are drawn as lines
+MOST_LAYERS = 100  # of a model with more, the largest
+MOST_ENDS = 8
+LABEL_LINE = 0.07  # height of a label in parts of a score panel
+SMALL_SHARE = 0.0005
+SHARE_COLUMN = 62  # points right of the axes
+
+
+@styled
+def report_figure(comparison: Comparison) -> Figure:
+    """The three panels in one picture, with one legend; many layers get a row of their own."""
+    many, layers = _many(comparison), _layers_height(comparison)
+    figure = Figure(figsize=(12.5, 5.4 + layers if many else max(7.0, 1.6 + layers)), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, hspace=0.04, wspace=0.05)  # pyright: ignore
+    grid = figure.add_gridspec(2, 2, height_ratios=[3.6, layers + 0.8] if many else [1, 1])
+    draw_score(figure.add_subplot(grid[0, 0]), comparison, over="steps")
+    draw_score(figure.add_subplot(grid[0, 1] if many else grid[1, 0]), comparison, over="uplink_bytes")
+    draw_layers(figure.add_subplot(grid[1, :] if many else grid[:, 1]), comparison)
+    _legend(figure, comparison)
+    return figure
+
+
+@styled
+def score_figure(comparison: Comparison, over: str) -> Figure:
+    """One of the two score panels by itself."""
+    figure = Figure(figsize=(5.0, 3.4), layout="constrained")
+    draw_score(figure.subplots(), comparison, over)
+    return figure
+
+
+@styled
+def layers_figure(comparison: Comparison) -> Figure:
+    """The layers' panel by itself."""
+    figure = Figure(figsize=(5.0, 1.0 + _layers_height(comparison)), layout="constrained")
+    draw_layers(figure.subplots(), comparison)
+    return figure
+
+
+def draw_score(axes: Axes, comparison: Comparison, over: str) -> None:
+    """The score over "steps" or over "uplink_bytes": the mean as a line, the range over seeds behind it."""
+    unit, scale = byte_unit(comparison) if over == "uplink_bytes" else ("", 1.0)
+    for index, setting in enumerate(comparison.settings):
+        places = [place / scale for place in getattr(setting.curve, over)]
+        _draw_curve(axes, places, setting.curve, index, finished=setting.finished)
+    titled(axes, f"{comparison.metric.capitalize()} over {'steps' if over == 'steps' else 'bytes sent'}")
+    axes.set_xlabel("steps of every client" if over == "steps" else f"uplink of all clients, {unit}")
+    axes.margins(x=0.01)
+    axes.set_xlim(left=0)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    _scale_score(axes, comparison)
+    if over == "steps":
+        _label_ends(axes, comparison)
+
+
+def _draw_curve(axes: Axes, places: Sequence[float], curve: Curve, index: int, *, finished: bool) -> None:
+    axes.fill_between(places, curve.low, curve.high, color=colour(index), alpha=0.16, linewidth=0)
+    axes.plot(places, curve.mean, color=colour(index), linestyle=dashes(index), linewidth=1.8)
+    # A filled dot is where a setting ended, a hollow one where it stands.
+    face = colour(index) if finished else "none"
+    axes.plot(places[-1:], curve.mean[-1:], "o", color=colour(index), markerfacecolor=face, markersize=6, clip_on=False)
+
+
+def _scale_score(axes: Axes, comparison: Comparison) -> None:
+    """Room for the second half of the curves, where settings differ by little; the first rise may leave the picture."""
+    curves = [setting.curve for setting in comparison.settings if setting.curve.steps]
+    if not curves:
+        axes.text(0.5, 0.5, "nothing evaluated yet", transform=axes.transAxes, ha="center", color=MUTED)
+        axes.set(xticks=[], yticks=[])
+        return
+    low, high = min(min(_late(curve, curve.low)) for curve in curves), max(max(_late(curve, curve.high)) for curve in curves)
+    room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
+    axes.set_ylim(low - room, high + room)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    if comparison.metric == "accuracy":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+
+
+def _late(curve: Curve, values: Sequence[float]) -> list[float]:
+    return [value for step, value in zip(curve.steps, values, strict=True) if 2 * step >= curve.steps[-1]]
+
+
+def _label_ends(axes: Axes, comparison: Comparison) -> None:
+    """What each curve ends at, in its colour, in a column where no two labels share a line."""
+    ends = sorted((s.curve.mean[-1], index) for index, s in enumerate(comparison.settings) if s.curve.steps)
+    low, high = axes.get_ylim()
+    below = -1.0
+    for value, index in ends[-MOST_ENDS:]:
+        below = max((value - low) / (high - low), below + LABEL_LINE)
+        text = f"{100 * value:.1f} %" if comparison.metric == "accuracy" else f"{value:.3f}"
+        axes.text(1.03, below, text, transform=axes.transAxes, va="center", color=colour(index), fontweight="bold")
+
+
+def byte_unit(comparison: Comparison) -> tuple[str, float]:
+    """The unit in which the longest curve has a readable length."""
+    largest = max((place for setting in comparison.settings for place in setting.curve.uplink_bytes), default=0.0)
+    return next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if largest >= size), ("B", 1.0))
+
+
+def shown_rows(comparison: Comparison) -> list[LayerRow]:
+    """The layers that are drawn: all, or the largest of a very deep model, in the model's order."""
+    rows = layer_rows(comparison)
+    largest = sorted(range(len(rows)), key=lambda index: -(rows[index].size or 0))[:MOST_LAYERS]
+    return [rows[index] for index in sorted(largest)]
+
+
+def _many(comparison: Comparison) -> bool:
+    return len(shown_rows(comparison)) * len(comparison.settings) > MOST_BARS
+
+
+def _layers_height(comparison: Comparison) -> float:
+    """Inches: every name keeps a line of its own."""
+    layers, settings = len(shown_rows(comparison)), len(comparison.settings)
+    return max(2.6, 0.17 * layers if _many(comparison) else (0.13 * settings + 0.1) * layers)
+
+
+def draw_layers(axes: Axes, comparison: Comparison) -> None:
+    """Aggregations of every layer, first layer on top, its share of the model at the right."""
+    rows, many = shown_rows(comparison), _many(comparison)
+    for index, setting in enumerate(comparison.settings):
+        (_draw_dots if many else _draw_bars)(axes, rows, index, setting, len(comparison.settings))
+    titled(axes, _layers_title(rows, comparison))
+    axes.set_xlabel("aggregations over the run")
+    axes.set_yticks(range(len(rows)), [shortened(row.name) for row in rows], fontsize=8 if many else 10)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    axes.grid(axis="both" if many else "x", color=GRID, linewidth=0.8)
+    axes.spines["bottom"].set_visible(False)
+    _write_shares(axes, rows)
+
+
+def _draw_bars(axes: Axes, rows: Sequence[LayerRow], index: int, setting: Setting, settings: int) -> None:
+    height = 0.8 / settings
+    places = [place - 0.4 + (index + 0.5) * height for place in range(len(rows))]
+    counts = [count.aggregations if (count := row.counts[index]) else 0.0 for row in rows]
+    bars = axes.barh(places, counts, height=0.86 * height, color=colour(index), alpha=1.0 if setting.finished else 0.5)
+    axes.bar_label(bars, [count_text(count) for count in counts], padding=3, fontsize=8, color=MUTED)
+
+
+def _draw_dots(axes: Axes, rows: Sequence[LayerRow], index: int, setting: Setting, settings: int) -> None:
+    """A dot a layer and setting, its area growing with the layer's share; side by side where they would hide others."""
+    shift = 0.5 * ((index + 0.5) / settings - 0.5)
+    counted = [(place + shift, count, row) for place, row in enumerate(rows) if (count := row.counts[index])]
+    places, counts = [place for place, _, _ in counted], [count.aggregations for _, count, _ in counted]
+    areas = [12 + 300 * (row.share or 0.0) for *_, row in counted]
+    face = colour(index) if setting.finished else "none"
+    axes.scatter(counts, places, areas, facecolor=face, edgecolor=colour(index), linewidth=0.8, zorder=3, clip_on=False)
+
+
+def _write_shares(axes: Axes, rows: Sequence[LayerRow]) -> None:
+    """A column of its own, right of the axes: what a layer weighs says how much its aggregations matter."""
+    if not any(row.share for row in rows):
+        return
+    beside, column = axes.get_yaxis_transform(), {"ha": "right", "fontsize": 8}
+    for place, row in enumerate(rows):
+        small = (row.share or 0.0) < SMALL_SHARE
+        text, ink = ("< 0.1 %", MUTED) if small else (f"{100 * (row.share or 0.0):.1f} %", INK)
+        axes.annotate(text, (1, place), (SHARE_COLUMN, 0), beside, "offset points", va="center", color=ink, **column)
+    above = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "color": MUTED}
+    axes.annotate("share of\nthe model", (1, 1), (SHARE_COLUMN, 6), **above, **column)
+
+
+def _layers_title(rows: Sequence[LayerRow], comparison: Comparison) -> str:
+    everything = len(layer_rows(comparison))
+    return "Aggregations of each layer" + (f" (the {len(rows)} largest of {everything})" if len(rows) < everything else "")
+
+
+def _legend(figure: Figure, comparison: Comparison) -> None:
+    lines = [
+        Line2D([], [], color=colour(index), linestyle=dashes(index), linewidth=2.5, label=legend_label(setting))
+        for index, setting in enumerate(comparison.settings)
+    ]
+    columns = min(len(lines), 5 if max(len(setting.label) for setting in comparison.settings) < 24 else 2)
+    figure.legend(handles=lines, loc="outside upper left", ncols=columns, frameon=False, fontsize=10.5, labelcolor=INK)

@@ -1,0 +1,122 @@
+"""How figures look, and how they become a file or a part of a page.
+
+In a page the colours are variables of its style sheet, so that one drawing serves light and dark.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedlama.report.comparison import Setting
+
+INK, MUTED, GRID = "#1c2430", "#667080", "#e3e6ea"
+# Okabe and Ito's colours that stand out on white and on black; colour-blind readers tell them apart.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)))
+FONT = "DejaVu Sans"
+NAME_LENGTH = 36
+SETTINGS: dict[str, Any] = {
+    "font.family": FONT,
+    "font.size": 10,
+    "text.color": INK,
+    "text.parse_math": False,  # a "$" in a name is a dollar
+    "axes.facecolor": "none",  # the page shows through
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+    "ytick.left": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedlama",  # the same numbers give the same file
+}
+
+P = ParamSpec("P")
+
+
+def styled(make: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Make a figure under these settings, whatever the user's own matplotlibrc says."""
+
+    @wraps(make)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with mpl.rc_context({**mpl.rcParamsDefault, **SETTINGS}):
+            return make(*args, **kwargs)
+
+    return inner
+
+
+def colour(index: int) -> str:
+    """The colour of a setting, the same in every picture."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def dashes(index: int) -> Any:
+    """Beyond the palette, lines differ in their dashes."""
+    return DASHES[index // len(PALETTE) % len(DASHES)]
+
+
+def legend_label(setting: Setting) -> str:
+    """A setting's name in a legend."""
+    return setting.label if setting.finished else f"{setting.label} (unfinished)"
+
+
+def shortened(name: str) -> str:
+    """A layer's name that leaves room for the drawing beside it."""
+    half = (NAME_LENGTH - 1) // 2
+    return name if len(name) <= NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
+
+
+def titled(axes: Axes, title: str) -> None:
+    """A title where reading starts."""
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
+
+
+def png(figure: Figure) -> bytes:
+    """The figure on white, sharp enough for a slide."""
+    return _saved(figure, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+
+
+def svg(figure: Figure) -> str:
+    """The figure as an SVG file with its own colours, on white."""
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    return _saved(figure, format="svg", facecolor="white", metadata=nothing).decode()
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as an element of a page, in the page's colours and font; `name` keeps its ids apart from others'."""
+    figure.patch.set_alpha(0.0)
+    text = svg(figure)
+    text = text[text.index("<svg") :].replace(f"'{FONT}'", "inherit")
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    for fixed, variable in colour_variables().items():
+        text = text.replace(fixed, f"var({variable})")
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    return text.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+
+
+def colour_variables() -> dict[str, str]:
+    """Fixed colour → the page's variable for it."""
+    return {INK: "--ink", MUTED: "--muted", GRID: "--grid", **{c: f"--c{i}" for i, c in enumerate(PALETTE)}}
+
+
+def _saved(figure: Figure, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    with mpl.rc_context({**mpl.rcParamsDefault, **SETTINGS}), warnings.catch_warnings():
+        # A layer may be named in a script that the font lacks; the name is also in the page's table.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(buffer, **options)
+    return buffer.getvalue()

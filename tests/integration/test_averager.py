@@ -1,0 +1,167 @@
+"""LayerwiseModelAverager in real torchrun programs: same decisions as the simulator, bytes as handed over."""
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import averager_program as program
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import fedlama
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent.parent
+
+
+def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run(
+        [*launcher, *arguments], capture_output=True, text=True, timeout=300, check=False, cwd=REPOSITORY
+    )
+
+
+def ranks_of(mode: str, folder: Path) -> list[dict]:
+    finished = torchrun(str(HERE / "averager_program.py"), mode, str(folder))
+    assert finished.returncode == 0, finished.stderr
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def simulated() -> fedlama.Result:
+    """The same training in the simulator: two clients, all active, momentum 0."""
+    return fedlama.simulate(
+        program.build,
+        fedlama.data.digits(),
+        policy=fedlama.FedLAMA(program.BASE, program.FACTOR),
+        local=fedlama.SGD(program.RATE, program.BATCH),
+        partition=fedlama.IID(2),
+        iterations=program.STEPS,
+        seed=program.SEED,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["plain", "post-local", "restart"])
+def test_a_program_under_torchrun_takes_the_simulators_decisions(mode, tmp_path, simulated):
+    first, second = ranks_of(mode, tmp_path)
+    assert first["cycle_end_weights"] == second["cycle_end_weights"]  # both ranks hold the same model at cycle ends
+    assert first["intervals"] == second["intervals"]
+    cycle = program.BASE * program.FACTOR
+    after_cycle = [later.intervals for earlier, later in pairwise(simulated.records) if earlier.step % cycle == 0]
+    assert first["intervals"][:-1] == after_cycle
+    assert any(len(set(intervals)) == 2 for intervals in after_cycle), "no layer was ever lengthened: a weak test"
+    assert first["aggregations"] == [layer.aggregations for layer in simulated.layers]
+    last = simulated.records[-1].discrepancy
+    assert first["discrepancy"] == pytest.approx(last, rel=1e-4)
+    weights = torch.cat([p.detach().reshape(-1) for p in simulated.model.parameters()])
+    torch.testing.assert_close(torch.tensor(first["cycle_end_weights"][-1]), weights, rtol=1e-4, atol=1e-6)
+    assert first["step"] == program.STEPS
+
+
+@pytest.mark.slow
+def test_the_bytes_counted_are_the_bytes_handed_to_the_process_group(tmp_path, simulated):
+    for seen in ranks_of("plain", tmp_path):
+        assert seen["sent_bytes"] == seen["handed_bytes"]
+        # two collectives a round: the packed layers, and one float64 a due layer
+        assert seen["collectives"] == 2 * len(simulated.records)
+        distances = 8 * sum(layer.aggregations for layer in simulated.layers)
+        assert seen["handed_bytes"] == simulated.uplink_bytes // 2 + distances
+
+
+@pytest.mark.slow
+def test_the_example_runs_as_its_docstring_says():
+    finished = torchrun("examples/torchrun_averager.py")
+    assert finished.returncode == 0, finished.stderr
+    assert "accuracy 9" in finished.stdout
+    assert "of full averaging" in finished.stdout
+
+
+@pytest.mark.slow
+def test_torchrun_runs_the_command_line_with_the_same_bits(tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text('[data]\nname = "digits"\n[participation]\nactive = 5\n[train]\niterations = 48\n')
+    finished = torchrun("-m", "fedlama", "run", str(config), "--out", str(tmp_path / "group"))
+    assert finished.returncode == 0, finished.stderr
+    command = [sys.executable, "-m", "fedlama", "run", str(config), "--out", str(tmp_path / "alone"), "--workers", "1"]
+    subprocess.run(command, check=True, capture_output=True)
+    for name in ("rounds.jsonl", "checkpoint/model.safetensors", "config.toml"):
+        assert (tmp_path / "group" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+
+
+@pytest.fixture
+def alone():
+    """A process group of one, so that refusals can be tested in this process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def averager_with_bn(alone, **options):
+    module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    return module, fedlama.LayerwiseModelAverager(module, 2, 2, **options)
+
+
+def test_parameter_groups_and_parameters_are_both_taken(alone):
+    module, averager = averager_with_bn(alone)
+    averager.average_parameters(module.parameters())
+    averager.average_parameters(torch.optim.SGD(module.parameters(), lr=0.1).param_groups)
+    assert averager.step == 2
+    assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_other_parameters_are_refused(alone):
+    _, averager = averager_with_bn(alone)
+    with pytest.raises(fedlama.InputError, match="was built for a module with 6 trainable parameters"):
+        averager.average_parameters(nn.Linear(3, 3).parameters())
+
+
+def test_nothing_is_averaged_during_warmup(alone):
+    module, averager = averager_with_bn(alone, warmup_steps=3)
+    for _ in range(4):
+        averager.average_parameters(module.parameters())
+    assert averager.sent_bytes == 0
+    averager.average_parameters(module.parameters())  # the second step after the warm-up
+    assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_batchnorm_buffers_travel_when_asked(alone):
+    module, averager = averager_with_bn(alone, buffers=True)
+    for _ in range(2):
+        averager.average_parameters(module.parameters())
+    # 4·8 + 8 + 8 + 8 + 8·2 + 2 = 74 parameters, 16 statistics, 6 distances of 8 bytes
+    assert averager.sent_bytes == 4 * (74 + 16) + 8 * 6
+
+
+def test_average_all_closes_a_cycle_that_was_cut(alone):
+    module, averager = averager_with_bn(alone)
+    averager.average_parameters(module.parameters())
+    averager.average_all()
+    assert averager.ledger.aggregations == (1,) * 6
+    averager.average_all()  # nothing was trained since: nothing is sent
+    assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_a_state_of_another_model_is_refused(alone):
+    _, averager = averager_with_bn(alone)
+    other = fedlama.LayerwiseModelAverager(nn.Linear(3, 3), 2, 2)
+    with pytest.raises(fedlama.InputError, match="another model"):
+        averager.load_state_dict(other.state_dict())
+
+
+def test_nan_weights_are_told_by_layer(alone):
+    module, averager = averager_with_bn(alone)
+    with torch.no_grad():
+        module[0].bias.fill_(torch.nan)
+    averager.average_parameters(module.parameters())
+    with pytest.raises(fedlama.RunError, match=r"0\.bias is not finite"):
+        averager.average_parameters(module.parameters())
+
+
+def test_without_a_process_group_the_sentence_says_what_to_call():
+    with pytest.raises(fedlama.InputError, match="init_process_group"):
+        fedlama.LayerwiseModelAverager(nn.Linear(2, 2), 2, 2)

@@ -1,0 +1,100 @@
+"""FedLAMA as the paper tells it, naively: the slow readable twin of `fedlama.simulate`.
+
+One copy of the module a client, one optimizer a client, dictionaries by tensor name, one step at a time. It shares no
+code with the package; the draws (who trains, on which batches) come in as functions, so that both see the same ones.
+"""
+
+from copy import deepcopy
+from fractions import Fraction
+
+import torch
+from torch.nn.functional import cross_entropy
+
+
+def fedlama(
+    model, *, batch, cohort, samples, base_interval, increase_factor, iterations, window, learning_rate, momentum, decay
+):
+    """Train `model` in place with `batch(client, step)` and `cohort(window)`; what happened, round by round.
+
+    `samples[client]` is what a client weighs in the average. Every trainable tensor is a layer, kernels are adaptive.
+    """
+    sizes = {name: tensor.numel() for name, tensor in model.named_parameters()}
+    kernels = [name for name, tensor in model.named_parameters() if tensor.dim() >= 2]
+    statistics = [name for name, _ in model.named_buffers() if "running" in name]
+    statistics_bytes = sum(4 * model.state_dict()[name].numel() for name in statistics)
+    intervals = dict.fromkeys(sizes, base_interval)
+    averaged_at = dict.fromkeys(sizes, 0)
+    kappa = dict.fromkeys(sizes, 0)
+    cycle = base_interval * increase_factor
+    rounds, losses, discrepancy, down = [], [], {}, 0
+    for step in range(iterations):
+        if step % window == 0:  # a cohort enters: it gets the whole model and has no momentum
+            weights = {client: samples[client] for client in cohort(step // window)}
+            weights = {client: weight / sum(weights.values()) for client, weight in weights.items()}
+            copies = {client: deepcopy(model) for client in weights}
+            optimizers = {
+                client: torch.optim.SGD(copy.parameters(), learning_rate, momentum, weight_decay=decay)
+                for client, copy in copies.items()
+            }
+            down += len(copies) * (4 * sum(sizes.values()) + statistics_bytes)
+
+        losses.append(0.0)
+        for client, copy in copies.items():
+            inputs, targets = batch(client, step)
+            loss = cross_entropy(copy(inputs), targets)
+            optimizers[client].zero_grad()
+            loss.backward()
+            optimizers[client].step()
+            losses[-1] += weights[client] * loss.item()
+
+        done = step + 1  # steps taken
+        all_due = done % cycle == 0 or done == iterations
+        due = [name for name in sizes if all_due or done % cycle % intervals[name] == 0]
+        if not due:
+            continue
+        states = {client: copy.state_dict() for client, copy in copies.items()}
+        for name in due + statistics:
+            mean = sum(weights[client] * states[client][name].double() for client in states).float()
+            if name in sizes:  # Eq. 2, before the local copies are overwritten
+                squares = sum(
+                    weights[client] * float(((mean.double() - states[client][name].double()) ** 2).sum())
+                    for client in states
+                )
+                discrepancy[name] = squares / ((done - averaged_at[name]) * sizes[name])
+                averaged_at[name] = done
+                kappa[name] += 1
+            for state in (model.state_dict(), *states.values()):
+                state[name].copy_(mean)
+        message = len(copies) * (sum(4 * sizes[name] for name in due) + statistics_bytes)
+        rounds.append(
+            {
+                "step": done,
+                "due": due,
+                "intervals": list(intervals.values()),
+                "discrepancy": [discrepancy[name] if name in due else None for name in sizes],
+                "loss": sum(losses) / len(losses),
+                "up": message,
+                "down": down,
+            }
+        )
+        losses, down = [], 0
+        if done % window:
+            down = message  # the cohort stays: it is sent what was averaged, as the next round starts
+        if done % cycle == 0 and any(discrepancy.values()):
+            long = lengthened(kernels, discrepancy, sizes)
+            intervals = {name: cycle if name in long else base_interval for name in sizes}
+    cost = sum(sizes[name] * kappa[name] for name in sizes)
+    return {"rounds": rounds, "intervals": intervals, "aggregations": kappa, "cost": cost}
+
+
+def lengthened(kernels, discrepancy, sizes):
+    """Algorithm 2: walk up the kernels by d_l, up to and including the first at which 1 − λ_l < δ_l."""
+    total_d = sum(Fraction(discrepancy[name]) * sizes[name] for name in sizes)
+    total_n = sum(sizes.values())
+    long = []
+    for name in sorted(kernels, key=lambda name: discrepancy[name]):
+        long.append(name)
+        delta = sum(Fraction(discrepancy[name]) * sizes[name] for name in long) / total_d
+        if 1 - Fraction(sum(sizes[name] for name in long), total_n) < delta:
+            break
+    return long

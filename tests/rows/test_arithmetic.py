@@ -1,0 +1,166 @@
+"""Sums that do not depend on their order, and the distances to them."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlama.rows import exact_sums, magnitudes, squared_distance, unpack
+from fedlama.rows.arithmetic import PIECE
+
+float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)  # from the subnormal 1e-45 to 3e38
+tame = st.floats(min_value=-8, max_value=8, width=32)
+
+
+@st.composite
+def federations(draw):
+    """Rows of 1 to 6 clients with weights that add up to one, and two slices with a gap of padding between them."""
+    clients, first, second = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    numbers = draw(st.sampled_from([float32, tame, st.one_of(float32, tame, st.just(0.0))]))
+    row = st.lists(numbers, min_size=first + second, max_size=first + second)
+    rows = torch.zeros(clients, 16 + second)
+    values = torch.tensor(draw(st.lists(row, min_size=clients, max_size=clients)))
+    rows[:, :first], rows[:, 16:] = values[:, :first], values[:, first:]
+    samples = draw(st.lists(st.integers(1, 1000), min_size=clients, max_size=clients))
+    weights = [count / sum(samples) for count in samples]
+    return rows, weights, [slice(0, first), slice(16, 16 + second)]
+
+
+def largest(rows, slices):
+    return magnitudes(rows, slices).amax(dim=0).tolist()
+
+
+def bits(tensor):
+    return tensor.view(torch.int64).tolist()
+
+
+@given(federations(), st.randoms(use_true_random=False))
+def test_sums_do_not_depend_on_the_order_of_rows(federation, random):
+    rows, weights, slices = federation
+    order = random.sample(range(len(rows)), len(rows))
+    shuffled = exact_sums(rows[order], [weights[index] for index in order], slices, largest(rows, slices))
+    assert bits(shuffled) == bits(exact_sums(rows, weights, slices, largest(rows, slices)))
+
+
+@given(federations(), st.lists(st.integers(0, 2), min_size=6, max_size=6))
+def test_sums_do_not_depend_on_which_process_holds_which_rows(federation, owners):
+    rows, weights, slices = federation
+    whole = exact_sums(rows, weights, slices, largest(rows, slices))
+    shared = torch.zeros_like(whole)
+    for process in range(3):  # one of them may hold nothing at all
+        mine = [index for index in range(len(rows)) if owners[index] == process]
+        shared += exact_sums(rows[mine], [weights[index] for index in mine], slices, largest(rows, slices))
+    assert bits(shared) == bits(whole)
+
+
+@given(federations())
+def test_sums_are_means_to_a_part_in_10_12_of_the_largest_number(federation):
+    rows, weights, slices = federation
+    packed = exact_sums(rows, weights, slices, largest(rows, slices)).tolist()
+    for part, limit in zip(slices, largest(rows, slices), strict=True):
+        for column in range(part.start, part.stop):
+            mean = math.fsum(w * x for w, x in zip(weights, rows[:, column].double().tolist(), strict=True))
+            assert abs(packed.pop(0) - mean) <= 1e-12 * limit
+    assert not packed
+
+
+@given(federations())
+def test_every_term_is_on_one_grid_so_that_float64_adds_without_rounding(federation):
+    rows, weights, slices = federation
+    terms = [exact_sums(rows[[i]], [weights[i]], slices, largest(rows, slices)).tolist() for i in range(len(rows))]
+    whole = exact_sums(rows, weights, slices, largest(rows, slices)).tolist()
+    assert [sum(map(Fraction, column)) for column in zip(*terms, strict=True)] == list(map(Fraction, whole))
+
+
+def test_a_mean_by_hand():
+    # Weights ¼ and ¾: ¼·(4, 8) + ¾·(0, −8) = (1, −4); these are on the grid, so nothing is rounded.
+    rows = torch.tensor([[4.0, 8.0, 99.0], [0.0, -8.0, 99.0]])
+    assert exact_sums(rows, [0.25, 0.75], [slice(0, 2)], [8.0]).tolist() == [1.0, -4.0]
+
+
+def test_equal_rows_average_to_themselves():
+    # 1/7 is rounded and so is every term, but by less than float32 can see for numbers of 2⁻²⁰ of the largest and more.
+    row = torch.logspace(-6, 0, 1000) * torch.tensor([1.0, -1.0]).repeat(500)
+    rows = row.repeat(7, 1)
+    mean = exact_sums(rows, [1 / 7] * 7, [slice(0, 1000)], largest(rows, [slice(0, 1000)]))
+    assert torch.equal(mean.float(), row)
+
+
+def test_sums_of_slices_longer_than_a_piece():
+    size = 2 * PIECE + 3
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(3, 16 + size, generator=generator)
+    slices, weights = [slice(0, 5), slice(16, 16 + size)], [0.2, 0.3, 0.5]
+    packed = exact_sums(rows, weights, slices, largest(rows, slices))
+    expected = torch.tensor(weights, dtype=torch.float64) @ rows.double()
+    torch.testing.assert_close(packed, torch.cat([expected[:5], expected[16:]]), rtol=0, atol=1e-12)
+    back = exact_sums(rows.flip(0), weights[::-1], slices, largest(rows, slices))
+    assert torch.equal(packed.view(torch.int64), back.view(torch.int64))
+
+
+def test_no_slices_and_no_rows_are_sums_of_nothing():
+    assert exact_sums(torch.ones(2, 4), [0.5, 0.5], [], []).tolist() == []
+    assert exact_sums(torch.ones(0, 4), [], [slice(0, 2)], [1.0]).tolist() == [0.0, 0.0]
+
+
+def test_unpack_writes_the_slices_and_nothing_else():
+    row = torch.full((8,), 7.0)
+    unpack(torch.tensor([1.0, 2.0, 0.1], dtype=torch.float64), row, [slice(0, 2), slice(4, 5)])
+    assert torch.equal(row, torch.tensor([1.0, 2.0, 7.0, 7.0, 0.1, 7.0, 7.0, 7.0]))  # 0.1 rounded to float32
+
+
+def test_unpack_undoes_the_packing():
+    row = torch.arange(40.0)
+    slices = [slice(0, 3), slice(16, 30)]
+    copy = torch.zeros(40)
+    unpack(exact_sums(row[None], [1.0], slices, [2.0, 29.0]), copy, slices)
+    assert all(torch.equal(copy[part], row[part]) for part in slices)
+    assert int((copy != 0).sum()) == 2 + 14  # number 0 of the row is a zero; between the slices nothing was written
+
+
+def test_magnitudes_are_a_clients_largest_absolute_values():
+    rows = torch.tensor([[1.0, -3.0, 50.0, 0.0], [-2.0, 1.0, 50.0, -0.5]])
+    slices = [slice(0, 2), slice(3, 4)]
+    assert magnitudes(rows, slices).tolist() == [[3.0, 0.0], [2.0, 0.5]]
+    assert magnitudes(rows, slices).dtype == torch.float64
+
+
+def test_magnitudes_show_what_is_not_finite():
+    rows = torch.tensor([[1.0, math.nan, 2.0], [-math.inf, 1.0, 2.0], [1.0, 1.0, math.nan]])
+    found = magnitudes(rows, [slice(0, 2), slice(2, 3)])
+    assert found.isfinite().tolist() == [[False, True], [False, True], [True, False]]
+    assert math.isnan(found[0, 0])
+    assert found[1, 0] == math.inf
+
+
+def test_magnitudes_of_nobody():
+    assert magnitudes(torch.ones(0, 4), [slice(0, 2), slice(2, 4)]).shape == (0, 2)
+
+
+def test_squared_distance_by_hand():
+    # (1−0)² + (2−0)² in the first slice, (3−6)² in the second; the 100 between them is padding.
+    mean, row = torch.tensor([1.0, 2.0, 100.0, 3.0]), torch.tensor([0.0, 0.0, -100.0, 6.0])
+    assert squared_distance(mean, row, [slice(0, 2)]).item() == 5.0
+    assert squared_distance(mean, row, [slice(0, 2), slice(3, 4)]).item() == 14.0
+    assert squared_distance(mean, row, []).item() == 0.0
+
+
+def test_squared_distance_is_added_up_in_float64():
+    # 2·PIECE + 1 differences of 1/3 (rounded to float32): in float32 the sum would be off in its fifth digit.
+    size = 2 * PIECE + 1
+    third = torch.full((size,), 1 / 3)
+    expected = size * float(third[0]) ** 2
+    measured = squared_distance(third, torch.zeros(size), [slice(0, size)])
+    assert measured.dtype == torch.float64
+    assert measured.item() == pytest.approx(expected, rel=1e-13)
+
+
+def test_squared_distance_subtracts_in_float64():
+    # In float32 1 − 1e-8 is 1, and 2e38 − (−2e38) is infinite.
+    small = squared_distance(torch.tensor([1.0]), torch.tensor([1e-8]), [slice(0, 1)]).item()
+    assert small == pytest.approx((1 - 1e-8) ** 2, rel=1e-12)
+    large = squared_distance(torch.tensor([2e38]), torch.tensor([-2e38]), [slice(0, 1)]).item()
+    assert large == pytest.approx(1.6e77)
