@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedlama import data_commands
 from fedlama.core import InputError, RunError
 from fedlama.version import __version__
 
@@ -27,6 +28,8 @@ the largest, φ times less often than the rest.
 
   fedlama report runs/                           a page that compares them
 
+  fedlama data list                              data sets: what is there and how to get the rest
+
 [bold]A configuration[/bold] needs two keys; everything else has a default:
 
   \\[data]
@@ -44,6 +47,9 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share t
 app = typer.Typer(
     help=HELP, rich_markup_mode="rich", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True
 )
+
+
+app.add_typer(data_commands.app, name="data")
 
 
 def _version(wanted: bool) -> None:

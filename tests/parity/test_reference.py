@@ -31,7 +31,22 @@ def samples():
     return arrays(x, y, x, y, clients=owners)
 
 
-def both(policy, *, participation=1.0, window=None, iterations, weights="uniform", **rule):
+def plain_network():
+    """Without BatchNorm: clients of such a small model may be trained in stacks."""
+    return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def both(
+    policy,
+    *,
+    participation=1.0,
+    window=None,
+    iterations,
+    weights="uniform",
+    network=network,
+    execution="one-by-one",
+    **rule,
+):
     """The run and its twin; they start from the same weights because the twin is handed a copy of the built module."""
     data, built = samples(), []
     participation = fedlama.Participation(participation, window)
@@ -51,6 +66,7 @@ def both(policy, *, participation=1.0, window=None, iterations, weights="uniform
         iterations=iterations,
         weights=weights,
         seed=SEED,
+        execution=execution,
     )
     model = built[0].train()
     told = twin(
@@ -142,3 +158,14 @@ def test_tensors_too_large_for_the_gradient_row_are_trained_the_same(monkeypatch
     run = both(fedlama.FedLAMA(2, 3), iterations=16, **EVERYTHING)
     test_weights_and_statistics_are_the_same(run)
     test_discrepancies_and_losses_are_the_same(run)
+
+
+@pytest.mark.parametrize("block", [2, 8])  # two stacks of which the second is padded, and one that is
+def test_clients_trained_in_stacks_are_trained_the_same(monkeypatch, block):
+    monkeypatch.setattr("fedlama.training.stacked.BLOCK", block)
+    options = {"iterations": 40, "weights": "samples", "network": plain_network, **EVERYTHING}
+    run = both(fedlama.FedLAMA(2, 3), execution="stacked", **options)
+    test_rounds_are_the_same(run)
+    test_weights_and_statistics_are_the_same(run)
+    test_discrepancies_and_losses_are_the_same(run)
+    test_costs_and_bytes_are_the_same(run)

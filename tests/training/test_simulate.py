@@ -126,7 +126,7 @@ class Watch:
         numbers = torch.arange(count, dtype=torch.float32)
         self.owners = torch.arange(count) // 8  # 6 clients of 8 samples
         self.data = arrays(torch.ones(count, 1), numbers, torch.ones(1, 1), numbers[:1], clients=self.owners)
-        self.seen, self._round, self._start = {}, {}, 0
+        self.seen, self.drawn, self._round, self._start = {}, {}, {}, 0
 
     def loss(self, outputs, targets):
         if torch.is_grad_enabled():  # not when evaluating
@@ -134,6 +134,7 @@ class Watch:
             step = self._start + self._round.get(client, 0)
             self._round[client] = self._round.get(client, 0) + 1
             self.seen[client, step] = sorted(targets.long().tolist())
+            self.drawn[client, step] = torch.rand(()).item()  # as a module's dropout would
         return outputs.mean()
 
     def round_ends(self, record):
@@ -155,6 +156,14 @@ def test_a_clients_batches_do_not_depend_on_who_else_was_sampled():
         some = Watch().run(participation=participation)
         assert len(some) == participation * 24
         assert all(all_of_them[key] == batch for key, batch in some.items())
+
+
+def test_a_modules_own_draws_are_new_for_every_client_and_step_and_do_not_depend_on_who_else_was_sampled():
+    everyone, some = Watch(), Watch()
+    everyone.run()
+    some.run(participation=2)
+    assert len(set(everyone.drawn.values())) == 6 * 24
+    assert all(everyone.drawn[key] == number for key, number in some.drawn.items())
 
 
 def test_batches_depend_on_the_step_and_not_on_the_policy():
@@ -627,13 +636,6 @@ def test_a_last_batch_of_one_sample_that_batchnorm_does_not_take_is_told_in_a_se
         run(network, local=fedlama.SGD(0.1, 4))
 
 
-# -- known defects: each of these should hold and does not yet
-
-
-def defect(what, raises):
-    return pytest.mark.xfail(strict=True, raises=raises, reason=what)
-
-
 def test_a_model_that_returns_a_tuple_is_refused():
     class Pair(nn.Linear):
         def forward(self, x):
@@ -667,6 +669,13 @@ def test_the_callers_gradient_mode_does_not_matter():
     assert same_weights(result, run())
 
 
+# -- known defects: each of these should hold and does not yet
+
+
+def defect(what, raises):
+    return pytest.mark.xfail(strict=True, raises=raises, reason=what)
+
+
 @defect("Binding.new_rows takes torch's default type", RuntimeError)
 def test_the_callers_default_type_does_not_matter():
     torch.set_default_dtype(torch.float64)
@@ -675,3 +684,17 @@ def test_the_callers_default_type_does_not_matter():
     finally:
         torch.set_default_dtype(torch.float32)
     assert all(parameter.dtype == torch.float32 for parameter in result.model.parameters())
+
+
+@defect("suits_stacking takes any targets, StackedTrainer only one class a sample", RuntimeError)
+def test_a_class_for_every_position_of_a_sample_is_fine():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(24, 5, 4, generator=generator), torch.randint(0, CLASSES, (24, 4), generator=generator)
+    assert run(lambda: nn.Conv1d(5, CLASSES, 1), arrays(x, y, x, y)).loss > 0
+
+
+@defect("suits_stacking takes any targets, StackedTrainer only one class a sample", RuntimeError)
+def test_class_probabilities_are_fine_with_a_loss():
+    x = samples().x_train
+    shares = torch.softmax(x[:, :CLASSES], dim=1)
+    assert run(data=arrays(x, shares, x, shares), loss=nn.functional.cross_entropy).loss > 0

@@ -280,7 +280,8 @@ def _array(call: _Call) -> np.ndarray:
     if call.function != "_reconstruct" or call.arguments[0] != "ndarray":
         raise _NotArraysError(f"it holds a {call.function} where an array belongs")
     _, shape, dtype, by_columns, content = call.state
-    values = np.frombuffer(_content_of(content), _dtype(dtype))
+    kind = _dtype(dtype)
+    values = np.frombuffer(_content_of(content), kind)
     if len(shape) > 2 or math.prod(shape) != len(values) or min(shape, default=0) < 0:
         raise _NotArraysError(f"its array claims shape {list(shape)} and holds {len(values):,} numbers")
     return values.reshape(shape, order="F" if by_columns else "C")

@@ -142,7 +142,7 @@ def _check_shapes(writers: list[_Writer]) -> None:
         if writer.x.shape[1:] != first.x.shape[1:]:
             raise InputError(
                 f"{writer.file}: the samples of user {_shown(writer.name)} are of shape {list(writer.x.shape[1:])}, "
-                f"those of {_shown(first.name)} in {first.file} of {list(first.x.shape[1:])}"
+                f"those of {_shown(first.name)} in {first.file} of shape {list(first.x.shape[1:])}"
             )
 
 

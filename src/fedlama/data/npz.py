@@ -85,6 +85,8 @@ def _wanted(path: Path, keys: list[str]) -> list[str]:
 
 
 def _read_member(path: Path, key: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{path}: {key} must be stored or deflated, as numpy's savez and savez_compressed do")
     most = info.compress_size * (1 if info.compress_type == zipfile.ZIP_STORED else LARGEST_DEFLATE_RATIO)
     if info.compress_size > path.stat().st_size or info.file_size > most:
         raise InputError(f"{path}: {key} claims {info.file_size:,} bytes, more than the file can hold")

@@ -116,6 +116,7 @@ class TrainSection(Section):
     evaluate_every: Positive | None = None
     weights: Literal["uniform", "samples"] = "uniform"
     device: str = "auto"
+    execution: Literal["auto", "stacked", "one-by-one"] = "auto"
 
 
 class OutputSection(Section):

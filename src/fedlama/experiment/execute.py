@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy
 import torch
 
-from fedlama.data import Dataset, digits
+from fedlama.data import Dataset, load
 from fedlama.experiment.config import Config
 from fedlama.experiment.presets import default_model, model_builder
 from fedlama.experiment.run_directory import RunDirectory
@@ -26,9 +26,8 @@ Observer = Callable[[Record], None]
 
 @cache
 def load_data(name: str) -> Dataset:
-    """A data set by name, read once a process."""
-    assert name == "digits"
-    return digits()
+    """A data set by name or path, read once a process."""
+    return load(name)
 
 
 def resolve(config: Config) -> Config:
@@ -101,6 +100,7 @@ def execute(
         adaptive=config.model.adaptive,
         evaluate_every=config.train.evaluate_every,
         device=config.train.device,
+        execution=config.train.execution,
         on_record=take,
     )
     if directory:

@@ -20,18 +20,34 @@ def _classes(data: Dataset) -> int:
     return data.classes
 
 
+def _channels(data: Dataset) -> int:
+    if data.x_train.dim() != 4:
+        raise InputError(
+            f"this model takes images, but a sample of {data.name} has shape {tuple(data.x_train.shape[1:])}"
+        )
+    return data.x_train.shape[1]
+
+
 MODELS: dict[str, Builder] = {
-    "small_cnn": lambda data: models.small_cnn(_classes(data), data.x_train.shape[1], data.x_train.shape[-1]),
+    "resnet20": lambda data: models.resnet20(_classes(data), _channels(data)),
+    "wide_resnet28_10": lambda data: models.wide_resnet28_10(_classes(data), _channels(data)),
+    "wide_resnet": lambda data: models.wide_resnet(_classes(data), _channels(data)),
+    "leaf_cnn": lambda data: models.leaf_cnn(_classes(data)),
+    "small_cnn": lambda data: models.small_cnn(_classes(data), _channels(data), data.x_train.shape[-1]),
     "mlp": lambda data: models.mlp(_classes(data), inputs=data.x_train[0].numel()),
 }
-DEFAULTS = {"digits": "small_cnn"}
 
 
 def default_model(data: Dataset) -> str:
-    """The name of the model that suits this data."""
-    if data.name in DEFAULTS:
-        return DEFAULTS[data.name]
-    return "small_cnn" if data.x_train.dim() == 4 else "mlp"
+    """The name of the model that suits this data: the paper's where it has one."""
+    if data.name == "cifar100":
+        return "wide_resnet28_10"
+    shape = tuple(data.x_train.shape[1:])
+    if shape == (3, 32, 32):
+        return "resnet20"
+    if shape == (1, 28, 28):
+        return "leaf_cnn" if data.classes == 62 else "small_cnn"
+    return "small_cnn" if len(shape) == 3 and shape[-1] == shape[-2] else "mlp"
 
 
 def model_builder(name: str, data: Dataset) -> Callable[[], nn.Module]:

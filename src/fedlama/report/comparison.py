@@ -47,7 +47,7 @@ class Setting:
     iterations: int
     accuracy: Spread | None
     loss: Spread | None
-    cost: float  # C relative to averaging everything every base interval, as each run tells
+    cost: float | None  # C relative to averaging everything every base interval, as each run tells
     communication_cost: float | None  # C, mean over seeds
     relative_cost: float | None  # C / C of the baseline setting
     uplink_bytes: float
@@ -121,7 +121,7 @@ def _setting(group: Group, outcomes: Sequence[Outcome], metric: str) -> Setting:
         iterations=counted[0].iterations,
         accuracy=_spread([one.accuracy for one in counted]),
         loss=_spread([one.loss for one in counted]),
-        cost=fmean(_own_cost(one.run) for one in counted),
+        cost=_mean([_own_cost(one.run) for one in counted]),
         communication_cost=_mean([one.communication_cost for one in counted]),
         relative_cost=None,
         uplink_bytes=fmean(one.uplink_bytes for one in counted),
@@ -132,10 +132,10 @@ def _setting(group: Group, outcomes: Sequence[Outcome], metric: str) -> Setting:
     )
 
 
-def _own_cost(run: Run) -> float:
+def _own_cost(run: Run) -> float | None:
     if run.summary is not None:
         return run.summary["cost"]
-    return run.records[-1]["cost"] if run.records else 0.0
+    return run.records[-1]["cost"] if run.records else None
 
 
 def _mean_layers(outcomes: Sequence[Outcome]) -> tuple[LayerCount, ...]:

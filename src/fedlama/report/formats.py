@@ -28,7 +28,7 @@ def spread_text(spread: Spread | None, metric: str, digits: int = 2) -> str:
     """Mean ± sample standard deviation."""
     if spread is None:
         return UNKNOWN
-    scale, unit, digits = (100, " %", digits) if metric == "accuracy" else (1, "", digits + 1)
+    scale, unit, digits = (100, " %", digits) if metric == "accuracy" else (1, "", 3)
     deviation = "" if spread.deviation is None else f" ± {scale * spread.deviation:.{digits}f}"
     return f"{scale * spread.mean:.{digits}f}{deviation}{unit}"
 
@@ -57,14 +57,24 @@ def seeds_text(setting: Setting) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """What a reader of the table has to know to read it rightly."""
     found = [f"{_scores_note(comparison)} Bytes are summed over clients."]
-    if comparison.baseline is not None and len(comparison.settings) > 1:
-        found.append(f"Cost is the number of parameters averaged over the run; 100 % is {comparison.baseline.label}.")
+    found.append(f"Cost is the number of parameters averaged over the run; 100 % is {_whole(comparison)}.")
     if comparison.differences:
         values = [f"{key} ({', '.join(shown)})" for key, shown in comparison.differences.items()]
         found.append(f"The settings differ in more than the policy: {joined(values)}.")
     for setting in comparison.settings:
         found += _setting_notes(setting)
     return found
+
+
+def shown_cost(setting: Setting, comparison: Comparison) -> float | None:
+    """Relative to the baseline setting; one setting alone is measured by its own base interval."""
+    return setting.relative_cost if len(comparison.settings) > 1 else setting.cost
+
+
+def _whole(comparison: Comparison) -> str:
+    if len(comparison.settings) > 1 and comparison.baseline is not None:
+        return comparison.baseline.label
+    return f"averaging every layer every {comparison.settings[0].config['policy.base_interval']} steps"
 
 
 def _scores_note(comparison: Comparison) -> str:

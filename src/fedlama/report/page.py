@@ -15,7 +15,7 @@ from fedlama.experiment.run_directory import Run, to_toml, write_atomically
 from fedlama.report.comparison import Comparison, Setting, compare
 from fedlama.report.conclusion import verdict
 from fedlama.report.crossings import Crossing, crossing_figure, crossings
-from fedlama.report.formats import UNKNOWN, count_text, human_bytes, notes, percent, plural, progress_text
+from fedlama.report.formats import UNKNOWN, count_text, human_bytes, notes, percent, plural, progress_text, shown_cost
 from fedlama.report.layer_rows import LayerRow, layer_rows
 from fedlama.report.plots import layers_figure, report_figure, score_figure
 from fedlama.report.settings import shown_value
@@ -88,7 +88,7 @@ def _row(index: int, setting: Setting, comparison: Comparison) -> dict[str, Any]
         "label": label,
         "numbers": numbers,
         "colour": index % len(PALETTE),
-        "cost": min(100.0, round(100 * (setting.relative_cost or 0.0), 2)),
+        "cost": min(100.0, round(100 * (shown_cost(setting, comparison) or 0.0), 2)),
         "progress": "" if setting.finished else f"unfinished, {progress_text(setting)}",
     }
 

@@ -15,11 +15,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from fedlama.report.comparison import Comparison, Curve, Setting
 from fedlama.report.formats import count_text
 from fedlama.report.layer_rows import LayerRow, layer_rows
-from fedlama.report.style import GRID, INK, MUTED, colour, dashes, legend_label, shortened, styled, titled
+from fedlama.report.style import GRID, INK, MUTED, colour, dashes, legend_label, say_nothing, shortened, styled, titled
 
 MOST_BARS = 48  # more bars than this are drawn as lines
 MOST_LAYERS = 100  # of a model with more, the largest
 MOST_ENDS = 8
+LEGEND_WIDTH = 130  # characters
 LABEL_LINE = 0.07  # height of a label in parts of a score panel
 SMALL_SHARE = 0.0005
 SHARE_COLUMN = 62  # points right of the axes
@@ -29,13 +30,15 @@ SHARE_COLUMN = 62  # points right of the axes
 def report_figure(comparison: Comparison) -> Figure:
     """The three panels in one picture, with one legend; many layers get a row of their own."""
     many, layers = _many(comparison), _layers_height(comparison)
-    figure = Figure(figsize=(12.5, 5.4 + layers if many else max(7.0, 1.6 + layers)), layout="constrained")
+    figure = Figure(layout="constrained")
+    legend_lines = _legend(figure, comparison)
+    height = 5.4 + layers if many else max(7.0, 1.6 + layers)
+    figure.set_size_inches(12.5, height + 0.2 * (legend_lines - 1))
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, hspace=0.04, wspace=0.05)  # pyright: ignore
     grid = figure.add_gridspec(2, 2, height_ratios=[3.6, layers + 0.8] if many else [1, 1])
     draw_score(figure.add_subplot(grid[0, 0]), comparison, over="steps")
     draw_score(figure.add_subplot(grid[0, 1] if many else grid[1, 0]), comparison, over="uplink_bytes")
     draw_layers(figure.add_subplot(grid[1, :] if many else grid[:, 1]), comparison)
-    _legend(figure, comparison)
     return figure
 
 
@@ -60,7 +63,8 @@ def draw_score(axes: Axes, comparison: Comparison, over: str) -> None:
     unit, scale = byte_unit(comparison) if over == "uplink_bytes" else ("", 1.0)
     for index, setting in enumerate(comparison.settings):
         places = [place / scale for place in getattr(setting.curve, over)]
-        _draw_curve(axes, places, setting.curve, index, finished=setting.finished)
+        if places:
+            _draw_curve(axes, places, setting.curve, index, finished=setting.finished)
     titled(axes, f"{comparison.metric.capitalize()} over {'steps' if over == 'steps' else 'bytes sent'}")
     axes.set_xlabel("steps of every client" if over == "steps" else f"uplink of all clients, {unit}")
     axes.margins(x=0.01)
@@ -83,8 +87,7 @@ def _scale_score(axes: Axes, comparison: Comparison) -> None:
     """Room for the second half of the curves, where settings differ by little; the first rise may leave the picture."""
     curves = [setting.curve for setting in comparison.settings if setting.curve.steps]
     if not curves:
-        axes.text(0.5, 0.5, "nothing evaluated yet", transform=axes.transAxes, ha="center", color=MUTED)
-        axes.set(xticks=[], yticks=[])
+        say_nothing(axes, "nothing evaluated yet")
         return
     low, high = min(min(_late(curve, curve.low)) for curve in curves), max(max(_late(curve, curve.high)) for curve in curves)
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
@@ -127,18 +130,24 @@ def _many(comparison: Comparison) -> bool:
 
 
 def _layers_height(comparison: Comparison) -> float:
-    """Inches: every name keeps a line of its own."""
+    """Inches: every name keeps a line of its own, and few layers fill the height of the two panels beside them."""
     layers, settings = len(shown_rows(comparison)), len(comparison.settings)
-    return max(2.6, 0.17 * layers if _many(comparison) else (0.13 * settings + 0.1) * layers)
+    if _many(comparison):
+        return 0.17 * layers
+    least = (0.13 * settings + 0.1) * layers
+    return max(2.6, least, min(5.9, 1.7 * least))
 
 
 def draw_layers(axes: Axes, comparison: Comparison) -> None:
     """Aggregations of every layer, first layer on top, its share of the model at the right."""
     rows, many = shown_rows(comparison), _many(comparison)
+    if not rows:
+        say_nothing(axes, "no round yet")
+        return
     for index, setting in enumerate(comparison.settings):
         (_draw_dots if many else _draw_bars)(axes, rows, index, setting, len(comparison.settings))
-    titled(axes, _layers_title(rows, comparison))
-    axes.set_xlabel("aggregations over the run")
+    titled(axes, "Aggregations per layer")
+    axes.set_xlabel(f"times averaged over the run{_layers_note(rows, comparison)}")
     axes.set_yticks(range(len(rows)), [shortened(row.name) for row in rows], fontsize=8 if many else 10)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(left=0)
@@ -175,19 +184,22 @@ def _write_shares(axes: Axes, rows: Sequence[LayerRow]) -> None:
         small = (row.share or 0.0) < SMALL_SHARE
         text, ink = ("< 0.1 %", MUTED) if small else (f"{100 * (row.share or 0.0):.1f} %", INK)
         axes.annotate(text, (1, place), (SHARE_COLUMN, 0), beside, "offset points", va="center", color=ink, **column)
-    above = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "color": MUTED}
-    axes.annotate("share of\nthe model", (1, 1), (SHARE_COLUMN, 6), **above, **column)
+    below = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top", "color": MUTED}
+    axes.annotate("share of\nthe model", (1, 0), (SHARE_COLUMN, -6), **below, **column)
 
 
-def _layers_title(rows: Sequence[LayerRow], comparison: Comparison) -> str:
+def _layers_note(rows: Sequence[LayerRow], comparison: Comparison) -> str:
     everything = len(layer_rows(comparison))
-    return "Aggregations of each layer" + (f" (the {len(rows)} largest of {everything})" if len(rows) < everything else "")
+    return f"\nthe {len(rows)} largest of {everything} layers" if len(rows) < everything else ""
 
 
-def _legend(figure: Figure, comparison: Comparison) -> None:
+def _legend(figure: Figure, comparison: Comparison) -> int:
+    """Above all panels; the number of its lines."""
     lines = [
         Line2D([], [], color=colour(index), linestyle=dashes(index), linewidth=2.5, label=legend_label(setting))
         for index, setting in enumerate(comparison.settings)
     ]
-    columns = min(len(lines), 5 if max(len(setting.label) for setting in comparison.settings) < 24 else 2)
+    longest = max(len(str(line.get_label())) for line in lines)
+    columns = max(1, min(len(lines), LEGEND_WIDTH // (longest + 6)))
     figure.legend(handles=lines, loc="outside upper left", ncols=columns, frameon=False, fontsize=10.5, labelcolor=INK)
+    return -(-len(lines) // columns)

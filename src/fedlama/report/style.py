@@ -23,7 +23,7 @@ INK, MUTED, GRID = "#1c2430", "#667080", "#e3e6ea"
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)))
 FONT = "DejaVu Sans"
-NAME_LENGTH = 36
+NAME_LENGTH, LABEL_LENGTH = 36, 80
 SETTINGS: dict[str, Any] = {
     "font.family": FONT,
     "font.size": 10,
@@ -70,18 +70,26 @@ def dashes(index: int) -> Any:
 
 def legend_label(setting: Setting) -> str:
     """A setting's name in a legend."""
-    return setting.label if setting.finished else f"{setting.label} (unfinished)"
+    label = shortened(setting.label, LABEL_LENGTH)
+    return label if setting.finished else f"{label} (unfinished)"
 
 
-def shortened(name: str) -> str:
-    """A layer's name that leaves room for the drawing beside it."""
-    half = (NAME_LENGTH - 1) // 2
-    return name if len(name) <= NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
+def shortened(name: str, length: int = NAME_LENGTH) -> str:
+    """A name that leaves room for the drawing beside it: its middle is what says least."""
+    half = (length - 1) // 2
+    return name if len(name) <= length else f"{name[:half]}…{name[-half:]}"
 
 
 def titled(axes: Axes, title: str) -> None:
     """A title where reading starts."""
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
+
+
+def say_nothing(axes: Axes, why: str) -> None:
+    """A panel without data says so."""
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
+    axes.set(xticks=[], yticks=[], xlabel="")
+    axes.spines["bottom"].set_visible(False)
 
 
 def png(figure: Figure) -> bytes:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlama.report.comparison import Comparison, Setting
-from fedlama.report.formats import human_bytes, notes, percent, seeds_text, spread_text
+from fedlama.report.formats import human_bytes, notes, percent, seeds_text, shown_cost, spread_text
 
 
 def headings(comparison: Comparison) -> list[str]:
@@ -22,7 +22,7 @@ def cells(setting: Setting, comparison: Comparison) -> list[str]:
     return [
         setting.label,
         spread_text(comparison.score(setting), comparison.metric),
-        percent(setting.relative_cost),
+        percent(shown_cost(setting, comparison)),
         human_bytes(setting.uplink_bytes),
         human_bytes(setting.downlink_bytes),
         seeds_text(setting),

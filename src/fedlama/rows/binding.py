@@ -97,9 +97,10 @@ class Binding:
 
     def clear_gradients(self) -> None:
         """Before a backward pass."""
-        self.gradient.zero_()
-        for _, parameter in self._segments:
-            if parameter is not None:
+        for part, parameter in self._segments:
+            if parameter is None:
+                self.gradient[part].zero_()
+            else:
                 parameter.grad = None
 
     def gradients(self) -> Iterator[tuple[slice, Tensor]]:
