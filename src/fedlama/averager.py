@@ -72,7 +72,7 @@ class LayerwiseModelAverager(ModelAverager):
         # PostLocalSGDOptimizer sets this when it loads a checkpoint: without our own state, a new cycle starts there
         self._step = value
         trained = max(0, value - self.warmup_steps)
-        if not self.state.step <= trained < self.state.step + self.policy.cycle_steps:
+        if not self.state.step <= trained < self.state.step + self.policy.next(self.state, NO_END).steps:
             count = len(self.layout.layers)
             self.state = replace(self.state, step=trained, cycle_start=trained, synchronised_at=(trained,) * count)
 
@@ -90,11 +90,11 @@ class LayerwiseModelAverager(ModelAverager):
             self._aggregate(turn)
 
     def average_all(self) -> None:
-        """Average every layer now: for the end of a training that stops inside a cycle. Call on every rank."""
-        steps = self._step - self.warmup_steps - self.state.step
-        if steps > 0:
-            everyone = tuple(range(len(self.layout.layers)))
-            self._aggregate(Turn(steps, everyone, ends_cycle=True, cut=True))
+        """Average what is not yet: for the end of a training that stops inside a cycle. Call on every rank."""
+        trained = self._step - self.warmup_steps
+        behind = tuple(layer for layer, at in enumerate(self.state.synchronised_at) if at < trained)
+        if behind:
+            self._aggregate(Turn(trained - self.state.step, behind, ends_cycle=True, cut=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain values."""
@@ -126,7 +126,8 @@ class LayerwiseModelAverager(ModelAverager):
         squared = self._squared_distances(turn, local, mean)
         _unpack(mean, [*tensors, *self._buffers])
         encoded = {layer: self.layout.layers[layer].size * mean.element_size() for layer in turn.due}
-        self.ledger = self.ledger.charge_uplink(clients=1, encoded=encoded)
+        statistics_bytes = self.ledger.statistics_size * mean.element_size()
+        self.ledger = self.ledger.charge_uplink(encoded=encoded, statistics=statistics_bytes)
         self.state = self.policy.observe(self.state, turn, squared, self.layout.layers)
 
     def _squared_distances(self, turn: Turn, local: Tensor, mean: Tensor) -> dict[int, float]:

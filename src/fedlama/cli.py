@@ -42,7 +42,7 @@ the largest, φ times less often than the rest.
 message says what to write instead.
 """
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share the work [default: one a core].")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share the work \\[default: one a core].")]
 
 app = typer.Typer(
     help=HELP, rich_markup_mode="rich", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True
@@ -90,7 +90,7 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key: --set policy.base_interval=12. Repeatable."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory [default: runs/NAME-OF-CONFIG].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory \\[default: runs/NAME-OF-CONFIG].")] = None,
     workers: Workers = None,
 ) -> None:
     """Train one configuration and write its run directory and report.
@@ -114,7 +114,7 @@ def run(
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run directories, or folders above them.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write it [default: the first DIR].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: the first DIR].")] = None,
 ) -> None:
     """Draw the report of finished or running runs (again)."""
     _report(folders, out or folders[0])

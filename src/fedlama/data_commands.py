@@ -35,13 +35,13 @@ def show(
     name: Annotated[str, typer.Argument(help="A name that `fedlama data list` shows, or a path.")],
     partition: Annotated[
         Literal["iid", "dirichlet", "natural"] | None,
-        typer.Option(help="How it falls on clients [default: the data's own client ids, otherwise iid]."),
+        typer.Option(help="How it falls on clients \\[default: the data's own client ids, otherwise iid]."),
     ] = None,
     clients: Annotated[int | None, typer.Option(min=1, help="How many clients.")] = None,
     alpha: Annotated[float, typer.Option(help="Of the Dirichlet draw: smaller is more uneven.")] = 0.5,
     min_samples: Annotated[int, typer.Option(min=1, help="What a Dirichlet draw must give every client.")] = 10,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(help="The picture [default: NAME-partition.png].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The picture \\[default: NAME-partition.png].")] = None,
 ) -> None:
     """Sizes, class balance and label entropy of every client, as a table and a picture."""
     from rich.console import Console
@@ -65,7 +65,9 @@ def show(
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
-    folder: Annotated[Path | None, typer.Option(help="Where to [default: FEDLAMA_DATA, or the user's cache].")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to \\[default: FEDLAMA_DATA, or the user's cache].")
+    ] = None,
 ) -> None:
     """Download a data set, continue a partial download, and verify its SHA-256."""
     from fedlama.data import data_folder

@@ -260,7 +260,7 @@ def test_the_curves_of_figure_1():
         ({"discrepancy": [1.0, float("nan")]}, "discrepancy must be finite and not negative, but layer 1 has nan"),
         ({"discrepancy": [float("inf"), 1.0]}, "but layer 0 has inf"),
         ({"discrepancy": [1.0, -1e-9]}, "but layer 1 has -1e-09"),
-        ({"sizes": [3, 0]}, "sizes must be at least 1, but layer 1 has 0"),
+        ({"sizes": [3, 0]}, "the size of layer 1 must be at least 1, not 0"),
     ],
 )
 def test_wrong_input_is_refused_in_one_sentence(options, sentence):

@@ -22,7 +22,8 @@ def account(policy, iterations, *, clients=3, window=None, layout=LAYOUT, d=(1.0
         ledger = ledger.charge_downlink(
             entering=clients if enters else 0, staying=0 if enters else clients, averaged=averaged
         )
-        ledger = ledger.charge_uplink(clients=clients, encoded=ledger.plain_bytes(turn.due, clients))
+        statistics = ledger.plain_statistics_bytes(clients)
+        ledger = ledger.charge_uplink(encoded=ledger.plain_bytes(turn.due, clients), statistics=statistics)
         apart = {layer: state.step + turn.steps - state.synchronised_at[layer] for layer in turn.due}
         squared = {layer: d[layer] * apart[layer] * layout.sizes[layer] for layer in turn.due}
         state, averaged = policy.observe(state, turn, squared, layout.layers), turn.due
@@ -64,7 +65,8 @@ def test_who_stays_is_sent_nothing_where_nothing_was_averaged():
 
 
 def test_compressed_bytes_are_charged_as_encoded():
-    ledger = Ledger.open(LAYOUT).charge_uplink(clients=2, encoded={0: 77})
+    empty = Ledger.open(LAYOUT)
+    ledger = empty.charge_uplink(encoded={0: 77}, statistics=empty.plain_statistics_bytes(2))
     assert (ledger.layer_uplink, ledger.aggregations) == ((77, 0), (1, 0))
     assert ledger.uplink_bytes == 77 + 2 * 5 * 4
 

@@ -193,7 +193,7 @@ def test_policies_are_values():
         (lambda: FedLAMA(6, 1.5), "increase_factor must be a whole number, not 1.5"),
         (lambda: FedLAMA(6, 2, rule="lengthen"), "rule must be one of"),
         (lambda: FedLAMA(6, 4, rule="accelerate"), "must divide base_interval"),
-        (lambda: FedLAMA(6, 2, warmup_rounds=-1), "warmup_rounds must not be negative, not -1"),
+        (lambda: FedLAMA(6, 2, warmup_rounds=-1), "warmup_rounds must be at least 0, not -1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(build, sentence):

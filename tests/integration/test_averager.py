@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -144,6 +145,35 @@ def test_average_all_closes_a_cycle_that_was_cut(alone):
     assert averager.ledger.aggregations == (1,) * 6
     averager.average_all()  # nothing was trained since: nothing is sent
     assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_average_all_averages_just_the_layers_that_are_behind(alone):
+    module, averager = averager_with_bn(alone)
+    for _ in range(4):  # one cycle; the walk lengthens no layer while all distances are zero
+        averager.average_parameters(module.parameters())
+    averager.state = replace(averager.state, intervals=(4, 2, 2, 2, 2, 2))
+    for _ in range(2):  # inside the second cycle, right after the short layers were averaged
+        averager.average_parameters(module.parameters())
+    assert averager.ledger.aggregations == (2, 3, 3, 3, 3, 3)
+    averager.average_all()
+    assert averager.ledger.aggregations == (3, 3, 3, 3, 3, 3)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 9])
+def test_a_step_restored_without_our_state_goes_on_averaging(alone, step):
+    module, averager = averager_with_bn(alone)
+    averager.step = step  # as PostLocalSGDOptimizer.load_state_dict does
+    for _ in range(4):
+        averager.average_parameters(module.parameters())
+    assert min(averager.ledger.aggregations) >= 1
+
+
+def test_bytes_of_a_float64_module_are_counted_as_handed_over(alone):
+    module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)).double()
+    averager = fedlama.LayerwiseModelAverager(module, 1, 2, buffers=True)
+    averager.average_parameters(module.parameters())
+    # 4·8 + 8 + 8 + 8 = 56 parameters and 16 statistics of 8 bytes, 4 distances of 8 bytes
+    assert averager.sent_bytes == 8 * (56 + 16) + 8 * 4
 
 
 def test_a_state_of_another_model_is_refused(alone):

@@ -50,7 +50,9 @@ def _record(number, layers, long, interval, accuracy):
         "cycle": (number - 1) // FACTOR + 1,
         "due": due,
         "intervals": [BASE_INTERVAL * FACTOR if name in long else BASE_INTERVAL for name in layers],
-        "discrepancy": [(place + 1) / size if name in due else None for place, (name, size) in enumerate(layers.items())],
+        "discrepancy": [
+            (place + 1) / size if name in due else None for place, (name, size) in enumerate(layers.items())
+        ],
         "loss": 1.0 / number,
         "test_loss": 1.0 / number if whole else None,
         "accuracy": None if not whole or accuracy is None else accuracy * number / ROUNDS,

@@ -164,5 +164,5 @@ def test_torchrun_is_recognised_by_its_environment():
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, True])
 def test_a_number_of_workers_that_means_nothing_is_refused(workers):
-    with pytest.raises(fedlama.InputError, match="workers must be a whole number of at least 1"):
+    with pytest.raises(fedlama.InputError, match="workers must be"):
         simulate(workers)

@@ -41,6 +41,8 @@ def convergence_bound(
     `initial_gap` is F(u_0) − F*, `gradient_variance` σ², `heterogeneity` κ² and `dissimilarity` β². A learning rate
     beyond the theorem's limit is refused: the bound says nothing there.
     """
+    if rounds < 1 or clients < 1:
+        raise InputError(f"the theorem needs at least one round and one client, not {rounds} and {clients}")
     limit = largest_learning_rate(smoothness=smoothness, interval=interval, dissimilarity=dissimilarity)
     if not 0 < learning_rate <= limit:
         raise InputError(f"the theorem needs 0 < learning_rate <= {limit:.6g}, not {learning_rate:.6g}")

@@ -10,6 +10,7 @@ The sums are exact fractions, not floats: every runtime takes the same decision,
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
@@ -48,7 +49,7 @@ def adjust_intervals(
     flags = [True] * len(sizes) if adaptive is None else [bool(flag) for flag in adaptive]
     _check_layers(discrepancy, sizes, flags, current)
     if not any(discrepancy):
-        return [base_interval] * len(sizes) if current is None else list(current)
+        return [base_interval] * len(sizes) if current is None else [int(interval) for interval in current]
     chosen = _CHOOSERS[rule](_Shares(discrepancy, sizes, flags))
     changed = base_interval // increase_factor if rule == "accelerate" else base_interval * increase_factor
     return [changed if index in chosen else base_interval for index in range(len(sizes))]
@@ -56,6 +57,7 @@ def adjust_intervals(
 
 def crossing_curves(discrepancy: Sequence[float], sizes: Sequence[int]) -> tuple[list[float], list[float]]:
     """Figure 1's two curves, δ_l and 1 − λ_l for l = 1 … L, with the layers sorted by ascending d_l."""
+    _check_layers(discrepancy, sizes, [True] * len(sizes), None)
     shares = _Shares(discrepancy, sizes, [True] * len(sizes))
     if not shares.total_mass:
         return [0.0] * len(sizes), [0.0] * len(sizes)
@@ -67,11 +69,8 @@ def crossing_curves(discrepancy: Sequence[float], sizes: Sequence[int]) -> tuple
 
 def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None:
     """Raise InputError, in one sentence, for settings that mean nothing."""
-    for name, value in (("base_interval", base_interval), ("increase_factor", increase_factor)):
-        if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{name} must be a whole number, not {value!r}")
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, not {value}")
+    check_whole("base_interval", base_interval, least=1)
+    check_whole("increase_factor", increase_factor, least=1)
     if rule not in RULES:
         raise InputError(f"rule must be one of {', '.join(RULES)}, not {rule!r}")
     if rule == "accelerate" and base_interval % increase_factor:
@@ -79,6 +78,18 @@ def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None
             f"rule 'accelerate' shortens intervals to base_interval / increase_factor, "
             f"so increase_factor ({increase_factor}) must divide base_interval ({base_interval})"
         )
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raise InputError unless `value` is a whole number (numpy's count, too) that is not below `least`."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InputError(f"{name} must be a whole number, not {value!r}")
+    if number < least:
+        raise InputError(f"{name} must be at least {least}, not {number}")
 
 
 class _Shares:
@@ -162,5 +173,6 @@ def _check_layers(
     for index, (d, n) in enumerate(zip(discrepancy, sizes, strict=True)):
         if not math.isfinite(d) or d < 0:
             raise InputError(f"discrepancy must be finite and not negative, but layer {index} has {d}")
-        if n < 1:
-            raise InputError(f"sizes must be at least 1, but layer {index} has {n}")
+        check_whole(f"the size of layer {index}", n, least=1)
+    for index, interval in enumerate(current or ()):
+        check_whole(f"the current interval of layer {index}", interval, least=1)

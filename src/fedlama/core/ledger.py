@@ -41,11 +41,10 @@ class Ledger:
         statistics = BYTES_PER_NUMBER * self.statistics_size * (entering + (staying if fresh else 0))
         return replace(self, layer_downlink=tuple(down), statistics_downlink=self.statistics_downlink + statistics)
 
-    def charge_uplink(self, *, clients: int, encoded: Mapping[int, int]) -> Ledger:
-        """As a round ends: `encoded[l]` bytes for each due layer, summed over the `clients` that sent it."""
+    def charge_uplink(self, *, encoded: Mapping[int, int], statistics: int) -> Ledger:
+        """As a round ends: `encoded[l]` bytes for each due layer, and the statistics' bytes, summed over clients."""
         up = [charged + encoded.get(index, 0) for index, charged in enumerate(self.layer_uplink)]
         counts = [count + (index in encoded) for index, count in enumerate(self.aggregations)]
-        statistics = BYTES_PER_NUMBER * self.statistics_size * clients
         return replace(
             self,
             layer_uplink=tuple(up),
@@ -56,6 +55,10 @@ class Ledger:
     def plain_bytes(self, due: Sequence[int], clients: int) -> dict[int, int]:
         """What uncompressed float32 slices of the due layers weigh, summed over clients."""
         return {index: BYTES_PER_NUMBER * self.sizes[index] * clients for index in due}
+
+    def plain_statistics_bytes(self, clients: int) -> int:
+        """What the statistics weigh as float32, summed over clients."""
+        return BYTES_PER_NUMBER * self.statistics_size * clients
 
     @property
     def communication_cost(self) -> int:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedlama.core.errors import InputError
-from fedlama.core.intervals import adjust_intervals, check_intervals
+from fedlama.core.intervals import adjust_intervals, check_intervals, check_whole
 from fedlama.core.layers import Layer
 
 
@@ -49,8 +48,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         check_intervals(self.base_interval, self.increase_factor, self.rule)
-        if self.warmup_rounds < 0:
-            raise InputError(f"warmup_rounds must not be negative, not {self.warmup_rounds}")
+        check_whole("warmup_rounds", self.warmup_rounds, least=0)
 
     @property
     def cycle_steps(self) -> int:

@@ -19,7 +19,7 @@ class Batches:
 
     def __init__(self, data: Dataset, shards: Shards, batch_size: int, seed: int) -> None:
         self.data, self.shards, self.batch_size, self.seed = data, shards, batch_size, seed
-        self._epoch: tuple[int, int] | None = None
+        self._client = self._epoch = self._per_epoch = -1  # a client takes its steps of a round in a row: one is kept
         self._order = torch.empty(0, dtype=torch.int64)
 
     def at(self, client: int, step: int) -> tuple[Tensor, Tensor]:
@@ -32,15 +32,18 @@ class Batches:
 
     def indices(self, client: int, step: int) -> Tensor:
         """Which samples those are."""
-        size = int(self.shards.offsets[client + 1] - self.shards.offsets[client])
-        epoch, position = divmod(step, -(-size // self.batch_size))
-        if self._epoch != (client, epoch):  # a client takes its steps of a round in a row, so one epoch is enough
-            self._epoch, self._order = (client, epoch), self._shuffled(client, epoch, size)
+        if client != self._client:
+            self._client, self._epoch = client, -1
+            self._per_epoch = -(-len(self.shards.of(client)) // self.batch_size)
+        epoch, position = divmod(step, self._per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self._shuffled(client, epoch)
         return self._order[position * self.batch_size : (position + 1) * self.batch_size]
 
-    def _shuffled(self, client: int, epoch: int, size: int) -> Tensor:
+    def _shuffled(self, client: int, epoch: int) -> Tensor:
+        own = self.shards.of(client)
         generator = np.random.Generator(np.random.Philox(key=random_key(self.seed, "batches", client, epoch)))
-        return self.shards.of(client)[torch.from_numpy(generator.permutation(size))]
+        return own[torch.from_numpy(generator.permutation(len(own)))]
 
 
 def _crop_and_flip(images: Tensor, key: int) -> Tensor:

@@ -133,7 +133,8 @@ def _unknown(name: str) -> str:
     if path.suffix == ".npz" or os.sep in name:
         return f"{name} does not exist; {allowed}"
     names = [entry.name for entry in catalog()]
-    nearest = get_close_matches(name.lower(), {*names, *KNOWN}, n=1, cutoff=0.5)
+    splits = [known for known in KNOWN if name.lower().startswith("emnist")]
+    nearest = get_close_matches(name.lower(), [*names, *splits], n=1)
     hint = f" (did you mean {nearest[0]}?)" if nearest else ""
     return (
         f"there is no data set {name!r}{hint}, nor {name}.npz in {_places()}; "
@@ -197,14 +198,14 @@ def _read_emnist(folder: Path) -> Dataset:
 
 
 EMNIST_PLACES = ("emnist", "emnist/gzip", "EMNIST/raw", "gzip")
-_GET_MNIST = "put the four files into mnist/ of the first"
+_GET_MNIST = "put the four files into mnist/ of the data folder"
 _GET_EMNIST = (
-    "unpack gzip.zip of https://www.nist.gov/itl/products-and-services/emnist-dataset into emnist/ of the first"
+    "unpack gzip.zip of https://www.nist.gov/itl/products-and-services/emnist-dataset into emnist/ of the data folder"
 )
-_GET_FASHION = "run `apt install dataset-fashion-mnist`, or put the four files into fashion-mnist/ of the first"
+_GET_FASHION = "run `apt install dataset-fashion-mnist`, or put the four files into fashion-mnist/ of the data folder"
 _GET_FEMNIST = (
     "clone https://github.com/TalwalkarLab/leaf, run `./preprocess.sh -s niid --sf 1.0 -k 1 -t sample` in its "
-    "data/femnist, and move train/ and test/ from data/femnist/data to femnist/ of the first"
+    "data/femnist, and move train/ and test/ from data/femnist/data to femnist/ of the data folder"
 )
 
 KNOWN = {

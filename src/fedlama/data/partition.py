@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.core import InputError, random_key
+from fedlama.core import InputError, check_whole, random_key
 from fedlama.data.dataset import Dataset
 
 MAX_REDRAWS = 1000
@@ -67,8 +67,7 @@ def _generator(seed: int, attempt: int = 0) -> np.random.Generator:
 
 
 def _check_clients(clients: int, at_most: int | None = None, what: str = "training samples") -> None:
-    if clients < 1:
-        raise InputError(f"partition.clients must be at least 1, not {clients}")
+    check_whole("partition.clients", clients, least=1)
     if at_most is not None and clients > at_most:
         raise InputError(
             f"partition.clients is {clients}, but there are only {at_most} {what}: a client would be empty"
@@ -109,8 +108,7 @@ class Dirichlet:
         _check_clients(self.clients)
         if not 0 < self.alpha < math.inf:
             raise InputError(f"partition.alpha must be above 0, not {self.alpha}")
-        if self.min_samples < 1:
-            raise InputError(f"partition.min_samples must be at least 1, not {self.min_samples}")
+        check_whole("partition.min_samples", self.min_samples, least=1)
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
@@ -161,7 +159,7 @@ class Natural:
         if data.clients is None:
             raise InputError(f"{data.name} has no client ids of its own: choose partition iid or dirichlet")
         owners, ids = data.clients.numpy(), int(data.clients.max()) + 1
-        if self.clients is None:
+        if self.clients is None or self.clients == ids:
             return Shards.by_owner(owners, ids)
         _check_clients(self.clients, ids, "client ids in the data")
         group = np.empty(ids, dtype=np.int64)

@@ -78,7 +78,7 @@ def execute(
     config = resolve(config)
     data = load_data(config.data.name)
     builder = model_builder(config.model.name or default_model(data), data)
-    directory = RunDirectory.create(out, config, replace=replace) if torchrun_rank() == 0 else None
+    directory = RunDirectory(out, config, replace=replace) if torchrun_rank() == 0 else None
     watching = _watching(config, directory, observers)
 
     def take(record: Record) -> None:

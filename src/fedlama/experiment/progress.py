@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedlama.training import Record
+from fedlama.training.world import torchrun_rank
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -53,7 +54,7 @@ class ProgressDisplay:
 def progress(total_steps: int, stream: TextIO | None = None) -> Iterator[ProgressDisplay]:
     """A display on standard error for work of `total_steps` steps."""
     out: TextIO = stream or sys.stderr
-    if not out.isatty():
+    if not out.isatty() or torchrun_rank() != 0:  # one bar for a group of processes
         yield ProgressDisplay(total_steps, None, out)
         return
     columns = (

@@ -30,33 +30,46 @@ WEIGHTS = Path("checkpoint") / "model.safetensors"
 
 
 class RunDirectory:
-    """Written while a run is going; every record is on disk before the next round starts."""
+    """Written while a run is going; every record is on disk before the next round starts.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._started = time.perf_counter()
+    Nothing is written before the first record: input that turns out to be wrong leaves no folder behind.
+    """
 
-    @staticmethod
-    def create(path: Path, config: Config, *, replace: bool = False) -> RunDirectory:
-        """A new run directory; one that holds a run already is refused, or emptied of it with `replace`."""
+    def __init__(self, path: Path, config: Config, *, replace: bool = False) -> None:
+        """A directory that holds a run already is refused, or emptied of it with `replace`."""
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is a file; a run needs a folder: choose another --out")
         if (path / "config.toml").exists() and not replace:
             raise InputError(f"{path} already holds a run: choose another --out, or delete that folder first")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            for name in (*FILES, str(WEIGHTS)):
-                (path / name).unlink(missing_ok=True)
-            write_atomically(path / "config.toml", to_toml(config.model_dump(exclude_none=True)))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-        return RunDirectory(path)
+        self.path, self.config = path, config
+        self._started = time.perf_counter()
+        self._open = False
+
+    @staticmethod
+    def create(path: Path, config: Config, *, replace: bool = False) -> RunDirectory:
+        """A new run directory, on disk at once."""
+        directory = RunDirectory(path, config, replace=replace)
+        directory.begin()
+        return directory
 
     def record(self, record: Record) -> None:
         """Append one round."""
+        if not self._open:
+            self.begin()
         seconds = round(time.perf_counter() - self._started, 4)
         _append(self.path / "rounds.jsonl", asdict(record))
         _append(self.path / "timings.jsonl", {"round": record.round, "seconds": seconds})
+
+    def begin(self) -> None:
+        """Make the folder and write the configuration into it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in (*FILES, str(WEIGHTS)):
+                (self.path / name).unlink(missing_ok=True)
+            write_atomically(self.path / "config.toml", to_toml(self.config.model_dump(exclude_none=True)))
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be written ({error.strerror})") from None
+        self._open = True
 
     def finish(self, result: Result) -> None:
         """Write the model and, last of all, the summary: a run with a summary is a finished one."""

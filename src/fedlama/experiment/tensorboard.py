@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from fedlama.training import Record
 
@@ -13,11 +15,15 @@ def tensorboard_writer(out: Path) -> Callable[[Record], None] | None:
     """An observer that writes scalars below `out`/tensorboard, or None where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         return None
-    from torch.utils.tensorboard import SummaryWriter  # slow to import, so only here
 
-    writer = SummaryWriter(str(out / "tensorboard"))
+    @cache
+    def open_writer() -> Any:
+        from torch.utils.tensorboard import SummaryWriter  # slow to import, so only here
+
+        return SummaryWriter(str(out / "tensorboard"))  # makes the folder, so only with the first record
 
     def write(record: Record) -> None:
+        writer = open_writer()
         scalars = {
             "loss/training": record.loss,
             "loss/test": record.test_loss,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedlama.core import InputError
+from fedlama.core import InputError, check_whole
 
 DECAYED = ("all", "kernels")
+LARGEST_FLOAT32 = 3.4e38
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,13 @@ class SGD:
     decayed: str = "all"
 
     def __post_init__(self) -> None:
+        if isinstance(self.decay_steps, int):
+            raise InputError(f"decay_steps must be a list of steps, not {self.decay_steps}")
         object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
+        check_whole("batch_size", self.batch_size, least=1)
+        check_whole("warmup_steps", self.warmup_steps, least=0)
+        for step in self.decay_steps:
+            check_whole("a step of decay_steps", step, least=1)
         for name, value, allowed in self._limits():
             if not allowed:
                 raise InputError(f"{name} is {value!r}, which is out of range")
@@ -40,12 +47,9 @@ class SGD:
 
     def _limits(self) -> list[tuple[str, object, bool]]:
         return [
-            ("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf),
-            ("batch_size", self.batch_size, isinstance(self.batch_size, int) and self.batch_size >= 1),
+            ("learning_rate", self.learning_rate, 0 < self.learning_rate < LARGEST_FLOAT32),
             ("momentum", self.momentum, 0 <= self.momentum < 1),
             ("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf),
-            ("warmup_steps", self.warmup_steps, self.warmup_steps >= 0),
-            ("decay_steps", self.decay_steps, all(step >= 1 for step in self.decay_steps)),
             ("decay_factor", self.decay_factor, 0 < self.decay_factor <= 1),
         ]
 

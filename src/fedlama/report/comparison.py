@@ -9,7 +9,7 @@ from typing import Any
 
 from fedlama.core import InputError
 from fedlama.experiment.run_directory import Run
-from fedlama.report.outcomes import LayerCount, Outcome, Point, Sizes, known_sizes, outcome
+from fedlama.report.outcomes import LayerCount, Outcome, Point, known_sizes, outcome
 from fedlama.report.settings import Group, differing_keys, group_runs, shown_value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fedlama.report.comparison import Comparison, Setting, Spread
-from fedlama.report.formats import human_bytes, joined, percent, plural, progress_text, spread_text
+from fedlama.report.formats import human_bytes, joined, percent, plural, progress_text, seed_counts, spread_text
 
 MOST_OTHERS = 2  # a sentence with more settings than this beside the two it compares would not be read
 SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
@@ -49,7 +49,7 @@ def _compared(finished: list[Setting], comparison: Comparison) -> list[str]:
     shown = others if len(others) <= MOST_OTHERS else [_best(others, comparison)]
     clauses = [_first(lead, base, comparison), *(_other(one, lead, base, comparison) for one in shown)]
     left = len(others) - len(shown)
-    return [*clauses, f"the table has {left} more settings"] if left else clauses
+    return [*clauses, f"the table has {plural(left, 'more setting')}"] if left else clauses
 
 
 def _best(settings: list[Setting], comparison: Comparison) -> Setting:
@@ -129,7 +129,5 @@ def _sign(comparison: Comparison) -> int:
 
 
 def _seeds(settings: list[Setting]) -> str:
-    counts = sorted({len(setting.runs) for setting in settings})
-    if counts == [1] and len(settings) > 1:
-        return "1 seed each, so no spread to judge the differences by"
-    return plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    alone = len(settings) > 1 and all(len(setting.runs) == 1 for setting in settings)
+    return "1 seed each, so no spread to judge the differences by" if alone else seed_counts(settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedlama.report.comparison import Comparison, Setting, Spread
 
 UNKNOWN = "–"
@@ -48,10 +50,16 @@ def joined(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def seed_counts(settings: Sequence[Setting]) -> str:
+    """`4 seeds`, or `3 to 4 seeds` where settings differ."""
+    counts = sorted({len(setting.runs) for setting in settings})
+    return plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+
+
 def seeds_text(setting: Setting) -> str:
     """How many seeds the numbers are over, and of how many."""
-    counted, finished = len(setting.runs), len(setting.runs) if setting.finished else 0
-    return f"{finished} of {finished + setting.unfinished}" if setting.unfinished else str(counted)
+    finished = len(setting.runs) if setting.finished else 0
+    return f"{finished} of {finished + setting.unfinished}" if setting.unfinished else str(finished)
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -72,19 +80,19 @@ def shown_cost(setting: Setting, comparison: Comparison) -> float | None:
 
 
 def _whole(comparison: Comparison) -> str:
-    if len(comparison.settings) > 1 and comparison.baseline is not None:
+    first, *others = comparison.settings
+    if others and comparison.baseline is not None:
         return comparison.baseline.label
-    return f"averaging every layer every {comparison.settings[0].config['policy.base_interval']} steps"
+    return f"averaging every layer every {first.config['policy.base_interval']} steps"
 
 
 def _scores_note(comparison: Comparison) -> str:
-    counts = sorted({len(setting.runs) for setting in comparison.settings})
+    seeds = [setting.seeds for setting in comparison.settings]
+    counts = sorted({len(one) for one in seeds})
     if counts == [1]:
         return "One seed a setting, so no spread."
-    seeds = {tuple(setting.seeds) for setting in comparison.settings}
-    named = f" ({', '.join(map(str, next(iter(seeds))))})" if len(seeds) == 1 else ""
-    over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seeds"
-    return f"Mean ± sample standard deviation over {over}{named}."
+    named = f" ({', '.join(map(str, seeds[0]))})" if all(one == seeds[0] for one in seeds) else ""
+    return f"Mean ± sample standard deviation over {seed_counts(comparison.settings)}{named}."
 
 
 def _setting_notes(setting: Setting) -> list[str]:

@@ -79,7 +79,9 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     if known.get("partition") != "dirichlet":
         known.pop("α", None)  # it has a default, but no meaning
     agreed = {key for key, name in FACTS.items() if all(config.get(key) == known.get(name) for config in configs)}
-    return [(FACTS[key], shown_value(known[FACTS[key]])) for key in FACTS if key in agreed and known[FACTS[key]] is not None]
+    return [
+        (FACTS[key], shown_value(known[FACTS[key]])) for key in FACTS if key in agreed and known[FACTS[key]] is not None
+    ]
 
 
 def _row(index: int, setting: Setting, comparison: Comparison) -> dict[str, Any]:

@@ -89,7 +89,10 @@ def _scale_score(axes: Axes, comparison: Comparison) -> None:
     if not curves:
         say_nothing(axes, "nothing evaluated yet")
         return
-    low, high = min(min(_late(curve, curve.low)) for curve in curves), max(max(_late(curve, curve.high)) for curve in curves)
+    low, high = (
+        min(min(_late(curve, curve.low)) for curve in curves),
+        max(max(_late(curve, curve.high)) for curve in curves),
+    )
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
     axes.set_ylim(low - room, high + room)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))

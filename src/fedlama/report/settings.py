@@ -27,7 +27,8 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     """The settings in order of first appearance."""
     found: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        found.setdefault((run.label, json.dumps(flat_config(run), sort_keys=True)), []).append(run)
+        config = json.dumps(flat_config(run), sort_keys=True)  # first: it says what is wrong with a configuration
+        found.setdefault((run.label, config), []).append(run)
     groups = [Group(printable(key[0]), flat_config(members[0]), tuple(members)) for key, members in found.items()]
     return [Group(_full_label(group, groups), group.config, group.runs) for group in groups]
 
@@ -37,7 +38,9 @@ def flat_config(run: Run) -> dict[str, Any]:
     tables = parse_config(run.config, str(run.path / "config.toml")).model_dump()
     if tables["policy"]["kind"] == "fedavg":  # only the interval counts there
         tables["policy"] = {name: tables["policy"][name] for name in ("kind", "base_interval")}
-    return {f"{table}.{key}": value for table, keys in tables.items() if table not in IGNORED for key, value in keys.items()}
+    return {
+        f"{table}.{key}": value for table, keys in tables.items() if table not in IGNORED for key, value in keys.items()
+    }
 
 
 def differing_keys(configs: Iterable[Mapping[str, Any]]) -> list[str]:

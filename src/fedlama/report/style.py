@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-import matplotlib as mpl
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -24,7 +24,7 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)))
 FONT = "DejaVu Sans"
 NAME_LENGTH, LABEL_LENGTH = 36, 80
-SETTINGS: dict[str, Any] = {
+SETTINGS: dict[Any, Any] = {
     "font.family": FONT,
     "font.size": 10,
     "text.color": INK,
@@ -52,7 +52,7 @@ def styled(make: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(make)
     def inner(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with mpl.rc_context({**mpl.rcParamsDefault, **SETTINGS}):
+        with style.context(["default", SETTINGS]):
             return make(*args, **kwargs)
 
     return inner
@@ -123,7 +123,7 @@ def colour_variables() -> dict[str, str]:
 
 def _saved(figure: Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    with mpl.rc_context({**mpl.rcParamsDefault, **SETTINGS}), warnings.catch_warnings():
+    with style.context(["default", SETTINGS]), warnings.catch_warnings():
         # A layer may be named in a script that the font lacks; the name is also in the page's table.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(buffer, **options)

@@ -17,7 +17,7 @@ GROUPINGS = ("tensor", "module")
 # updates become one operation in exchange; for one of megabytes it costs more memory traffic than the update itself.
 LARGE = 1 << 16  # numbers
 
-Buffer = tuple[nn.Module, str, Tensor]  # who owns it, under which name, and its value
+Sites = list[tuple[nn.Module, str]]  # where one buffer is registered: who owns it, under which name
 
 
 def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] | None = None) -> Layout:
@@ -52,30 +52,28 @@ class Binding:
     """
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
-        for name, tensor in [*trainable(module), *statistics(module)]:
-            if tensor.dtype != torch.float32:
-                raise InputError(f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()")
+        check_dtypes(module)
         self.module, self.layout = module, layout
         self._parameters = [parameter for _, parameter in trainable(module)]
-        self._statistics = [(owner, name) for owner, name, buffer in _buffers(module) if _is_statistics(buffer)]
-        self._counters = [(owner, name) for owner, name, buffer in _buffers(module) if _is_counter(buffer)]
-        self.counter_width = sum(owner.get_buffer(name).numel() for owner, name in self._counters)
+        self._statistics = [sites for _, sites, buffer in _buffers(module) if _is_statistics(buffer)]
+        self._counters = [sites for _, sites, buffer in _buffers(module) if _is_counter(buffer)]
+        self.counter_width = sum(_value(sites).numel() for sites in self._counters)
         self.device = self._parameters[0].device
-        self.gradient = torch.zeros(layout.parameter_width, device=self.device)
+        self.gradient = torch.zeros(layout.parameter_width, dtype=torch.float32, device=self.device)
         self._segments = self._bind_gradients()
         self._views: list[Tensor] = []
 
     def new_rows(self, count: int) -> Tensor:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
-        return torch.zeros(count, self.layout.width, device=self.device)
+        return torch.zeros(count, self.layout.width, dtype=torch.float32, device=self.device)
 
     def read(self) -> Tensor:
         """A new row with the values the module has now."""
         row = self.new_rows(1)[0]
         for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
             row[part] = parameter.detach().reshape(-1)
-        for (owner, name), part in zip(self._statistics, self.layout.statistics, strict=True):
-            row[part] = owner.get_buffer(name).reshape(-1)
+        for sites, part in zip(self._statistics, self.layout.statistics, strict=True):
+            row[part] = _value(sites).reshape(-1)
         return row
 
     def point_at(self, row: Tensor) -> None:
@@ -83,17 +81,17 @@ class Binding:
         for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
             parameter.data = row[part].view(parameter.shape)
         self._views = []
-        for (owner, name), part in zip(self._statistics, self.layout.statistics, strict=True):
-            view = row[part].view(owner.get_buffer(name).shape)
+        for sites, part in zip(self._statistics, self.layout.statistics, strict=True):
+            view = row[part].view(_value(sites).shape)
             self._views.append(view)
-            owner._buffers[name] = view
+            _register(sites, view)
 
     def collect(self) -> None:
         """After training: a buffer that the module replaced, rather than wrote into, is copied back to the row."""
-        for (owner, name), view in zip(self._statistics, self._views, strict=True):
-            if owner._buffers[name] is not view:
-                view.copy_(owner.get_buffer(name))
-                owner._buffers[name] = view
+        for sites, view in zip(self._statistics, self._views, strict=True):
+            if _value(sites) is not view:
+                view.copy_(_value(sites))
+                _register(sites, view)
 
     def clear_gradients(self) -> None:
         """Before a backward pass."""
@@ -110,22 +108,22 @@ class Binding:
                 yield part, self.gradient[part]
             elif parameter.grad is not None:
                 yield part, parameter.grad.reshape(-1)
-            else:  # the loss did not depend on it
-                yield part, self.gradient[part]
+            else:  # the loss did not depend on it; the local rule may have written into this stretch before
+                yield part, self.gradient[part].zero_()
 
     def save_counters(self, counters: Tensor) -> None:
         """Copy the module's whole-number buffers into `counters`."""
         start = 0
-        for owner, name in self._counters:
-            values = owner.get_buffer(name).reshape(-1)
+        for sites in self._counters:
+            values = _value(sites).reshape(-1)
             counters[start : start + len(values)] = values.to(torch.int64)
             start += len(values)
 
     def load_counters(self, counters: Tensor) -> None:
         """Copy `counters` into the module's whole-number buffers."""
         start = 0
-        for owner, name in self._counters:
-            buffer = owner.get_buffer(name)
+        for sites in self._counters:
+            buffer = _value(sites)
             buffer.copy_(counters[start : start + buffer.numel()].view(buffer.shape))
             start += buffer.numel()
 
@@ -134,8 +132,8 @@ class Binding:
         for parameter in self._parameters:
             parameter.data = parameter.data.clone()
             parameter.grad = None
-        for owner, name in self._statistics:
-            owner._buffers[name] = owner.get_buffer(name).clone()
+        for sites in self._statistics:
+            _register(sites, _value(sites).clone())
 
     def _bind_gradients(self) -> list[tuple[slice, nn.Parameter | None]]:
         """Small gradients become views of the gradient row, joined into stretches; large ones are left to autograd."""
@@ -152,6 +150,13 @@ class Binding:
         return segments
 
 
+def check_dtypes(module: nn.Module) -> None:
+    """A row holds float32, so a model must."""
+    for name, tensor in [*trainable(module), *statistics(module)]:
+        if tensor.dtype != torch.float32:
+            raise InputError(f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()")
+
+
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that are trained, each once, in the module's order."""
     return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
@@ -159,7 +164,7 @@ def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 def statistics(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The floating-point buffers that belong to the model's state: BatchNorm's running means and variances."""
-    return [(name, buffer) for _, name, buffer in _buffers(module) if _is_statistics(buffer)]
+    return [(name, buffer) for name, _, buffer in _buffers(module) if _is_statistics(buffer)]
 
 
 def _is_statistics(buffer: Tensor) -> bool:
@@ -173,14 +178,25 @@ def _is_counter(buffer: Tensor) -> bool:
     return not buffer.is_floating_point() and not buffer.is_complex()
 
 
-def _buffers(module: nn.Module) -> list[Buffer]:
+def _buffers(module: nn.Module) -> list[tuple[str, Sites, Tensor]]:
     """The buffers that belong to the model's state, each once; non-persistent ones are constants or caches."""
-    found: dict[int, Buffer] = {}
-    for owner in module.modules():
+    found: dict[int, tuple[str, Sites, Tensor]] = {}
+    for path, owner in module.named_modules():
         for name, buffer in owner._buffers.items():
             if buffer is not None and name not in owner._non_persistent_buffers_set:
-                found.setdefault(id(buffer), (owner, name, buffer))
+                full_name = f"{path}.{name}" if path else name
+                found.setdefault(id(buffer), (full_name, [], buffer))[1].append((owner, name))
     return list(found.values())
+
+
+def _value(sites: Sites) -> Tensor:
+    owner, name = sites[0]
+    return owner.get_buffer(name)
+
+
+def _register(sites: Sites, value: Tensor) -> None:
+    for owner, name in sites:
+        owner._buffers[name] = value
 
 
 def _adaptive_by_pattern(patterns: Sequence[str], layers: Sequence[str]) -> dict[str, bool]:

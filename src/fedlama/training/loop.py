@@ -120,7 +120,7 @@ class Federation:
         if old is not None and len(old.mine) == size:
             return old.rows_CP, old.memory_CMP, old.counters_CK
         binding, memory_rows = self.binding, self.trainer.rule.memory_rows
-        memory = torch.empty(size, memory_rows, self.layout.parameter_width, device=binding.device)
+        memory = binding.gradient.new_empty(size, memory_rows, self.layout.parameter_width)
         counters = torch.empty(size, binding.counter_width, dtype=torch.int64, device=binding.device)
         return binding.new_rows(size), memory, counters
 
@@ -151,11 +151,12 @@ class Federation:
         for part in slices:
             cohort.rows_CP[:, part] = position.row[part]
         counters = self._join_counters(cohort, position.counters)
-        clients = len(cohort.clients)
-        encoded = position.ledger.plain_bytes(turn.due, clients)
+        clients, ledger = len(cohort.clients), position.ledger
         return Position(
             state=self.job.policy.observe(position.state, turn, squared, self.layout.layers),
-            ledger=position.ledger.charge_uplink(clients=clients, encoded=encoded),
+            ledger=ledger.charge_uplink(
+                encoded=ledger.plain_bytes(turn.due, clients), statistics=ledger.plain_statistics_bytes(clients)
+            ),
             row=position.row,
             counters=counters,
             averaged=turn.due,

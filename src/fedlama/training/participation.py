@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlama.core import InputError, Policy, random_key
+from fedlama.core import InputError, Policy, check_whole, random_key
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Participation:
     def __post_init__(self) -> None:
         if isinstance(self.active, bool) or not isinstance(self.active, int | float) or not self.active > 0:
             raise InputError(f"participation.active must be above 0, not {self.active!r}")
+        if self.window is not None:
+            check_whole("participation.window", self.window, least=1)
         if isinstance(self.active, float) and self.active > 1:
             raise InputError(
                 f"participation.active = {self.active} is a fraction and must be at most 1.0; "
@@ -42,7 +44,7 @@ class Participation:
         """How long a cohort stays, in steps."""
         cycle = policy.cycle_steps
         window = cycle if self.window is None else self.window
-        if window < 1 or window % cycle:
+        if window % cycle:
             raise InputError(
                 f"participation.window = {window} steps must be a whole number of cycles, and a cycle of {policy} is "
                 f"{cycle} steps"

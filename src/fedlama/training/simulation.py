@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedlama.core import InputError, Layout, Policy
+from fedlama.core import InputError, Layout, Policy, check_whole
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import SGD
-from fedlama.rows import Binding, describe
+from fedlama.rows import Binding, check_dtypes, describe
 from fedlama.training.loop import Federation, Job, Position
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
@@ -55,6 +55,7 @@ def simulate(
     trains its clients: one by one, or small models in stacks. The same arguments give the same bits on the same
     machine, whatever the number of workers.
     """
+    _check_kinds(data, policy, local)
     _check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
     if weights not in WEIGHTINGS:
         raise InputError(f"weights must be one of {', '.join(WEIGHTINGS)}, not {weights!r}")
@@ -70,8 +71,10 @@ def simulate(
     every = evaluate_every or max(1, iterations // DEFAULT_EVALUATIONS)
     job = Job(policy, participation, weights, iterations, every, seed, data, shards, loss, metric)
     started = time.perf_counter()
-    with torch_settings():
+    uses_gpu = workers == 1 and World().device(device).type == "cuda"
+    with torch_settings(uses_gpu):
         module = build(model, seed)
+        check_dtypes(module)
         _check_outputs(module, data, loss)
         layout = describe(module, layers, adaptive)
         records: list[Record] = []
@@ -127,10 +130,21 @@ def _stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> boo
     return execution == "stacked"
 
 
+def _check_kinds(data: Dataset, policy: Policy, local: SGD) -> None:
+    wanted = (
+        ("data", data, Dataset, "fedlama.data.arrays(…) or fedlama.data.load(…)"),
+        ("policy", policy, Policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)"),
+        ("local", local, SGD, "fedlama.SGD(…)"),
+    )
+    for name, value, kind, example in wanted:
+        if not isinstance(value, kind):
+            raise InputError(f"{name} must be made with {example}, not {type(value).__name__}")
+
+
 def _check_numbers(**values: int | None) -> None:
     for name, value in values.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if value is not None:
+            check_whole(name, value, least=1)
 
 
 def _check_device(name: str) -> None:

@@ -55,6 +55,8 @@ def can_stack(module: nn.Module, data: Dataset, loss: object) -> str | None:
             return f"{type(part).__name__} is not known to be the same computation in a stack"
     if loss is not cross_entropy:
         return "the loss is not the default one"
+    if data.y_train.dim() != 1 or data.y_train.is_floating_point():
+        return "targets are not one class a sample"
     if data.augment is not None:
         return "training images are augmented"
     if any(not parameter.requires_grad for parameter in module.parameters()):
@@ -78,9 +80,9 @@ class StackedTrainer:
         self._names = [name for name, _ in trainable(binding.module)]
         self._shapes = [parameter.shape for _, parameter in trainable(binding.module)]
         self._slices = layout.tensor_slices
+        self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
         self._rows = binding.new_rows(BLOCK)
-        self._memory = torch.zeros(BLOCK, rule.memory_rows, layout.parameter_width, device=binding.device)
-        self._gradient = torch.zeros(BLOCK, layout.parameter_width, device=binding.device)
+        self._memory = binding.gradient.new_zeros(BLOCK, rule.memory_rows, layout.parameter_width)
 
     def train(self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters: Tensor, steps: range) -> Tensor:
         """Take these global steps on every row, in place; the mean loss of each client."""
@@ -100,29 +102,30 @@ class StackedTrainer:
 
     def _train_block(self, clients: list[int], rows_BP: Tensor, memory_BMP: Tensor, steps: range) -> Tensor:
         views = self._views(rows_BP)
-        gradients = self._views(self._gradient)
+        memories = [memory_BMP[:, :, part].transpose(0, 1) for part in self._slices]
         parameters = dict(zip(self._names, views, strict=True))
-        memory_MBP, trained_BP = memory_BMP.transpose(0, 1), rows_BP[:, : self._gradient.shape[1]]
         total = torch.zeros(BLOCK, dtype=torch.float64, device=rows_BP.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights in zip(steps, indices_SBN, weights_SBN, strict=True):
-            inputs, targets = self._batch(indices)
             for view in views:
                 view.requires_grad_()
-            losses = self._losses(parameters, inputs, targets, weights)
-            found = torch.autograd.grad(losses.sum(), views)
-            for view in views:
+            losses = self._losses(parameters, indices, weights)
+            gradients = torch.autograd.grad(losses.sum(), views)
+            for view, part, gradient, memory in zip(views, self._slices, gradients, memories, strict=True):
                 view.requires_grad_(False)
-            torch._foreach_copy_(gradients, found)
+                flat = gradient.reshape(BLOCK, -1)
+                self.rule.update(view.view(BLOCK, -1), flat, memory, self._kernels[part], step)
             total += losses.detach()
-            self.rule.update(trained_BP, self._gradient, memory_MBP, self._kernels, step)
         return total / len(steps)
 
-    def _losses(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def _losses(self, parameters: dict[str, Tensor], indices_BN: Tensor, weights_BN: Tensor) -> Tensor:
         """Each client's mean loss over its own batch."""
+        flat = indices_BN.view(-1)
+        inputs = self._inputs[flat]
+        inputs, targets = inputs.view(*indices_BN.shape, *inputs.shape[1:]), self.batches.data.y_train[flat]
         outputs = vmap(lambda params, x: functional_call(self.binding.module, params, (x,)))(parameters, inputs)
-        each = cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="none")
-        return (each.view(weights.shape) * weights).sum(dim=1)
+        each = cross_entropy(outputs.flatten(0, 1), targets, reduction="none")
+        return (each.view(weights_BN.shape) * weights_BN).sum(dim=1)
 
     def _views(self, matrix: Tensor) -> list[Tensor]:
         return [matrix[:, part].view(BLOCK, *shape) for part, shape in zip(self._slices, self._shapes, strict=True)]
@@ -130,17 +133,15 @@ class StackedTrainer:
     def _samples(self, clients: list[int], steps: range) -> tuple[Tensor, Tensor]:
         """Sample indices and weights, [steps, block, batch]; a short batch is padded with samples of weight zero."""
         size = self.batches.batch_size
-        indices = torch.empty(len(steps), BLOCK, size, dtype=torch.int64)
-        weights = torch.zeros(len(steps), BLOCK, size)
+        indices = torch.zeros(len(steps), BLOCK, size, dtype=torch.int64)
+        weights = torch.full((len(steps), BLOCK, size), 1 / size, dtype=torch.float32)
         for row, client in enumerate(clients):
-            for number, step in enumerate(steps):
-                own = self.batches.indices(client, step)
-                indices[number, row, : len(own)] = own
-                indices[number, row, len(own) :] = own[0]
-                weights[number, row, : len(own)] = 1 / len(own)
+            own = [self.batches.indices(client, step) for step in steps]
+            if all(len(batch) == size for batch in own):
+                indices[:, row] = torch.stack(own)
+                continue
+            for number, batch in enumerate(own):
+                indices[number, row, : len(batch)] = batch
+                weights[number, row, : len(batch)] = 1 / len(batch)
+                weights[number, row, len(batch) :] = 0
         return indices.to(self.binding.device), weights.to(self.binding.device)
-
-    def _batch(self, indices_BN: Tensor) -> tuple[Tensor, Tensor]:
-        data, flat = self.batches.data, indices_BN.view(-1)
-        inputs = data.inputs(data.x_train[flat])
-        return inputs.view(*indices_BN.shape, *inputs.shape[1:]), data.y_train[flat].view(indices_BN.shape)

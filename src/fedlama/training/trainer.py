@@ -109,10 +109,12 @@ def seed_module_draws(key: int, device: torch.device) -> None:
 
 
 @contextmanager
-def torch_settings() -> Iterator[None]:
+def torch_settings(uses_gpu: bool) -> Iterator[None]:
     """One thread, so that sums do not depend on the machine; the caller's threads and generators come back."""
     threads = torch.get_num_threads()
-    with torch.random.fork_rng(), torch.enable_grad():
+    # Looking at a GPU's generator starts CUDA, and processes forked after that could not use it
+    devices = [torch.cuda.current_device()] if uses_gpu else []
+    with torch.random.fork_rng(devices=devices), torch.enable_grad():
         torch.set_num_threads(1)
         try:
             yield

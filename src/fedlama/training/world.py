@@ -87,12 +87,15 @@ def torchrun_rank(environment: Mapping[str, str] = os.environ) -> int:
 
 @contextmanager
 def torchrun_world(backend: str) -> Iterator[World]:
-    """The group that torchrun describes in the environment."""
-    dist.init_process_group(backend)
+    """The group that torchrun describes in the environment, or the one that the caller's program has already made."""
+    made_here = not dist.is_initialized()
+    if made_here:
+        dist.init_process_group(backend)
     try:
         yield Group(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
     finally:
-        dist.destroy_process_group()
+        if made_here:
+            dist.destroy_process_group()
 
 
 @contextmanager

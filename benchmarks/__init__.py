@@ -1,0 +1,1 @@
+"""`python -m benchmarks`: fedlama beside the limit and beside other simulators, in one table."""

@@ -1,0 +1,66 @@
+"""The limit: the same SGD steps in plain PyTorch, one process × one thread a core, and no federation at all.
+
+Each process steps one model through its share of the clients' batches. Nothing is reset, averaged or sent; samples are
+float32 in memory, and which samples a batch has was drawn before the clock starts.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from multiprocessing.synchronize import Barrier
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from benchmarks.job import Job, answer
+
+
+def main() -> None:
+    job, context = Job.from_environment(), multiprocessing.get_context("fork")
+    torch.set_num_threads(1)
+    samples = job.samples()
+    inputs, targets = samples.inputs(), samples.y
+    generator = torch.Generator().manual_seed(job.seed)
+    rounds = [
+        [samples.draw(client, job.steps * job.batch, generator) for client in _cohort(job, generator)]
+        for _ in range(job.warmup + job.rounds)
+    ]
+    together, spans = context.Barrier(job.processes), context.SimpleQueue()
+
+    def work(rank: int) -> None:
+        mine = [indices.view(job.steps, job.batch) for cohort in rounds for indices in cohort[rank :: job.processes]]
+        spans.put(train(job, inputs, targets, mine, together))
+
+    workers = [context.Process(target=work, args=(rank,), daemon=True) for rank in range(job.processes)]
+    for worker in workers:
+        worker.start()
+    started, ended = zip(*[spans.get() for _ in workers], strict=True)
+    answer(seconds=(max(ended) - min(started)) / job.rounds)
+
+
+def train(job: Job, inputs: Tensor, targets: Tensor, shares: list[Tensor], together: Barrier) -> tuple[float, float]:
+    """Take all steps of these clients, one after the other; when the timed part began and ended."""
+    torch.set_num_threads(1)
+    model = job.build()
+    optimizer = torch.optim.SGD(model.parameters(), job.learning_rate, foreach=True)
+    clients_of_warmup = len(shares) * job.warmup // (job.warmup + job.rounds)
+    started = 0.0
+    for number, batches in enumerate(shares):
+        if number == clients_of_warmup:
+            together.wait()
+            started = time.perf_counter()
+        for indices in batches:
+            optimizer.zero_grad(set_to_none=True)
+            cross_entropy(model(inputs[indices]), targets[indices]).backward()
+            optimizer.step()
+    return started, time.perf_counter()
+
+
+def _cohort(job: Job, generator: torch.Generator) -> list[int]:
+    return torch.randperm(job.clients, generator=generator)[: job.active].tolist()
+
+
+if __name__ == "__main__":
+    main()

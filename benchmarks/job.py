@@ -1,0 +1,125 @@
+"""What a contestant is asked to do: a model, its data, a federation and a number of rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+CYCLE = 4  # rounds: FedLAMA(τ', 4) is timed over whole cycles
+VARIABLE = "FEDLAMA_BENCHMARK_JOB"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everyone takes `steps` steps of `batch` samples on `active` of `clients` clients a round; no evaluation."""
+
+    name: str
+    title: str
+    model: str  # resnet20, leaf_cnn, or the widths of a fully connected network such as 64-128-128-10
+    clients: int
+    active: int
+    steps: int
+    batch: int
+    rounds: int  # timed, after `warmup` others
+    warmup: int = 1
+    learning_rate: float = 0.01
+    seed: int = 0
+    data: str = ""  # the .npz file that `prepare` wrote
+    processes: int = 2
+    policy: str = "fedlama"  # for fedlama itself: fedlama or fedavg
+    precision: str = "float32"
+
+    def build(self) -> nn.Module:
+        """The model, the same one for every contestant."""
+        from fedlama import models
+
+        torch.manual_seed(self.seed)
+        if self.model in ("resnet20", "leaf_cnn"):
+            return getattr(models, self.model)()
+        inputs, *hidden, classes = map(int, self.model.split("-"))
+        return models.mlp(classes, inputs, tuple(hidden))
+
+    def samples(self) -> Samples:
+        """The data, as stored."""
+        with np.load(self.data) as stored:
+            return Samples(**{key: torch.from_numpy(stored[key]) for key in stored.files if key != "source"})
+
+    def to_environment(self) -> dict[str, str]:
+        """How a job reaches its contestant: also through launchers that start processes of their own."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @staticmethod
+    def from_environment() -> Job:
+        """The job of this process."""
+        return Job(**json.loads(os.environ[VARIABLE]))
+
+    def but(self, **changes: Any) -> Job:
+        """The same job with some values changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Client i owns samples order[offsets[i] : offsets[i + 1]]; inputs are (x / scale − mean) / std."""
+
+    x: Tensor
+    y: Tensor
+    order: Tensor
+    offsets: Tensor
+    scale: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def shard(self, client: int) -> Tensor:
+        """The samples of one client."""
+        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+    def draw(self, client: int, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """`count` samples of one client, from as many shuffled epochs as that takes."""
+        own = self.shard(client)
+        epochs = -(-count // len(own))
+        return torch.cat([own[torch.randperm(len(own), generator=generator)] for _ in range(epochs)])[:count]
+
+    def inputs(self, indices: Tensor | slice = slice(None)) -> Tensor:
+        """These samples as a model takes them."""
+        return self.x[indices].float().mul_(self._factor).add_(self._shift)
+
+    @cached_property
+    def _factor(self) -> Tensor:
+        return (1 / (self.scale * self.std)).float().view(-1, *[1] * (self.x.dim() - 2))
+
+    @cached_property
+    def _shift(self) -> Tensor:
+        return (-self.mean / self.std).float().view(-1, *[1] * (self.x.dim() - 2))
+
+
+class Stopwatch:
+    """Seconds a round, from when the warm-up ends to when the last round does."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.stamps: dict[int, float] = {}
+
+    def round_ends(self, number: int) -> None:
+        """Round `number`, counted from 1, is over."""
+        self.stamps[number] = time.perf_counter()
+
+    def report(self, **more: Any) -> None:
+        """Tell the driver."""
+        first, last = self.job.warmup, self.job.warmup + self.job.rounds
+        answer(seconds=(self.stamps[last] - self.stamps[first]) / self.job.rounds, **more)
+
+
+def answer(**result: Any) -> None:
+    """A contestant's last words."""
+    path = Path(os.environ["FEDLAMA_BENCHMARK_ANSWER"])
+    path.write_text(json.dumps({"torch": torch.__version__, **result}), encoding="utf-8")

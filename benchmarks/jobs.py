@@ -1,0 +1,94 @@
+"""Jobs A, B and C, the sweeps of job D, and the data they are run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.job import CYCLE, Job
+from fedlama import data as fedlama_data
+from fedlama.core import InputError
+from fedlama.data import IID, Dataset, Natural
+
+JOBS = {
+    "A": Job("A", "CIFAR-10, ResNet20: 8 of 128 clients, 6 steps of 32", "resnet20", 128, 8, 6, 32, rounds=4),
+    "B": Job("B", "28×28 by writer, LEAF CNN: 8 of 128 clients, 10 steps of 32", "leaf_cnn", 128, 8, 10, 32, rounds=4),
+    "C": Job("C", "digits, MLP: 16 of 64 clients, 6 steps of 16", "64-128-128-10", 64, 16, 6, 16, rounds=200, warmup=20),
+}
+WANTED = {"A": ("cifar10",), "B": ("unipen62_by_writer", "mnist_by_writer"), "C": ("digits",)}
+SHAPES = {"A": (50_000, (3, 32, 32), 10), "B": (104_796, (1, 28, 28), 62)}  # what random data stands in for
+
+POPULATIONS = tuple(10**power for power in range(2, 7))
+COHORTS = (8, 16, 32, 64, 128)
+WIDTHS = {"10⁵": 280, "10⁶": 963, "10⁷": 3125, "4·10⁷": 6287}  # of both hidden layers, for about so many parameters
+
+QUICK_POPULATIONS, QUICK_COHORTS, QUICK_WIDTHS = (10**2, 10**6), (8, 32), ("10⁵", "10⁶")
+
+
+def sweeps(quick: bool) -> dict[str, dict[str, Job]]:
+    """Job D: one value grows, the rest stays."""
+    base = Job("D", "", "64-963-963-10", 1000, 8, 6, 16, rounds=CYCLE)
+    populations = QUICK_POPULATIONS if quick else POPULATIONS
+    widths = {name: width for name, width in WIDTHS.items() if not quick or name in QUICK_WIDTHS}
+    small = base.but(model="64-128-128-10", active=16, rounds=40, warmup=CYCLE)
+    return {
+        "population (MLP of job C, 16 active)": {f"{count:,}": small.but(clients=count) for count in populations},
+        "cohort (MLP of 10⁶ parameters)": {
+            str(active): base.but(active=active) for active in (QUICK_COHORTS if quick else COHORTS)
+        },
+        "parameters (MLP, 8 active)": {
+            name: base.but(model=f"64-{width}-{width}-10") for name, width in widths.items()
+        },
+    }
+
+
+def prepare(job: Job, folder: Path) -> tuple[Job, str]:
+    """Write the job's data where every contestant finds it; the job with its path, and what the data is."""
+    data, shards = _grown(job) if job.name == "D" else _dealt(job)
+    path = folder / f"{job.name}-{job.clients}.npz"
+    sizes = np.array([len(own) for own in shards])
+    np.savez(
+        path,
+        x=data.x_train.numpy(),
+        y=data.y_train.numpy(),
+        order=np.concatenate(shards),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        scale=np.float64(data.scale),
+        mean=np.array(data.mean),
+        std=np.array(data.std),
+    )
+    return job.but(data=str(path)), data.name
+
+
+def _dealt(job: Job) -> tuple[Dataset, list[np.ndarray]]:
+    """Every client's samples, cut to whole batches: so a step is the same work for every contestant."""
+    data = _first_there(job)
+    partition = IID(job.clients) if data.clients is None else Natural(job.clients)
+    shards = partition.assign(data, job.seed)
+    owned = [shards.of(client).numpy() for client in range(job.clients)]
+    return data, [np.resize(own, max(1, len(own) // job.batch) * job.batch) for own in owned]
+
+
+def _first_there(job: Job) -> Dataset:
+    for name in WANTED[job.name]:
+        try:
+            return fedlama_data.load(name)
+        except InputError:
+            continue
+    samples, shape, classes = SHAPES[job.name]
+    return _random(samples, shape, classes, f"random numbers in place of {WANTED[job.name][0]}")
+
+
+def _grown(job: Job) -> tuple[Dataset, np.ndarray]:
+    """A fixed pool of samples; every client has two of them, so that the data does not grow with the population."""
+    pool = _random(1 << 14, (1, 8, 8), 10, "random numbers")
+    return pool, np.arange(2 * job.clients).reshape(job.clients, 2) % len(pool.x_train)
+
+
+def _random(samples: int, shape: tuple[int, ...], classes: int, name: str) -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (samples, *shape), dtype=torch.uint8, generator=generator)
+    y = torch.randint(0, classes, (samples,), generator=generator)
+    return Dataset(x, y, x[:1], y[:1], name=name, classes=classes)

@@ -1,0 +1,174 @@
+"""Run one contestant in processes of its own: its seconds a round, or its peak memory.
+
+Every process of a contestant carries a token in its environment. That finds them all, also those that a launcher
+starts in sessions of their own (Ray does): to add up their memory, and to end what is left of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.environments import ROOT, python_for
+from benchmarks.job import CYCLE, Job
+
+CORES = 2
+TIMEOUT = 600.0  # seconds for one run
+MEMORY_INTERVAL = 0.1
+WATCH_INTERVAL = 0.02
+TOKEN = "FEDLAMA_BENCHMARK_TOKEN"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A program, the environment it runs in, and what it changes about a job."""
+
+    name: str
+    module: str
+    changes: dict[str, Any]
+    environment: str | None = None
+    torchrun: bool = False
+    only: tuple[str, ...] = ("A", "B", "C")
+
+    def adapt(self, job: Job) -> Job:
+        """The job as this contestant gets it: FedLAMA warms up for whole cycles, to be timed over whole ones."""
+        job = job.but(**self.changes)
+        if self.module in ("ours", "bookkeeping") and job.policy == "fedlama":
+            return job.but(warmup=-(-job.warmup // CYCLE) * CYCLE)
+        return job
+
+
+CONTESTANTS = {
+    "bare": Contestant("bare loop", "bare", {}),
+    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", {}),
+    "fedlama-fedavg": Contestant("fedlama, FedAvg(τ′)", "ours", {"policy": "fedavg"}),
+    "fedlama-1": Contestant("fedlama, 1 worker", "ours", {"processes": 1}, only=("A",)),
+    "fedlama-bf16": Contestant("fedlama, bfloat16", "ours", {"precision": "bfloat16"}, only=("A", "B")),
+    "pfl": Contestant("pfl-research", "pfl_research", {}, environment="pfl", torchrun=True),
+    "flower": Contestant("Flower simulation", "flower", {}, environment="flower"),
+    "script": Contestant("hand-written script", "script", {}),
+}
+BOOKKEEPING = Contestant("bookkeeping", "bookkeeping", {"processes": 1})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run said, or why it failed."""
+
+    seconds: float | None = None  # a round
+    memory: int | None = None  # bytes at the peak, shared pages counted once
+    failure: str | None = None
+    answer: dict[str, Any] | None = None
+
+
+def run(contestant: Contestant, job: Job, *, memory: bool = False) -> Outcome:
+    """One run. Adding up memory takes time, so a run that does it is not timed."""
+    try:
+        python = python_for(contestant.environment)
+    except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        return Outcome(failure=f"no environment: {error}")
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={job.processes}"]
+    command = [str(python), *(launcher if contestant.torchrun else []), "-m", f"benchmarks.contestants.{contestant.module}"]
+    with tempfile.TemporaryDirectory(prefix="fedlama-bench-") as folder:
+        peak, failure = _supervise(command, contestant.adapt(job), Path(folder), memory)
+        if failure:
+            return Outcome(failure=failure)
+        answer = json.loads((Path(folder) / "answer").read_text(encoding="utf-8"))
+    return Outcome(None if memory else answer["seconds"], peak or None, None, answer)
+
+
+def _supervise(command: list[str], job: Job, folder: Path, memory: bool) -> tuple[int, str | None]:
+    """Start the program and see it end; its peak memory and, if it went wrong, the reason."""
+    token, log = secrets.token_hex(16), folder / "log"
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        **QUIET,
+        **job.to_environment(),
+        TOKEN: token,
+        "FEDLAMA_BENCHMARK_ANSWER": str(folder / "answer"),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        "TMPDIR": str(folder),
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_pin,
+        )
+    try:
+        peak = _watch(process, (lambda: _memory(token)) if memory else None)
+        failure = f"took more than {TIMEOUT:.0f} s" if process.poll() is None else None
+    finally:
+        _end(process, token)
+    if failure is None and not (folder / "answer").is_file():
+        failure = _reason(log, process.returncode)
+    return peak, failure
+
+
+def _pin() -> None:
+    """The same number of cores on every machine."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+
+
+def _watch(process: subprocess.Popen[bytes], sample: Callable[[], int] | None) -> int:
+    """Wait for the end, or for the time to be up; the largest sample."""
+    peak, deadline = 0, time.monotonic() + TIMEOUT
+    while process.poll() is None and time.monotonic() < deadline:
+        if sample:
+            peak = max(peak, sample())
+        time.sleep(MEMORY_INTERVAL if sample else WATCH_INTERVAL)
+    return peak
+
+
+def _end(process: subprocess.Popen[bytes], token: str) -> None:
+    """End every process with this token; nobody else's."""
+    for number in _with_token(token):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    process.wait()
+
+
+def _memory(token: str) -> int:
+    """Bytes of all processes with this token: a page that n of them share counts 1/n in each (PSS)."""
+    total = 0
+    for number in _with_token(token):
+        with suppress(OSError):
+            lines = Path(f"/proc/{number}/smaps_rollup").read_text(encoding="ascii").splitlines()
+            total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+def _with_token(token: str) -> Iterator[int]:
+    wanted = f"{TOKEN}={token}".encode()
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and wanted in (folder / "environ").read_bytes().split(b"\0"):
+                yield int(folder.name)
+
+
+def _reason(log: Path, code: int | None) -> str:
+    """The last line of a program that failed."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line and not line.startswith("File")]
+    return f"exit {code}: {(errors or lines or ['no message'])[-1][:200]}"

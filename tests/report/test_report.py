@@ -1,0 +1,227 @@
+"""The comparison, its sentence and its tables, on runs whose numbers were chosen by hand.
+
+Layers of 80, 4 and 16 parameters, eight rounds, two clients, four bytes a number. FedAvg(6) averages all of them eight
+times: C = 800, 6,400 bytes. FedAvg(24) does so twice: C = 200. FedLAMA with the 80 long: C = 160 + 32 + 128 = 320.
+"""
+
+import io
+import json
+
+import pytest
+from hand_made import write_run
+from rich.console import Console
+
+from fedlama.core import InputError
+from fedlama.experiment.run_directory import Run, load_run
+from fedlama.report import compare, markdown_table, terminal_table, verdict
+
+LONG = ("conv.weight",)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a run into a folder of its own."""
+    return lambda *args, **options: write_run(tmp_path / str(len(list(tmp_path.iterdir()))), *args, **options)
+
+
+def three_settings(write, lama, fast, slow):
+    return [
+        *(write(policy="fast", seed=seed, accuracy=accuracy) for seed, accuracy in enumerate(fast)),
+        *(write(policy="slow", seed=seed, accuracy=accuracy) for seed, accuracy in enumerate(slow)),
+        *(write(policy="fedlama", seed=seed, accuracy=accuracy, long=LONG) for seed, accuracy in enumerate(lama)),
+    ]
+
+
+def shown(table):
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_settings_hold_means_costs_and_bytes(write):
+    runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
+    comparison = compare(runs)
+    fast, slow, lama = comparison.settings
+    assert [s.label for s in comparison.settings] == ["FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)"]
+    assert [s.relative_cost for s in comparison.settings] == pytest.approx([1.0, 0.25, 0.4])
+    assert [s.uplink_bytes for s in comparison.settings] == [6400, 1600, 2560]
+    assert comparison.baseline is fast
+    assert lama.seeds == [0, 1]
+    assert lama.accuracy.mean == pytest.approx(0.85)
+    assert lama.accuracy.deviation == pytest.approx(0.1 / 2**0.5)  # two values ± 0.05 from their mean, n − 1 = 1
+    assert [(layer.name, layer.aggregations) for layer in lama.layers] == [
+        ("conv.weight", 2),
+        ("conv.bias", 8),
+        ("fc.weight", 8),
+    ]
+    assert slow.layers[0].uplink_bytes == 2 * 80 * 8
+
+
+def test_curves_are_means_and_ranges_at_common_steps(write):
+    curve = compare([write(seed=0, accuracy=0.8, long=LONG), write(seed=1, accuracy=0.9, long=LONG)]).settings[0].curve
+    assert curve.steps == [24, 48]
+    assert curve.uplink_bytes == [1280, 2560]
+    assert curve.mean == pytest.approx([0.425, 0.85])
+    assert curve.low == pytest.approx([0.4, 0.8])
+    assert curve.high == pytest.approx([0.45, 0.9])
+
+
+def test_equal_labels_are_told_apart_by_what_differs(write):
+    runs = [write(local={"learning_rate": rate}) for rate in (0.1, 0.2)]
+    labels = [setting.label for setting in compare(runs).settings]
+    assert labels == ["FedLAMA(6, 4) local.learning_rate=0.1", "FedLAMA(6, 4) local.learning_rate=0.2"]
+    assert compare(runs).differences == {}
+
+
+def test_seeds_versions_and_outputs_make_no_setting(write):
+    other = write(seed=1, versions={"torch": "9"}, output={"tensorboard": False})
+    assert len(compare([write(seed=0), other]).settings) == 1
+
+
+def test_what_differs_beside_the_policy_is_said(write):
+    runs = [write(policy="fast", participation={"window": 6}), write(policy="fedlama", long=LONG)]
+    comparison = compare(runs)
+    assert comparison.differences == {"participation.window": ["6", "24"]}
+    assert "the settings also differ in participation.window" in verdict(comparison)
+    assert "differ in more than the policy: participation.window (6, 24)" in markdown_table(comparison)
+
+
+def test_a_second_copy_of_a_run_is_not_a_second_seed(write):
+    comparison = compare([write(seed=0), write(seed=0), write(seed=1)])
+    assert comparison.settings[0].seeds == [0, 1]
+    assert "1 run left out, as another has the same seed" in markdown_table(comparison)
+
+
+def test_unfinished_run_shows_what_its_records_say(write):
+    runs = [write(policy="fast", accuracy=0.9), write(policy="fedlama", accuracy=0.8, long=LONG, finished=False)]
+    comparison = compare(runs)
+    lama = comparison.settings[1]
+    assert not lama.finished
+    assert (lama.step, lama.iterations) == (24, 48)
+    assert lama.accuracy.mean == pytest.approx(0.4)
+    assert lama.uplink_bytes == 1280
+    assert lama.relative_cost == pytest.approx(0.4)  # the finished run told the sizes
+    assert "FedLAMA(6, 4) is unfinished (step 24 of 48)" in verdict(comparison)
+    assert verdict(compare(runs[1:])) == (
+        "Nothing is finished yet: FedLAMA(6, 4) is at step 24 of 48 and has reached 40.0 %."
+    )
+
+
+def test_unfinished_seeds_do_not_join_the_mean(write):
+    comparison = compare([write(seed=0, accuracy=0.9), write(seed=1, accuracy=0.9, finished=False)])
+    assert comparison.settings[0].seeds == [0]
+    assert "| 1 of 2 |" in markdown_table(comparison)
+
+
+def test_a_truncated_line_is_not_there_yet(write):
+    run = write(finished=False)
+    with (run.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 5, "st')
+    assert compare([load_run(run.path)]).settings[0].step == 24
+
+
+def test_a_run_without_a_round(write):
+    run = write(finished=False)
+    (run.path / "rounds.jsonl").unlink()
+    assert verdict(compare([load_run(run.path)])) == "Nothing is finished yet: FedLAMA(6, 4) is at step 0 of 48."
+
+
+def test_no_runs_are_refused():
+    with pytest.raises(InputError, match="no run"):
+        compare([])
+
+
+@pytest.mark.parametrize("summary", [[1], {}, {"accuracy": 1.0, "layers": []}])
+def test_foreign_summaries_are_refused_in_a_sentence(write, summary):
+    run = write()
+    with pytest.raises(InputError, match="not one of a run"):
+        compare([Run(run.path, run.config, run.records, summary)])
+
+
+def test_a_configuration_of_another_program_is_refused_in_a_sentence(write):
+    run = write()
+    with pytest.raises(InputError, match=r"config.toml: unknown key 'flavour'"):
+        compare([Run(run.path, {**run.config, "flavour": 1}, run.records, run.summary)])
+
+
+def test_verdict_of_a_win(write):
+    runs = three_settings(write, lama=(0.93, 0.94, 0.95), fast=(0.90, 0.91, 0.92), slow=(0.80, 0.81, 0.82))
+    assert verdict(compare(runs)) == (
+        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 94.0 ± 1.0 % against 91.0 ± 1.0 %, 3.0 points more; "
+        "FedAvg(24), at 25 % of the bytes, reached 81.0 ± 1.0 %, 13.0 points less than FedLAMA(6, 4) (3 seeds)."
+    )
+
+
+def test_verdict_of_a_loss_to_both(write):
+    runs = three_settings(write, lama=(0.80, 0.82), fast=(0.90, 0.92), slow=(0.86, 0.88))
+    assert verdict(compare(runs)) == (
+        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 81.0 ± 1.4 % against 91.0 ± 1.4 %, 10.0 points less; "
+        "FedAvg(24), at 25 % of the bytes, reached 87.0 ± 1.4 %, 6.0 points more than FedLAMA(6, 4) (2 seeds)."
+    )
+
+
+def test_verdict_within_the_spread(write):
+    runs = three_settings(write, lama=(0.90, 0.95, 0.91), fast=(0.91, 0.93, 0.95), slow=(0.89, 0.94, 0.90))
+    said = verdict(compare(runs))
+    assert "against 93.0 ± 2.0 %, 1.0 points less, within the spread over seeds;" in said
+    assert "1.0 points less than FedLAMA(6, 4), within the spread over seeds but less with every one (3 seeds)" in said
+
+
+def test_verdict_of_equals_and_of_single_seeds(write):
+    runs = three_settings(write, lama=(0.9,), fast=(0.9,), slow=(0.5,))
+    assert verdict(compare(runs[:2])) == (
+        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached 50.0 % against 90.0 %, 40.0 points less "
+        "(1 seed each, so no spread to judge the differences by)."
+    )
+    assert "against 90.0 %, level;" in verdict(compare(runs))
+
+
+def test_verdict_of_one_setting(write):
+    assert verdict(compare([write(accuracy=0.9, long=LONG)])) == (
+        "FedLAMA(6, 4) reached 90.0 % and sent 2.56 kB and received 2.56 kB, "
+        "40 % of the cost of averaging every layer every 6 steps (1 seed)."
+    )
+
+
+def test_verdict_by_loss_where_there_is_no_accuracy(write):
+    runs = [write(policy="fast", accuracy=None), write(policy="slow", accuracy=None)]
+    assert "reached a loss of 0.125 against 0.125, level" in verdict(compare(runs))
+
+
+def test_verdict_names_the_best_of_many(write):
+    rates = {0.1: 0.80, 0.2: 0.85, 0.3: 0.70, 0.4: 0.60}
+    runs = [write(policy="slow", accuracy=accuracy, local={"learning_rate": rate}) for rate, accuracy in rates.items()]
+    said = verdict(compare([write(policy="fast", accuracy=0.9), *runs]))
+    assert "FedAvg(24) local.learning_rate=0.1 sent 25 %" in said
+    assert "FedAvg(24) local.learning_rate=0.2, at 25 % of the bytes, reached 85.0 %" in said
+    assert "the table has 2 more settings" in said
+
+
+def test_tables_in_the_terminal_and_in_markdown(write):
+    comparison = compare(three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9)))
+    line = next(line for line in shown(terminal_table(comparison)).splitlines() if "FedLAMA" in line)
+    assert line.strip("│ ").replace(" ", "").split("│") == [
+        "FedLAMA(6,4)",
+        "85.00±7.07%",
+        "40.00%",
+        "2.56kB",
+        "2.56kB",
+        "2",
+    ]
+    assert "| FedLAMA(6, 4) | 85.00 ± 7.07 % | 40.00 % | 2.56 kB | 2.56 kB | 2 |" in markdown_table(comparison)
+    assert "Mean ± sample standard deviation over 2 seeds (0, 1)." in markdown_table(comparison)
+
+
+def test_hostile_names_neither_format_nor_command_a_table(write):
+    names = ["[bold]x[/bold] | <b>", "\x1b[31mred"]
+    comparison = compare([write(data={"name": name}) for name in names])
+    assert "[bold]x[/bold] | <b>" in shown(terminal_table(comparison))
+    assert "\x1b" not in shown(terminal_table(comparison)) + verdict(comparison) + markdown_table(comparison)
+    assert r"\[bold\]x\[/bold\] \| &lt;b&gt;" in markdown_table(comparison)
+
+
+def test_the_numbers_are_those_of_the_summary(write):
+    run = write(long=LONG)
+    summary = json.loads((run.path / "summary.json").read_text())
+    setting = compare([run]).settings[0]
+    assert (setting.uplink_bytes, setting.cost) == (summary["uplink_bytes"], summary["cost"])
