@@ -13,40 +13,37 @@ from fedlama.core import InputError
 from fedlama.data import IID, Dataset, Natural
 
 JOBS = {
-    "A": Job("A", "CIFAR-10, ResNet20: 8 of 128 clients, 6 steps of 32", "resnet20", 128, 8, 6, 32, rounds=4),
-    "B": Job("B", "28×28 by writer, LEAF CNN: 8 of 128 clients, 10 steps of 32", "leaf_cnn", 128, 8, 10, 32, rounds=4),
-    "C": Job("C", "digits, MLP: 16 of 64 clients, 6 steps of 16", "64-128-128-10", 64, 16, 6, 16, rounds=200, warmup=20),
+    "A": Job("A", "CIFAR-10, ResNet20", "resnet20", clients=128, active=8, steps=6, batch=32, rounds=4),
+    "B": Job("B", "28×28 by writer, LEAF CNN", "leaf_cnn", clients=128, active=8, steps=10, batch=32, rounds=4),
+    "C": Job("C", "digits, MLP", "64-128-128-10", clients=64, active=16, steps=6, batch=16, rounds=300, warmup=20),
 }
 WANTED = {"A": ("cifar10",), "B": ("unipen62_by_writer", "mnist_by_writer"), "C": ("digits",)}
 SHAPES = {"A": (50_000, (3, 32, 32), 10), "B": (104_796, (1, 28, 28), 62)}  # what random data stands in for
 
 POPULATIONS = tuple(10**power for power in range(2, 7))
-COHORTS = (8, 16, 32, 64, 128)
+COHORTS = (8, 32, 128)
 WIDTHS = {"10⁵": 280, "10⁶": 963, "10⁷": 3125, "4·10⁷": 6287}  # of both hidden layers, for about so many parameters
 
 QUICK_POPULATIONS, QUICK_COHORTS, QUICK_WIDTHS = (10**2, 10**6), (8, 32), ("10⁵", "10⁶")
 
 
-def sweeps(quick: bool) -> dict[str, dict[str, Job]]:
-    """Job D: one value grows, the rest stays."""
-    base = Job("D", "", "64-963-963-10", 1000, 8, 6, 16, rounds=CYCLE)
+def growing(quick: bool) -> list[Job]:
+    """Job D: the population, the cohort or the model grows, and the rest stays."""
     populations = QUICK_POPULATIONS if quick else POPULATIONS
+    cohorts = QUICK_COHORTS if quick else COHORTS
     widths = {name: width for name, width in WIDTHS.items() if not quick or name in QUICK_WIDTHS}
-    small = base.but(model="64-128-128-10", active=16, rounds=40, warmup=CYCLE)
-    return {
-        "population (MLP of job C, 16 active)": {f"{count:,}": small.but(clients=count) for count in populations},
-        "cohort (MLP of 10⁶ parameters)": {
-            str(active): base.but(active=active) for active in (QUICK_COHORTS if quick else COHORTS)
-        },
-        "parameters (MLP, 8 active)": {
-            name: base.but(model=f"64-{width}-{width}-10") for name, width in widths.items()
-        },
-    }
+    many = Job("D", "", "64-128-128-10", 100, 16, 6, 2, rounds=40, warmup=CYCLE)
+    large = Job("D", "", "64-963-963-10", 1000, 8, 6, 16, rounds=CYCLE)
+    return [
+        *(many.but(title=f"population {count:,}", clients=count) for count in populations),
+        *(large.but(title=f"cohort {count}", active=count) for count in cohorts),
+        *(large.but(title=f"parameters {name}", model=f"64-{width}-{width}-10") for name, width in widths.items()),
+    ]
 
 
 def prepare(job: Job, folder: Path) -> tuple[Job, str]:
     """Write the job's data where every contestant finds it; the job with its path, and what the data is."""
-    data, shards = _grown(job) if job.name == "D" else _dealt(job)
+    data, shards = _pooled(job) if job.name == "D" else _dealt(job)
     path = folder / f"{job.name}-{job.clients}.npz"
     sizes = np.array([len(own) for own in shards])
     np.savez(
@@ -81,10 +78,10 @@ def _first_there(job: Job) -> Dataset:
     return _random(samples, shape, classes, f"random numbers in place of {WANTED[job.name][0]}")
 
 
-def _grown(job: Job) -> tuple[Dataset, np.ndarray]:
-    """A fixed pool of samples; every client has two of them, so that the data does not grow with the population."""
+def _pooled(job: Job) -> tuple[Dataset, np.ndarray]:
+    """A fixed pool of samples; every client has one batch of them, so that only the population's index grows."""
     pool = _random(1 << 14, (1, 8, 8), 10, "random numbers")
-    return pool, np.arange(2 * job.clients).reshape(job.clients, 2) % len(pool.x_train)
+    return pool, np.arange(job.batch * job.clients).reshape(job.clients, job.batch) % len(pool.x_train)
 
 
 def _random(samples: int, shape: tuple[int, ...], classes: int, name: str) -> Dataset:

@@ -22,7 +22,6 @@ from typing import Any
 from benchmarks.environments import ROOT, python_for
 from benchmarks.job import CYCLE, Job
 
-CORES = 2
 TIMEOUT = 600.0  # seconds for one run
 MEMORY_INTERVAL = 0.1
 WATCH_INTERVAL = 0.02
@@ -44,27 +43,28 @@ class Contestant:
     changes: dict[str, Any]
     environment: str | None = None
     torchrun: bool = False
-    only: tuple[str, ...] = ("A", "B", "C")
+    jobs: str = "ABC"
+    repeats: int = 99  # at most
+    rounds: int = 10_000  # at most
 
     def adapt(self, job: Job) -> Job:
         """The job as this contestant gets it: FedLAMA warms up for whole cycles, to be timed over whole ones."""
-        job = job.but(**self.changes)
+        job = job.but(rounds=min(job.rounds, self.rounds), warmup=min(job.warmup, self.rounds), **self.changes)
         if self.module in ("ours", "bookkeeping") and job.policy == "fedlama":
             return job.but(warmup=-(-job.warmup // CYCLE) * CYCLE)
         return job
 
 
 CONTESTANTS = {
-    "bare": Contestant("bare loop", "bare", {}),
-    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", {}),
+    "bare": Contestant("bare loop (the limit)", "bare", {}, jobs="ABCD"),
+    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", {}, jobs="ABCD"),
     "fedlama-fedavg": Contestant("fedlama, FedAvg(τ′)", "ours", {"policy": "fedavg"}),
-    "fedlama-1": Contestant("fedlama, 1 worker", "ours", {"processes": 1}, only=("A",)),
-    "fedlama-bf16": Contestant("fedlama, bfloat16", "ours", {"precision": "bfloat16"}, only=("A", "B")),
+    "fedlama-bf16": Contestant("fedlama, bfloat16", "ours", {"precision": "bfloat16"}, jobs="AB"),
+    "fedlama-1": Contestant("fedlama, 1 worker", "bookkeeping", {"processes": 1}, repeats=2),
     "pfl": Contestant("pfl-research", "pfl_research", {}, environment="pfl", torchrun=True),
-    "flower": Contestant("Flower simulation", "flower", {}, environment="flower"),
+    "flower": Contestant("Flower simulation", "flower", {}, environment="flower", rounds=20),
     "script": Contestant("hand-written script", "script", {}),
 }
-BOOKKEEPING = Contestant("bookkeeping", "bookkeeping", {"processes": 1})
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,12 @@ def run(contestant: Contestant, job: Job, *, memory: bool = False) -> Outcome:
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         return Outcome(failure=f"no environment: {error}")
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={job.processes}"]
-    command = [str(python), *(launcher if contestant.torchrun else []), "-m", f"benchmarks.contestants.{contestant.module}"]
+    command = [
+        str(python),
+        *(launcher if contestant.torchrun else []),
+        "-m",
+        f"benchmarks.contestants.{contestant.module}",
+    ]
     with tempfile.TemporaryDirectory(prefix="fedlama-bench-") as folder:
         peak, failure = _supervise(command, contestant.adapt(job), Path(folder), memory)
         if failure:
@@ -114,7 +119,6 @@ def _supervise(command: list[str], job: Job, folder: Path, memory: bool) -> tupl
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_pin,
         )
     try:
         peak = _watch(process, (lambda: _memory(token)) if memory else None)
@@ -124,11 +128,6 @@ def _supervise(command: list[str], job: Job, folder: Path, memory: bool) -> tupl
     if failure is None and not (folder / "answer").is_file():
         failure = _reason(log, process.returncode)
     return peak, failure
-
-
-def _pin() -> None:
-    """The same number of cores on every machine."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
 
 def _watch(process: subprocess.Popen[bytes], sample: Callable[[], int] | None) -> int:

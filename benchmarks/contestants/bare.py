@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from multiprocessing.synchronize import Barrier
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 
 from benchmarks.job import Job, answer
 
@@ -27,11 +27,18 @@ def main() -> None:
         [samples.draw(client, job.steps * job.batch, generator) for client in _cohort(job, generator)]
         for _ in range(job.warmup + job.rounds)
     ]
+    model = job.build()
+    optimizer = torch.optim.SGD(model.parameters(), job.learning_rate, foreach=True)
     together, spans = context.Barrier(job.processes), context.SimpleQueue()
 
     def work(rank: int) -> None:
         mine = [indices.view(job.steps, job.batch) for cohort in rounds for indices in cohort[rank :: job.processes]]
-        spans.put(train(job, inputs, targets, mine, together))
+        warmup = len(mine) * job.warmup // len(rounds)
+        train(model, optimizer, inputs, targets, mine[:warmup])
+        together.wait()
+        started = time.perf_counter()
+        train(model, optimizer, inputs, targets, mine[warmup:])
+        spans.put((started, time.perf_counter()))
 
     workers = [context.Process(target=work, args=(rank,), daemon=True) for rank in range(job.processes)]
     for worker in workers:
@@ -40,22 +47,13 @@ def main() -> None:
     answer(seconds=(max(ended) - min(started)) / job.rounds)
 
 
-def train(job: Job, inputs: Tensor, targets: Tensor, shares: list[Tensor], together: Barrier) -> tuple[float, float]:
-    """Take all steps of these clients, one after the other; when the timed part began and ended."""
-    torch.set_num_threads(1)
-    model = job.build()
-    optimizer = torch.optim.SGD(model.parameters(), job.learning_rate, foreach=True)
-    clients_of_warmup = len(shares) * job.warmup // (job.warmup + job.rounds)
-    started = 0.0
-    for number, batches in enumerate(shares):
-        if number == clients_of_warmup:
-            together.wait()
-            started = time.perf_counter()
+def train(model: nn.Module, optimizer: Optimizer, inputs: Tensor, targets: Tensor, clients: list[Tensor]) -> None:
+    """Take all steps of these clients, one after the other."""
+    for batches in clients:
         for indices in batches:
             optimizer.zero_grad(set_to_none=True)
             cross_entropy(model(inputs[indices]), targets[indices]).backward()
             optimizer.step()
-    return started, time.perf_counter()
 
 
 def _cohort(job: Job, generator: torch.Generator) -> list[int]:

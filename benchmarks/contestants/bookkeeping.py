@@ -54,7 +54,8 @@ class StopwatchWithClock(Stopwatch):
 
 
 def main() -> None:
-    job, clock = Job.from_environment().but(processes=1), Clock()
+    job, clock = Job.from_environment(), Clock()
+    assert job.processes == 1, "the clock is read in this process"
     for owner, name in (*OWN, ALL):
         clock.watch(owner, name)
     watch = StopwatchWithClock(job, clock.seconds.clear)
@@ -62,7 +63,7 @@ def main() -> None:
     spent = {name: seconds / job.rounds for name, seconds in clock.seconds.items()}
     own = sum(spent[name] for _, name in OWN)
     averaging = spent["_aggregate"] - spent["_mean_squared_distances"] - spent["observe"]
-    watch.report(own_seconds=own, averaging_seconds=averaging)
+    watch.report(own=own, averaging=averaging)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache
+from importlib import import_module
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -79,6 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks.contestants import flower  # by its name, so that actors import it instead of unpickling it
-
-    flower.main()
+    import_module("benchmarks.contestants.flower").main()  # by its name: so actors import it instead of unpickling it

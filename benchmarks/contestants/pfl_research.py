@@ -57,7 +57,7 @@ class Timer(TrainingProcessCallback):
 def main() -> None:
     job = Job.from_environment()
     torch.set_num_threads(1)
-    np.random.seed(job.seed)  # noqa: NPY002 - pfl draws from numpy's global generator, alike in all processes
+    np.random.seed(job.seed)  # pfl draws from numpy's global generator, alike in all processes
     samples, watch = job.samples(), Stopwatch(job)
     classifier = Classifier(job.build())
 
@@ -70,7 +70,7 @@ def main() -> None:
         local_optimizer_create=torch.optim.SGD,
         central_optimizer=torch.optim.SGD(classifier.parameters(), 1.0),
     )
-    users = FederatedDataset(user_dataset, get_user_sampler("random", list(range(job.clients))))
+    users = FederatedDataset(user_dataset, get_user_sampler("minimize_reuse", list(range(job.clients))))
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=job.warmup + job.rounds,

@@ -146,7 +146,6 @@ def test_every_command_has_help(name, options):
     assert all(option in done.stdout for option in options)
 
 
-@pytest.mark.xfail(strict=True, reason="rich takes [default: …] in a help text for markup and drops it")
 def test_help_tells_the_defaults():
     shown = command("run", "--help").stdout
     assert "runs/NAME-OF-CONFIG" in shown
@@ -310,7 +309,6 @@ def test_a_report_that_cannot_be_written(finished):
     assert_refused(forked("report", finished[0], "--out", "/dev/null/x"), "/dev/null/x: cannot be written")
 
 
-@pytest.mark.xfail(strict=True, reason="a folder with another program's config.toml below it: pydantic's traceback")
 def test_a_config_of_another_program_among_the_runs(tmp_path):
     (tmp_path / "config.toml").write_text("title = 'of another program'\n")
     assert_refused(forked("report", tmp_path), "config.toml")

@@ -115,11 +115,16 @@ def find_runs(paths: list[Path]) -> list[Run]:
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: there is no such folder")
-        inside = sorted(config.parent for config in path.rglob("config.toml"))
-        if not inside:
-            raise InputError(f"{path} holds no run: no config.toml in it or below it")
+        inside = sorted(rounds.parent for rounds in path.rglob("rounds.jsonl") if _is_run(rounds.parent))
+        if not inside and not _is_run(path):
+            raise InputError(f"{path} holds no run: no config.toml and rounds.jsonl in it or below it")
+        inside = inside or [path]
         found += inside
     return [load_run(path) for path in dict.fromkeys(found)]
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.toml").is_file()
 
 
 def write_atomically(path: Path, text: str) -> None:

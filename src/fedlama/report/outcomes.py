@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -70,8 +71,12 @@ def outcome(run: Run, sizes: Sizes) -> Outcome:
 
 def known_sizes(runs: Iterable[Run]) -> Sizes:
     """Records name layers but not their sizes; a finished run of the same model knows them."""
-    summaries = [run.summary["layers"] for run in runs if run.summary]
-    return {tuple(layer["name"] for layer in layers): [layer["size"] for layer in layers] for layers in summaries}
+    sizes: dict[tuple[str, ...], list[int]] = {}
+    for run in runs:
+        with suppress(KeyError, TypeError):  # `outcome` says what is wrong with a summary, and with which
+            layers = run.summary["layers"] if run.summary is not None else []
+            sizes[tuple(layer["name"] for layer in layers)] = [layer["size"] for layer in layers]
+    return sizes
 
 
 def _finished(run: Run, summary: Mapping[str, Any]) -> Outcome:

@@ -1,0 +1,137 @@
+"""The driver: prepare the data, run the contestants in turn, print one table.
+
+A first, untimed pass measures memory and shows which contestants work. Then every repetition runs all contestants of a
+job one after the other, each time beginning with another, and a ratio compares runs of the same repetition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.job import CYCLE, Job
+from benchmarks.jobs import JOBS, growing, prepare
+from benchmarks.measure import CONTESTANTS, run
+from benchmarks.table import CORES, Entry, Results, hardware
+
+GROWTH_REPEATS = 2
+
+
+def main() -> None:
+    options = parse()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # for all contestants, on any machine
+    started = time.monotonic()
+    about = hardware()
+    with tempfile.TemporaryDirectory(prefix="fedlama-bench-data-") as folder:
+        jobs, sources = [], {}
+        for job in chosen_jobs(options):
+            prepared, source = prepare(job, Path(folder))
+            jobs.append(prepared)
+            sources[job.name] = source
+        about["data"] = ", ".join(f"{name} {source}" for name, source in sources.items())
+        about["seed"] = jobs[0].seed
+        fields = [
+            [Entry(job, name) for name in options.contestants if job.name in CONTESTANTS[name].jobs] for job in jobs
+        ]
+        for field in fields:
+            measure_memory(field)
+        repeat(fields, options, deadline=started + 60 * options.minutes)
+    about["took"] = f"{(time.monotonic() - started) / 60:.0f} minutes"
+    results = Results([entry for field in fields for entry in field], about)
+    results.show(Console(width=140))
+    if options.write:
+        write(results, options.write)
+
+
+def chosen_jobs(options: argparse.Namespace) -> list[Job]:
+    """The jobs that were asked for, at the size that was asked for."""
+    jobs = [job for name, job in JOBS.items() if name in options.jobs]
+    if options.quick:
+        jobs = [job.but(steps=1 if job.name in "AB" else job.steps, rounds=CYCLE, warmup=1) for job in jobs]
+    if options.rounds:
+        jobs = [job.but(rounds=-(-options.rounds // CYCLE) * CYCLE) for job in jobs]
+    return jobs + (growing(options.quick) if "D" in options.jobs else [])
+
+
+def measure_memory(field: list[Entry]) -> None:
+    """A short run of every contestant; who fails here is not run again."""
+    for entry in field:
+        tell("memory", entry)
+        entry.take(run(CONTESTANTS[entry.contestant], entry.job.but(rounds=CYCLE, warmup=1), memory=True), 0)
+
+
+def repeat(fields: list[list[Entry]], options: argparse.Namespace, deadline: float) -> None:
+    """All repetitions of all jobs, as far as the time goes; a job's repetition is run whole or not at all."""
+    took: dict[int, float] = defaultdict(float)
+    for repetition in range(options.repeats):
+        for number, field in enumerate(fields):
+            if repetition and time.monotonic() + took[number] > deadline:
+                continue
+            if field[0].job.name == "D" and repetition >= GROWTH_REPEATS:
+                continue
+            began = time.monotonic()
+            first = repetition % len(field)
+            for entry in field[first:] + field[:first]:
+                contestant = CONTESTANTS[entry.contestant]
+                if not entry.failure and repetition < contestant.repeats:
+                    tell(f"repetition {repetition + 1}", entry)
+                    entry.take(run(contestant, entry.job), repetition)
+            took[number] = time.monotonic() - began
+
+
+def tell(what: str, entry: Entry) -> None:
+    print(f"{what}: {entry.job.name} {entry.job.title}: {CONTESTANTS[entry.contestant].name}", file=sys.stderr)
+
+
+def write(results: Results, path: Path) -> None:
+    """Markdown, and beside it JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(results.as_markdown(), encoding="utf-8")
+    text = json.dumps(results.as_json(), indent=1, ensure_ascii=False)
+    path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--jobs", type=names_of({*JOBS, "D"}), default=[*JOBS, "D"], help="of A, B, C, D")
+    parser.add_argument(
+        "--contestants",
+        type=names_of(set(CONTESTANTS)),
+        default=list(CONTESTANTS),
+        help=f"of {', '.join(CONTESTANTS)}",
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="of every run of A, B and C; D has at most two")
+    parser.add_argument("--rounds", type=int, help="timed rounds a run, in place of the jobs' own")
+    parser.add_argument("--minutes", type=float, default=25, help="begin no repetition that would end later")
+    parser.add_argument("--quick", action="store_true", help="tiny settings: does it work?")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="also write Markdown and, beside it, JSON")
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats = 1
+    return options
+
+
+def names_of(allowed: set[str]) -> Callable[[str], list[str]]:
+    """A comma-separated list of known names."""
+
+    def parse_names(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(sorted(allowed))}")
+        return names
+
+    return parse_names
+
+
+if __name__ == "__main__":
+    main()

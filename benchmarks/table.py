@@ -1,0 +1,195 @@
+"""What the runs say: one table, the targets beside what was measured, and the same as Markdown and JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import fedlama
+from benchmarks.job import Job
+from benchmarks.measure import CONTESTANTS, Outcome
+
+HEADINGS = ("job", "contestant", "a round", "× bare loop (spread)", "runs", "peak memory")
+CORES = 2
+TARGETS = ("target", "wanted", "measured", "met")
+LIMITS = {"A": 1.03, "B": 1.03, "C": 0.7}
+OTHERS = ("pfl", "flower", "script")
+
+Check = tuple[str, str, str, str]  # under TARGETS
+
+
+@dataclass
+class Entry:
+    """All runs of one contestant on one job; `seconds` is by repetition."""
+
+    job: Job
+    contestant: str
+    seconds: dict[int, float] = field(default_factory=dict)
+    memory: int | None = None
+    failure: str | None = None
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, outcome: Outcome, repetition: int) -> None:
+        """Note what a run said."""
+        self.failure = self.failure or outcome.failure
+        self.memory = outcome.memory or self.memory
+        if outcome.seconds is not None:
+            self.seconds[repetition] = outcome.seconds
+            self.answer = outcome.answer or {}
+
+
+@dataclass
+class Results:
+    """Every entry, and where and on what they were measured."""
+
+    entries: list[Entry]
+    about: dict[str, Any]
+
+    def entry(self, job: str, contestant: str) -> Entry | None:
+        """An entry by its job's name (or, in D, title) that has been timed."""
+        found = (e for e in self.entries if job in (e.job.name, e.job.title) and e.contestant == contestant)
+        return next((e for e in found if e.seconds), None)
+
+    def ratios(self, job: str, contestant: str, to: str = "bare") -> list[float]:
+        """Seconds against those of another contestant in the same repetition."""
+        one, other = self.entry(job, contestant), self.entry(job, to)
+        if one is None or other is None:
+            return []
+        return [one.seconds[r] / other.seconds[r] for r in sorted(one.seconds.keys() & other.seconds.keys())]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table's cells."""
+        return [self._row(entry) for entry in self.entries]
+
+    def _row(self, entry: Entry) -> tuple[str, ...]:
+        job = entry.job.title if entry.job.name == "D" else entry.job.name
+        name = CONTESTANTS[entry.contestant].name
+        memory = f"{entry.memory / 1e9:.2f} GB" if entry.memory else "–"
+        if not entry.seconds:
+            return job, name, f"failed: {entry.failure or 'not run'}", "–", "0", memory
+        ratios = self.ratios(entry.job.title if entry.job.name == "D" else entry.job.name, entry.contestant)
+        return job, name, duration(median(entry.seconds.values())), spread(ratios), str(len(entry.seconds)), memory
+
+    def checks(self) -> list[Check]:
+        """Every target that can be checked with what was run."""
+        return [
+            *(check for job, limit in LIMITS.items() for check in self._against_the_limit(job, limit)),
+            *(check for job in LIMITS for other in OTHERS for check in self._ahead(job, other)),
+            *self._speedup(),
+            *(check for job in "AB" for check in self._bookkeeping(job)),
+            *self._flat(),
+            *self._memory(),
+            *(check for job in "AB" for check in self._bfloat16(job)),
+        ]
+
+    def _against_the_limit(self, job: str, limit: float) -> Iterator[Check]:
+        if ratios := self.ratios(job, "fedlama"):
+            yield f"{job}: × bare loop", f"≤ {limit}", spread(ratios), met(median(ratios) <= limit)
+
+    def _ahead(self, job: str, other: str) -> Iterator[Check]:
+        if ratios := self.ratios(job, other, to="fedlama"):
+            name = CONTESTANTS[other].name
+            yield f"{job}: {name} × fedlama", "> 1", spread(ratios), met(median(ratios) > 1)
+
+    def _speedup(self) -> Iterator[Check]:
+        if ratios := self.ratios("A", "fedlama-1", to="fedlama"):
+            yield "A: 2 workers against 1", "≥ 1.8×", spread(ratios), met(median(ratios) >= 1.8)
+
+    def _bookkeeping(self, job: str) -> Iterator[Check]:
+        if entry := self.entry(job, "fedlama-1"):
+            own, averaging = (entry.answer[key] / entry.answer["seconds"] for key in ("own", "averaging"))
+            measured = f"{own:.2%} (averaging itself {averaging:.2%})"
+            yield f"{job}: distances and decisions", "≤ 1 % of a round", measured, met(own <= 0.01)
+
+    def _flat(self) -> Iterator[Check]:
+        entries = [e for e in self.entries if e.job.title.startswith("population") and e.contestant == "fedlama"]
+        if len(entries) < 2 or not all(e.seconds for e in entries):
+            return
+        first, last = entries[0], entries[-1]
+        what = f"{last.job.title} against {first.job.clients:,}"
+        slower = median(last.seconds.values()) / median(first.seconds.values())
+        yield f"{what}: a round", "≤ 1.1×", f"{slower:.2f}×", met(slower <= 1.1)
+        if first.memory and last.memory:
+            each = (last.memory - first.memory) / (last.job.clients - first.job.clients)
+            yield f"{what}: memory", "≤ 64 bytes a client more", f"{each:.0f}", met(each <= 64)
+
+    def _memory(self) -> Iterator[Check]:
+        if (entry := self.entry("A", "fedlama")) and entry.memory:
+            yield "A: peak memory", "< 1.5 GB", f"{entry.memory / 1e9:.2f} GB", met(entry.memory < 1.5e9)
+
+    def _bfloat16(self, job: str) -> Iterator[Check]:
+        if ratios := self.ratios(job, "fedlama", to="fedlama-bf16"):
+            yield f"{job}: float32 × bfloat16", "told", spread(ratios), "–"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that was measured."""
+        runs = [
+            {
+                "job": vars(entry.job) | {"data": Path(entry.job.data).name},
+                "contestant": entry.contestant,
+                "seconds": list(entry.seconds.values()),
+                "memory": entry.memory,
+                "failure": entry.failure,
+                "answer": entry.answer,
+            }
+            for entry in self.entries
+        ]
+        return {"about": self.about, "runs": runs, "checks": self.checks()}
+
+    def as_markdown(self) -> str:
+        """The same table, for a page."""
+        about = "\n".join(f"* {key}: {value}" for key, value in self.about.items())
+        checks = _markdown(TARGETS, self.checks())
+        return f"{about}\n\n{_markdown(HEADINGS, self.rows())}\n\n{checks}\n"
+
+    def show(self, console: Console) -> None:
+        """The table on the terminal."""
+        console.print(*(f"{key}: {value}" for key, value in self.about.items()), sep="\n")
+        for headings, rows in ((HEADINGS, self.rows()), (TARGETS, self.checks())):
+            table = Table(*headings)
+            for row, after in zip(rows, [*rows[1:], rows[-1:]], strict=False):
+                table.add_row(*row, end_section=headings is HEADINGS and row[0] != after[0])
+            console.print(table)
+
+
+def hardware() -> dict[str, Any]:
+    """Where this runs."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": f"{model}, {CORES} of {os.cpu_count()} cores used, {torch.backends.cpu.get_cpu_capability()}",
+        "memory": f"{memory / 1e9:.0f} GB",
+        "versions": f"fedlama {fedlama.__version__}, torch {torch.__version__}, Python {platform.python_version()}",
+        "load at the start": f"{os.getloadavg()[0]:.1f} (a quiet machine has less than 0.5)",
+    }
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+def spread(ratios: list[float]) -> str:
+    """The median and, if there are several, the smallest and the largest."""
+    if not ratios:
+        return "–"
+    middle = f"{median(ratios):.2f}"
+    return middle if len(ratios) == 1 else f"{middle} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def met(reached: bool) -> str:
+    return "yes" if reached else "no"
+
+
+def _markdown(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [headings, ("---",) * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
