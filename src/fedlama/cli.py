@@ -12,35 +12,23 @@ from fedlama import data_commands
 from fedlama.core import InputError, RunError
 from fedlama.version import __version__
 
-HELP = """
-Federated learning that averages each layer only as often as it needs.
-
-FedLAMA measures how far the clients' copies of a layer drift apart, and averages the layers that drift least, usually
-the largest, φ times less often than the rest.
-
-[bold]Start here[/bold]
-
-  fedlama demo                                   FedAvg against FedLAMA on embedded data, about a minute
-
-  fedlama run CONFIG.toml                        one run of your own
-
-  fedlama run CONFIG.toml --set policy.kind=fedavg --out runs/fedavg
-
-  fedlama report runs/                           a page that compares them
-
-  fedlama data list                              data sets: what is there and how to get the rest
-
-[bold]A configuration[/bold] needs two keys; everything else has a default:
-
-  \\[data]
-  name = "digits"
-
-  \\[train]
-  iterations = 480
-
-[bold]Exit codes[/bold]: 0 done · 1 the run failed, what was finished is on disk · 2 the input is wrong, and the
-message says what to write instead.
-"""
+HELP = "\n\n".join(
+    [
+        "Federated learning that averages each layer only as often as it needs.",
+        "FedLAMA measures how far the clients' copies of a layer drift apart, and averages the layers that drift "
+        "least, usually the largest, φ times less often than the rest.",
+        "[bold]Start here[/bold]",
+        "  fedlama demo                FedAvg against FedLAMA on embedded data",
+        "  fedlama run CONFIG.toml     one run of your own",
+        "  fedlama run CONFIG.toml --set policy.kind=fedavg --out runs/fedavg",
+        "  fedlama report runs/        a page that compares them",
+        "  fedlama data list           data sets: what is there, how to get the rest",
+        "[bold]A configuration[/bold] needs two keys; everything else has a default:",
+        '  \\[data]\n  name = "digits"\n  \\[train]\n  iterations = 480',
+        "[bold]Exit codes[/bold]: 0 done · 1 the run failed, what was finished is on disk · 2 the input is wrong, "
+        "and the message says what to write instead.",
+    ]
+)
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share the work \\[default: one a core].")]
 
@@ -134,18 +122,28 @@ def _report(folders: list[Path], out: Path) -> None:
     print(f"report: {page}")
 
 
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it under its own name
+
+
 def main() -> None:
     """Run the command line; errors become one sentence and an exit code."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error)
+            sys.exit(2)
+        _fail(f"{getattr(error, 'format_message', error.__str__)()} (see fedlama --help)", 2)
     except InputError as error:
         _fail(error, 2)
     except (RunError, OSError) as error:
         _fail(error, 1)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; the rounds that were finished are on disk", 130)
 
 
-def _fail(error: Exception, code: int) -> None:
-    print(f"fedlama: {error}", file=sys.stderr)
+def _fail(problem: Exception | str, code: int) -> None:
+    print(f"fedlama: {problem}", file=sys.stderr)
     sys.exit(code)
 
 

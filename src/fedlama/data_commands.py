@@ -38,8 +38,12 @@ def show(
         typer.Option(help="How it falls on clients \\[default: the data's own client ids, otherwise iid]."),
     ] = None,
     clients: Annotated[int | None, typer.Option(min=1, help="How many clients.")] = None,
-    alpha: Annotated[float, typer.Option(help="Of the Dirichlet draw: smaller is more uneven.")] = 0.5,
-    min_samples: Annotated[int, typer.Option(min=1, help="What a Dirichlet draw must give every client.")] = 10,
+    alpha: Annotated[
+        float | None, typer.Option(help="Of the Dirichlet draw: smaller is more uneven \\[default: 0.5].")
+    ] = None,
+    min_samples: Annotated[
+        int | None, typer.Option(min=1, help="What a Dirichlet draw must give every client \\[default: 10].")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="The picture \\[default: NAME-partition.png].")] = None,
 ) -> None:

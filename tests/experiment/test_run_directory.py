@@ -232,19 +232,18 @@ def overflow_in_the_last_round(path: Path) -> None:
     execute(tiny(local={"learning_rate": 1e8}, **sections), path, workers=1)
 
 
-@pytest.mark.xfail(strict=True, reason="a run whose last evaluation is NaN counts as done, exit code 0")
 def test_a_model_that_overflowed_in_the_last_round_is_no_finished_run(tmp_path):
     with pytest.raises(fedlama.RunError):
         overflow_in_the_last_round(tmp_path / "run")
 
 
-@pytest.mark.xfail(strict=True, reason="json.dumps writes NaN, which is no JSON: allow_nan=False, and null instead")
 def test_what_is_written_is_json_for_every_reader(tmp_path):
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
 
-    with suppress(fedlama.RunError):
-        overflow_in_the_last_round(tmp_path / "run")
+    sections = {"policy": {"kind": "fedavg", "base_interval": 1}, "train": {"iterations": 20}}
+    with suppress(fedlama.RunError):  # overflows after some rounds that are written
+        execute(tiny(local={"learning_rate": 0.1, "weight_decay": 100.0}, **sections), tmp_path / "run", workers=1)
     for name in ("rounds.jsonl", "timings.jsonl"):
         for line in (tmp_path / "run" / name).read_text().splitlines():
             json.loads(line, parse_constant=refuse)
@@ -267,7 +266,6 @@ def test_a_run_is_replaced_when_asked(copied):
     assert load_run(directory.path).seed == 7
 
 
-@pytest.mark.xfail(strict=True, reason="replace=True leaves the old TensorBoard events, so two runs share one curve")
 def test_tensorboard_events_of_a_replaced_run_are_gone(copied):
     (copied / "tensorboard").mkdir()
     (copied / "tensorboard" / "events.out.tfevents.1.host.1.0").write_bytes(b"old")
@@ -282,7 +280,6 @@ def test_a_folder_with_other_files_will_do(tmp_path):
     assert load_run(tmp_path).summary is not None
 
 
-@pytest.mark.xfail(strict=True, reason="files named like ours are deleted from a folder that holds no run")
 def test_somebodys_report_in_a_folder_without_a_run_is_not_deleted(tmp_path):
     (tmp_path / "report.html").write_text("somebody's work")
     with suppress(InputError):  # refusing the folder is as good
@@ -379,9 +376,6 @@ def test_a_run_without_records_or_summary_is_a_run(copied):
     ],
 )
 def test_a_broken_file_is_named(copied, name, content, said, request):
-    if name == "rounds.jsonl" and b"\xff" in content:
-        reason = "read_text stands outside the try: UnicodeDecodeError, a traceback"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason=reason))
     (copied / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
         load_run(copied)
@@ -391,7 +385,6 @@ def test_a_broken_file_is_named(copied, name, content, said, request):
     assert len(message.splitlines()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="Run.label lets pydantic's ValidationError out: a traceback of several lines")
 def test_a_config_that_is_not_ours_is_named(tmp_path):
     (tmp_path / "config.toml").write_text("title = 'of another program'\n")
     with pytest.raises(InputError, match=r"config\.toml"):

@@ -191,11 +191,10 @@ def test_progress_on_a_terminal_is_a_bar(tiny, tmp_path):
     assert code == 0, shown
     frames = [frame for frame in re.split(r"[\r\n]+", shown) if "round 6" in frame]
     assert frames, shown
-    assert re.search(r"FedLAMA\(2, 2\) ━+ 100% round 6 · loss [\d.]+ · accuracy [\d.]+% · .* left", frames[-1])
+    assert re.search(r"FedLAMA\(2, 2\) ━+ round 6 loss [\d.]+ acc [\d.]+% cost \d+% \d+:\d\d", frames[-1])
     assert "FedLAMA(2, 2)" in shown.splitlines()[-2]  # the table and the verdict come after the bar
 
 
-@pytest.mark.xfail(strict=True, reason="on 80 columns the bar and the remaining time are squeezed out by the status")
 def test_the_bar_fits_a_terminal_of_80_columns(tiny, tmp_path):
     _, shown = on_a_terminal(80, "run", tiny, "--out", tmp_path / "run", "--workers", "1")
     frames = [frame for frame in re.split(r"[\r\n]+", shown) if "round 6" in frame]
@@ -304,9 +303,8 @@ def test_a_report_of_nothing(tmp_path):
     assert_refused(forked("report", tmp_path), f"{tmp_path} holds no run")
 
 
-@pytest.mark.xfail(strict=True, reason="an OSError: `[Errno 20] Not a directory`, exit code 1")
 def test_a_report_that_cannot_be_written(finished):
-    assert_refused(forked("report", finished[0], "--out", "/dev/null/x"), "/dev/null/x: cannot be written")
+    assert_refused(forked("report", finished[0], "--out", "/dev/null/x"), "/dev/null/x cannot be made a folder")
 
 
 def test_a_config_of_another_program_among_the_runs(tmp_path):
@@ -331,7 +329,6 @@ def test_misuse_is_exit_code_2_and_names_what_is_wrong(arguments, said):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="typer draws a box of five lines and more; the contract is one or two")
 def test_misuse_is_answered_in_a_line_or_two():
     for arguments, said in MISUSE:
         assert_refused(forked(*arguments), said)
@@ -344,7 +341,9 @@ def test_a_training_that_diverges_at_once(tiny, tmp_path):
     done = forked("run", tiny, "--out", tmp_path / "run", "--workers", "1", "--set", "local.learning_rate=1e30")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
-    assert re.match(r"fedlama: the weights of client \d+ were not finite after round 1 .*diverged", done.stderr)
+    assert re.match(
+        r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite after round 1 .*diverged", done.stderr
+    )
     assert "local.learning_rate" in done.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
 
@@ -355,7 +354,7 @@ def test_a_training_that_diverges_later_leaves_its_records(tiny, tmp_path):
     done = command("run", tiny, "--out", tmp_path / "run", "--workers", "2", *changes)
     assert done.returncode == 1
     *progress, last = done.stderr.splitlines()
-    failed = re.match(r"fedlama: the weights of client \d+ were not finite after round (\d+) ", last)
+    failed = re.match(r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite after round (\d+) ", last)
     assert failed, done.stderr
     assert all(" · step " in line for line in progress)
     records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]

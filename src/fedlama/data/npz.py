@@ -74,8 +74,11 @@ def _read_members(path: Path) -> dict[str, np.ndarray]:
 
 
 def _wanted(path: Path, keys: list[str]) -> list[str]:
-    for needed, ids in ((SPLIT_KEYS, SPLIT_IDS), (JOINT_KEYS, JOINT_IDS)):
+    for needed, ids, others in ((SPLIT_KEYS, SPLIT_IDS, JOINT_IDS), (JOINT_KEYS, JOINT_IDS, SPLIT_IDS)):
         if set(needed) <= set(keys):
+            misplaced = [key for key in others if key in keys and not set(ids) & set(keys)]
+            if misplaced:  # ids that are silently ignored would make another experiment
+                raise InputError(f"{path} holds {misplaced[0]}; beside {', '.join(needed)} name it {ids[0]}")
             return [*needed, *[key for key in ids if key in keys][:1]]
     found = ", ".join(sorted(keys)[:20]) or "nothing"
     raise InputError(

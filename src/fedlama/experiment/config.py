@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedlama.core import FedAvg, FedLAMA, InputError, Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
@@ -16,7 +16,7 @@ from fedlama.local import SGD
 from fedlama.training import Participation
 
 Positive = Annotated[int, Field(ge=1)]
-DEFAULT_CLIENTS = 32
+DEFAULT_CLIENTS, DEFAULT_ALPHA, DEFAULT_MIN_SAMPLES = 32, 0.5, 10
 
 
 class Section(BaseModel):
@@ -40,20 +40,37 @@ class ModelSection(Section):
 
 
 class PartitionSection(Section):
-    """[partition] How samples fall on clients; default: the data's own client ids, otherwise IID."""
+    """[partition] How samples fall on clients; default: the data's own client ids, otherwise IID.
+
+    `alpha` and `min_samples` belong to a Dirichlet partition: given without a kind, they mean one.
+    """
 
     kind: Literal["iid", "dirichlet", "natural"] | None = None
     clients: Positive | None = None
-    alpha: Annotated[float, Field(gt=0)] = 0.5
-    min_samples: Positive = 10
+    alpha: Annotated[float, Field(gt=0)] | None = None
+    min_samples: Positive | None = None
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> PartitionSection:
+        for name in ("alpha", "min_samples"):
+            if getattr(self, name) is not None and self.kind in ("iid", "natural"):
+                raise ValueError(f"partition.{name} means nothing with kind = {self.kind!r}, only with 'dirichlet'")
+        return self
+
+    def resolved_kind(self, has_ids: bool) -> str:
+        """The kind, where the file leaves it open."""
+        skewed = self.alpha is not None or self.min_samples is not None
+        return self.kind or ("dirichlet" if skewed else "natural" if has_ids else "iid")
 
     def build(self, has_ids: bool) -> Partition:
         """The partition this section describes."""
-        kind = self.kind or ("natural" if has_ids else "iid")
+        kind = self.resolved_kind(has_ids)
         if kind == "natural":
             return Natural(self.clients)
         clients = self.clients or DEFAULT_CLIENTS
-        return IID(clients) if kind == "iid" else Dirichlet(clients, self.alpha, self.min_samples)
+        if kind == "iid":
+            return IID(clients)
+        return Dirichlet(clients, self.alpha or DEFAULT_ALPHA, self.min_samples or DEFAULT_MIN_SAMPLES)
 
 
 def _number_or_fraction(value: Any) -> Any:
@@ -143,14 +160,14 @@ class Config(Section):
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not TOML (byte {error.start} is not UTF-8)") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise InputError(f"{path}: is not TOML ({error})") from None
 
 
@@ -180,9 +197,10 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> None:

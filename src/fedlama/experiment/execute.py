@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy
 import torch
 
-from fedlama.data import Dataset, load
+from fedlama.core import InputError
+from fedlama.data import Dataset, Dirichlet, load
 from fedlama.experiment.config import Config
 from fedlama.experiment.presets import default_model, model_builder
 from fedlama.experiment.run_directory import RunDirectory
@@ -27,22 +28,27 @@ Observer = Callable[[Record], None]
 @cache
 def load_data(name: str) -> Dataset:
     """A data set by name or path, read once a process."""
-    return load(name)
+    try:
+        return load(name)
+    except InputError as error:
+        raise InputError(f"data.name = {name!r}: {error}") from None
 
 
 def resolve(config: Config) -> Config:
     """The same configuration with every default that depends on the data or the policy written out."""
     data = load_data(config.data.name)
     natural = data.clients is not None
-    kind = config.partition.kind or ("natural" if natural else "iid")
-    clients = len(config.partition.build(natural).assign(data, config.seed))
+    partition = config.partition.build(natural)
+    filled = {"kind": config.partition.resolved_kind(natural), "clients": len(partition.assign(data, config.seed))}
+    if isinstance(partition, Dirichlet):
+        filled |= {"alpha": partition.alpha, "min_samples": partition.min_samples}
     policy = config.policy.build()
     every = config.train.evaluate_every or max(1, config.train.iterations // DEFAULT_EVALUATIONS)
     unused = {"increase_factor": 1, "rule": "crossing", "warmup_rounds": 0} if config.policy.kind == "fedavg" else {}
     update = {
         "policy": config.policy.model_copy(update=unused),
         "model": config.model.model_copy(update={"name": config.model.name or default_model(data)}),
-        "partition": config.partition.model_copy(update={"kind": kind, "clients": clients}),
+        "partition": config.partition.model_copy(update=filled),
         "participation": config.participation.model_copy(
             update={"window": config.participation.build().window_steps(policy)}
         ),

@@ -26,13 +26,27 @@ def _sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
     if error["type"] == "extra_forbidden":
         return _unknown(tables, key, table)
     if error["type"] == "missing":
-        return f"{path} is missing; it has no default"
+        return f"{_first_required(table, key, path)} is missing; it has no default"
+    if error["type"] == "value_error" and isinstance(error["input"], dict):
+        return _allowed(error, table, key)
     return f"{path} = {_shown(error['input'])}: {_allowed(error, table, key)}"
+
+
+def _first_required(table: type[BaseModel], key: str, path: str) -> str:
+    """A missing section is missing because of a key in it."""
+    section = _table(table, [key])
+    required = [name for name, field in section.model_fields.items() if field.is_required()]
+    return f"{path}.{required[0]}" if section is not table and required else path
+
+
+def _nearest(word: str, names: list[str]) -> list[str]:
+    by_lower_case = {name.lower(): name for name in names}
+    return [by_lower_case[match] for match in get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)]
 
 
 def _unknown(tables: list[str], key: str, table: type[BaseModel]) -> str:
     names = [name for name in table.model_fields if name != "versions"]
-    near = get_close_matches(key, names, n=1, cutoff=0.5)
+    near = _nearest(key, names)
     hint = f"did you mean {near[0]!r}? " if near else ""
     where = f"[{'.'.join(tables)}]" if tables else "a config"
     return f"unknown key {'.'.join([*tables, key])!r}; {hint}{where} takes {', '.join(names)}"
@@ -68,7 +82,7 @@ def _wanted_type(error: ErrorDetails) -> str:
 
 def _choices(error: ErrorDetails, table: type[BaseModel], key: str) -> str:
     choices = _literals(table.model_fields[key].annotation)
-    near = get_close_matches(str(error["input"]), choices, n=1, cutoff=0.5)
+    near = _nearest(str(error["input"]), choices)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"must be one of {', '.join(choices)}{hint}"
 

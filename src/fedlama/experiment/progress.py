@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedlama.training import Record
 from fedlama.training.world import torchrun_rank
@@ -38,8 +38,9 @@ class ProgressDisplay:
         status = (
             f"round {record.round} · loss {record.loss:.3f} · accuracy {self.accuracy} · cost so far {record.cost:.0%}"
         )
-        if self.bar and self._task is not None:
-            self.bar.update(self._task, completed=self.done, description=self.label, status=status)
+        if self.bar and self._task is not None:  # eighty columns must do
+            short = f"round {record.round} loss {record.loss:.2f} acc {self.accuracy} cost {record.cost:.0%}"
+            self.bar.update(self._task, completed=self.done, description=self.label, status=short)
         elif record.accuracy is not None or time.monotonic() - self._latest_line > SECONDS_BETWEEN_LINES:
             self._line(status)
 
@@ -59,12 +60,9 @@ def progress(total_steps: int, stream: TextIO | None = None) -> Iterator[Progres
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TaskProgressColumn(),
+        BarColumn(bar_width=8),
         TextColumn("{task.fields[status]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=Console(file=out)) as bar:
         yield ProgressDisplay(total_steps, bar, out)

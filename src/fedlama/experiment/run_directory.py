@@ -22,10 +22,10 @@ from typing import Any
 from safetensors.torch import save_file
 
 from fedlama.core import InputError
-from fedlama.experiment.config import Config, read_toml
+from fedlama.experiment.config import Config, parse_config, read_toml
 from fedlama.training import Record, Result
 
-FILES = ("config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "report.html")
+FILES = ("config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "report.html", "report.png")
 WEIGHTS = Path("checkpoint") / "model.safetensors"
 
 
@@ -39,8 +39,10 @@ class RunDirectory:
         """A directory that holds a run already is refused, or emptied of it with `replace`."""
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is a file; a run needs a folder: choose another --out")
-        if (path / "config.toml").exists() and not replace:
-            raise InputError(f"{path} already holds a run: choose another --out, or delete that folder first")
+        for name in () if replace else FILES:
+            if (path / name).exists():
+                held = "a run" if (path / "config.toml").exists() else f"a {name}"
+                raise InputError(f"{path} already holds {held}: choose another --out, or delete that folder first")
         self.path, self.config = path, config
         self._started = time.perf_counter()
         self._open = False
@@ -64,8 +66,9 @@ class RunDirectory:
         """Make the folder and write the configuration into it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in (*FILES, str(WEIGHTS)):
-                (self.path / name).unlink(missing_ok=True)
+            events = self.path.glob("tensorboard/events.out.tfevents.*")
+            for old in (*(self.path / name for name in FILES), self.path / WEIGHTS, *events):
+                old.unlink(missing_ok=True)
             write_atomically(self.path / "config.toml", to_toml(self.config.model_dump(exclude_none=True)))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written ({error.strerror})") from None
@@ -78,7 +81,7 @@ class RunDirectory:
         partial = weights.with_suffix(".partial")
         save_file(_unshared(result.model.state_dict()), partial)
         partial.replace(weights)
-        write_atomically(self.path / "summary.json", json.dumps(result.summary(), indent=2) + "\n")
+        write_atomically(self.path / "summary.json", json.dumps(result.summary(), indent=2, allow_nan=False) + "\n")
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Run:
     @property
     def label(self) -> str:
         """The setting's name: its policy."""
-        return str(Config.model_validate(dict(self.config)).policy.build())
+        return str(parse_config(self.config, str(self.path / "config.toml")).policy.build())
 
     @property
     def seed(self) -> int:
@@ -106,6 +109,8 @@ def load_run(path: Path) -> Run:
     if not (path / "config.toml").is_file():
         raise InputError(f"{path} is not a run directory: it has no config.toml")
     summary = _json(path / "summary.json") if (path / "summary.json").exists() else None
+    if not isinstance(summary, dict | None):
+        raise InputError(f"{path / 'summary.json'} is not a table")
     return Run(path, read_toml(path / "config.toml"), list(_records(path / "rounds.jsonl")), summary)
 
 
@@ -115,6 +120,8 @@ def find_runs(paths: list[Path]) -> list[Run]:
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: there is no such folder")
+        if not path.is_dir():
+            raise InputError(f"{path} is a file; name a run's folder")
         inside = sorted(rounds.parent for rounds in path.rglob("rounds.jsonl") if _is_run(rounds.parent))
         if not inside and not _is_run(path):
             raise InputError(f"{path} holds no run: no config.toml and rounds.jsonl in it or below it")
@@ -170,7 +177,7 @@ def _toml_value(value: Any) -> str:
 
 def _append(path: Path, entry: Mapping[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+        file.write(json.dumps(entry, allow_nan=False) + "\n")
 
 
 def _unshared(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +196,11 @@ def _records(path: Path) -> Any:
     """Complete lines only: a run that is going, or was killed, may have half a line at its end."""
     if not path.exists():
         return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):
             return
         try:

@@ -42,7 +42,10 @@ def draw_report(runs: Sequence[Run], out: Path) -> Path:
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; a report needs a folder: choose another --out")
     comparison = compare(runs)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out} cannot be made a folder for the report ({error.strerror})") from None
     _write_bytes(out / "report.png", png(report_figure(comparison)))
     write_atomically(out / "report.html", render_page(comparison, out))
     return out / "report.html"
@@ -76,11 +79,9 @@ def render_page(comparison: Comparison, out: Path) -> str:
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     configs = [setting.config for setting in comparison.settings]
     known = {name: configs[0].get(key) for key, name in FACTS.items() if key not in comparison.differences}
-    if known.get("partition") != "dirichlet":
-        known.pop("α", None)  # it has a default, but no meaning
     agreed = {key for key, name in FACTS.items() if all(config.get(key) == known.get(name) for config in configs)}
     return [
-        (FACTS[key], shown_value(known[FACTS[key]])) for key in FACTS if key in agreed and known[FACTS[key]] is not None
+        (name, shown_value(known[name])) for key, name in FACTS.items() if key in agreed and known.get(name) is not None
     ]
 
 

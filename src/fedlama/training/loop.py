@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -137,6 +138,9 @@ class Federation:
         mine = [cohort.clients[index] for index in cohort.mine]
         losses[cohort.mine] = self.trainer.train(mine, cohort.rows_CP, cohort.memory_CMP, cohort.counters_CK, steps)
         self.world.sum_(losses)
+        for client, loss in zip(cohort.clients, losses.tolist(), strict=True):
+            if not math.isfinite(loss):
+                raise _diverged(f"the loss of client {client} was", state)
         return losses.tolist()
 
     def _aggregate(self, cohort: Cohort, position: Position, turn: Turn) -> Position:
@@ -169,10 +173,7 @@ class Federation:
         self.world.sum_(largest_CS)
         for client, finite in zip(cohort.clients, largest_CS.isfinite().all(dim=1).tolist(), strict=True):
             if not finite:
-                raise RunError(
-                    f"the weights of client {client} were not finite after round {state.round + 1} (from step "
-                    f"{state.step}): the training diverged, so lower local.learning_rate"
-                )
+                raise _diverged(f"the weights of client {client} were", state)
         return largest_CS.amax(dim=0).tolist()
 
     def _mean_squared_distances(self, cohort: Cohort, row: Tensor, turn: Turn) -> dict[int, float]:
@@ -204,7 +205,10 @@ class Federation:
         self.binding.point_at(position.row)
         self.binding.load_counters(position.counters)
         key = random_key(self.job.seed, "evaluate", step)
-        return evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
+        loss, score = evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
+        if not math.isfinite(loss) or (score is not None and not math.isfinite(score)):
+            raise _diverged("the test loss or metric was", replace(position.state, round=position.state.round - 1))
+        return loss, score
 
     def _record(self, before: Position, after: Position, turn: Turn, cohort: Cohort, losses: list[float]) -> Record:
         test_loss, score = self._scores(after, turn)
@@ -224,6 +228,13 @@ class Federation:
             cost=after.ledger.relative_cost(after.state.step, self.job.policy.base_interval),
             excluded=[],
         )
+
+
+def _diverged(what: str, state: PolicyState) -> RunError:
+    return RunError(
+        f"{what} not finite after round {state.round + 1} (step {state.step}): "
+        f"the training diverged, so lower local.learning_rate"
+    )
 
 
 def _weighted(weights: list[float], values: list[float]) -> float:
