@@ -60,12 +60,12 @@ def prepare(job: Job, folder: Path) -> tuple[Job, str]:
 
 
 def _dealt(job: Job) -> tuple[Dataset, list[np.ndarray]]:
-    """Every client's samples, cut to whole batches: so a step is the same work for every contestant."""
+    """Every client's samples, repeated to fill whole batches: so a step is the same work for every contestant."""
     data = _first_there(job)
     partition = IID(job.clients) if data.clients is None else Natural(job.clients)
     shards = partition.assign(data, job.seed)
     owned = [shards.of(client).numpy() for client in range(job.clients)]
-    return data, [np.resize(own, max(1, len(own) // job.batch) * job.batch) for own in owned]
+    return data, [np.resize(own, -(-len(own) // job.batch) * job.batch) for own in owned]
 
 
 def _first_there(job: Job) -> Dataset:
