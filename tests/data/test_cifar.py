@@ -22,7 +22,7 @@ from formats import (
 from hypothesis import given, strategies
 
 from fedlama.core import InputError
-from fedlama.data import cifar
+from fedlama.data import cifar, pickled
 from fedlama.data.cifar import CIFAR10, CIFAR100, read_cifar
 
 
@@ -161,7 +161,7 @@ def test_a_key_that_takes_for_ever_to_hash_is_refused(tmp_path):
 
 
 def test_too_many_parts_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar, "MOST_OPCODES", 1000)
+    monkeypatch.setattr(pickled, "MOST_OPCODES", 1000)
     refused_batch(with_second_batch(tmp_path, b"\x80\x02" + b"]" * 2000 + b"."), "1,000")
 
 
