@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ GROWTH_REPEATS = 2
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the contestants on the way out
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # for all contestants, on any machine
     started = time.monotonic()
     about = hardware()
@@ -46,7 +48,7 @@ def main() -> None:
             measure_memory(field)
         repeat(fields, options, deadline=started + 60 * options.minutes)
     about["took"] = f"{(time.monotonic() - started) / 60:.0f} minutes"
-    results = Results([entry for field in fields for entry in field], about)
+    results = Results([entry for field in fields for entry in field], about, checked=not options.quick)
     results.show(Console(width=140))
     if options.write:
         write(results, options.write)
@@ -65,8 +67,11 @@ def chosen_jobs(options: argparse.Namespace) -> list[Job]:
 def measure_memory(field: list[Entry]) -> None:
     """A short run of every contestant; who fails here is not run again."""
     for entry in field:
-        tell("memory", entry)
-        entry.take(run(CONTESTANTS[entry.contestant], entry.job.but(rounds=CYCLE, warmup=1), memory=True), 0)
+        contestant = CONTESTANTS[entry.contestant]
+        if contestant.memory and (entry.contestant == "fedlama" or entry.job.name != "D"):
+            tell("memory", entry)
+            short = entry.job.but(steps=min(entry.job.steps, 2), rounds=CYCLE, warmup=1)
+            entry.take(run(contestant, short, memory=True), 0)
 
 
 def repeat(fields: list[list[Entry]], options: argparse.Namespace, deadline: float) -> None:
@@ -82,7 +87,7 @@ def repeat(fields: list[list[Entry]], options: argparse.Namespace, deadline: flo
             first = repetition % len(field)
             for entry in field[first:] + field[:first]:
                 contestant = CONTESTANTS[entry.contestant]
-                if not entry.failure and repetition < contestant.repeats:
+                if not entry.failure and repetition < contestant.most_repeats:
                     tell(f"repetition {repetition + 1}", entry)
                     entry.take(run(contestant, entry.job), repetition)
             took[number] = time.monotonic() - began

@@ -22,9 +22,9 @@ SHAPES = {"A": (50_000, (3, 32, 32), 10), "B": (104_796, (1, 28, 28), 62)}  # wh
 
 POPULATIONS = tuple(10**power for power in range(2, 7))
 COHORTS = (8, 32, 128)
-WIDTHS = {"10⁵": 280, "10⁶": 963, "10⁷": 3125, "4·10⁷": 6287}  # of both hidden layers, for about so many parameters
+WIDTHS = {"10⁵": 280, "2·10⁶": 1378, "4·10⁷": 6287}  # of both hidden layers, for about so many parameters
 
-QUICK_POPULATIONS, QUICK_COHORTS, QUICK_WIDTHS = (10**2, 10**6), (8, 32), ("10⁵", "10⁶")
+QUICK_POPULATIONS, QUICK_COHORTS, QUICK_WIDTHS = (10**2, 10**6), (8, 32), ("10⁵", "2·10⁶")
 
 
 def growing(quick: bool) -> list[Job]:

@@ -13,9 +13,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +40,36 @@ class Contestant:
 
     name: str
     module: str
-    changes: dict[str, Any]
+    changes: Mapping[str, Any] = field(default_factory=dict)
     environment: str | None = None
     torchrun: bool = False
     jobs: str = "ABC"
-    repeats: int = 99  # at most
-    rounds: int = 10_000  # at most
+    most_repeats: int = 99
+    most_rounds: int = 10_000
+    memory: bool = True  # whether that is worth a run of its own
 
     def adapt(self, job: Job) -> Job:
         """The job as this contestant gets it: FedLAMA warms up for whole cycles, to be timed over whole ones."""
-        job = job.but(rounds=min(job.rounds, self.rounds), warmup=min(job.warmup, self.rounds), **self.changes)
+        warmup, rounds = min(job.warmup, self.most_rounds), min(job.rounds, self.most_rounds)
+        job = job.but(warmup=warmup, rounds=rounds, **self.changes)
         if self.module in ("ours", "bookkeeping") and job.policy == "fedlama":
             return job.but(warmup=-(-job.warmup // CYCLE) * CYCLE)
         return job
 
 
 CONTESTANTS = {
-    "bare": Contestant("bare loop (the limit)", "bare", {}, jobs="ABCD"),
-    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", {}, jobs="ABCD"),
-    "fedlama-fedavg": Contestant("fedlama, FedAvg(τ′)", "ours", {"policy": "fedavg"}),
-    "fedlama-bf16": Contestant("fedlama, bfloat16", "ours", {"precision": "bfloat16"}, jobs="AB"),
-    "fedlama-1": Contestant("fedlama, 1 worker", "bookkeeping", {"processes": 1}, repeats=2),
-    "pfl": Contestant("pfl-research", "pfl_research", {}, environment="pfl", torchrun=True),
-    "flower": Contestant("Flower simulation", "flower", {}, environment="flower", rounds=20),
-    "script": Contestant("hand-written script", "script", {}),
+    "bare": Contestant("bare loop (the limit)", "bare", jobs="ABCD"),
+    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", jobs="ABCD"),
+    "fedlama-fedavg": Contestant("fedlama, FedAvg(τ′)", "ours", {"policy": "fedavg"}, most_repeats=2, memory=False),
+    "fedlama-bf16": Contestant(
+        "fedlama, bfloat16", "ours", {"precision": "bfloat16"}, jobs="AB", most_repeats=2, memory=False
+    ),
+    "fedlama-1": Contestant(
+        "fedlama, 1 worker", "bookkeeping", {"processes": 1}, jobs="AB", most_repeats=2, memory=False
+    ),
+    "pfl": Contestant("pfl-research", "pfl_research", environment="pfl", torchrun=True),
+    "flower": Contestant("Flower simulation", "flower", environment="flower", most_rounds=20),
+    "script": Contestant("hand-written script", "script"),
 }
 
 
@@ -142,7 +148,7 @@ def _watch(process: subprocess.Popen[bytes], sample: Callable[[], int] | None) -
 
 def _end(process: subprocess.Popen[bytes], token: str) -> None:
     """End every process with this token; nobody else's."""
-    for number in _with_token(token):
+    for number in with_token(token):
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
     process.wait()
@@ -151,14 +157,15 @@ def _end(process: subprocess.Popen[bytes], token: str) -> None:
 def _memory(token: str) -> int:
     """Bytes of all processes with this token: a page that n of them share counts 1/n in each (PSS)."""
     total = 0
-    for number in _with_token(token):
+    for number in with_token(token):
         with suppress(OSError):
             lines = Path(f"/proc/{number}/smaps_rollup").read_text(encoding="ascii").splitlines()
             total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
     return total
 
 
-def _with_token(token: str) -> Iterator[int]:
+def with_token(token: str) -> Iterator[int]:
+    """The processes that carry this token."""
     wanted = f"{TOKEN}={token}".encode()
     for folder in Path("/proc").iterdir():
         with suppress(OSError):

@@ -134,6 +134,7 @@ class TrainSection(Section):
     weights: Literal["uniform", "samples"] = "uniform"
     device: str = "auto"
     execution: Literal["auto", "stacked", "one-by-one"] = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
 
 
 class OutputSection(Section):

@@ -107,6 +107,7 @@ def execute(
         evaluate_every=config.train.evaluate_every,
         device=config.train.device,
         execution=config.train.execution,
+        precision=config.train.precision,
         on_record=take,
     )
     if directory:

@@ -29,6 +29,7 @@ class Job:
     iterations: int
     evaluate_every: int
     seed: int
+    precision: str
     data: Dataset
     shards: Shards
     loss: Loss

@@ -17,7 +17,7 @@ from fedlama.training.loop import Federation, Job, Position
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
 from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
-from fedlama.training.trainer import Loss, Metric, Trainer, accuracy, build, torch_settings
+from fedlama.training.trainer import PRECISIONS, Loss, Metric, Trainer, accuracy, build, torch_settings
 from fedlama.training.workers import run_workers
 from fedlama.training.world import World, backend_for, launched_by_torchrun, torchrun_world
 
@@ -45,6 +45,7 @@ def simulate(
     evaluate_every: int | None = None,
     device: str = "auto",
     execution: str = "auto",
+    precision: str = "float32",
     on_record: Callable[[Record], None] | None = None,
 ) -> Result:
     """Train a federation and account for every byte.
@@ -52,11 +53,14 @@ def simulate(
     `model` builds any nn.Module; it is called once. `partition` deals the samples to clients (default: the data's own
     client ids). `participation` is a fraction (float) or number (int) of clients that train at a time, drawn anew every
     `window` steps (default: one cycle of the policy). `workers` processes share the work. `execution` is how a process
-    trains its clients: one by one, or small models in stacks. The same arguments give the same bits on the same
+    trains its clients: one by one, or small models in stacks. `precision="bfloat16"` computes local steps under
+    autocast; weights, averages and evaluation stay float32. The same arguments give the same bits on the same
     machine, whatever the number of workers.
     """
     _check_kinds(data, policy, local)
     _check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
     if weights not in WEIGHTINGS:
         raise InputError(f"weights must be one of {', '.join(WEIGHTINGS)}, not {weights!r}")
     if not isinstance(participation, Participation):
@@ -69,7 +73,7 @@ def simulate(
     participation.count(len(shards))
     loss, metric = _task(data, loss, metric)
     every = evaluate_every or max(1, iterations // DEFAULT_EVALUATIONS)
-    job = Job(policy, participation, weights, iterations, every, seed, data, shards, loss, metric)
+    job = Job(policy, participation, weights, iterations, every, seed, precision, data, shards, loss, metric)
     started = time.perf_counter()
     uses_gpu = workers == 1 and World().device(device).type == "cuda"
     with torch_settings(uses_gpu):
@@ -107,7 +111,9 @@ def _run(
         on_device = replace(job, data=job.data.to(here))
         batches = Batches(on_device.data, job.shards, local.batch_size, job.seed)
         trainer = (
-            StackedTrainer(binding, batches, local) if stacked else Trainer(binding, batches, local, job.loss, job.seed)
+            StackedTrainer(binding, batches, local)
+            if stacked
+            else Trainer(binding, batches, local, job.loss, job.seed, job.precision)
         )
         return Federation(on_device, binding, trainer, world).run(emit).to_cpu()
 
@@ -123,8 +129,8 @@ def _stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> boo
     if execution not in EXECUTIONS:
         raise InputError(f"execution must be one of {', '.join(EXECUTIONS)}, not {execution!r}")
     if execution == "auto":
-        return suits_stacking(module, layout, job.data, job.loss)
-    reason = can_stack(module, job.data, job.loss)
+        return suits_stacking(module, layout, job.data, job.loss, job.precision)
+    reason = can_stack(module, job.data, job.loss, job.precision)
     if execution == "stacked" and reason:
         raise InputError(f"execution = 'stacked' does not fit this training: {reason}")
     return execution == "stacked"

@@ -48,7 +48,7 @@ STACKABLE = (
 )
 
 
-def can_stack(module: nn.Module, data: Dataset, loss: object) -> str | None:
+def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) -> str | None:
     """None if this training can be stacked, otherwise the reason why not."""
     for part in module.modules():
         if type(part) not in STACKABLE:
@@ -57,6 +57,8 @@ def can_stack(module: nn.Module, data: Dataset, loss: object) -> str | None:
         return "the loss is not the default one"
     if data.y_train.dim() != 1 or data.y_train.is_floating_point():
         return "targets are not one class a sample"
+    if precision != "float32":
+        return "the precision is not float32"
     if data.augment is not None:
         return "training images are augmented"
     if any(not parameter.requires_grad for parameter in module.parameters()):
@@ -64,10 +66,10 @@ def can_stack(module: nn.Module, data: Dataset, loss: object) -> str | None:
     return None
 
 
-def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: object) -> bool:
+def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: object, precision: str) -> bool:
     """The rule behind "auto": stack what can be stacked and is so small that dispatch dominates."""
     small = sum(layout.sizes) <= MOST_PARAMETERS and data.x_train[0].numel() <= MOST_INPUTS
-    return small and can_stack(module, data, loss) is None
+    return small and can_stack(module, data, loss, precision) is None
 
 
 class StackedTrainer:

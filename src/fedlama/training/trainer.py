@@ -17,6 +17,7 @@ from fedlama.training.world import World
 Loss = Callable[[Tensor, Tensor], Tensor]
 Metric = Callable[[Tensor, Tensor], Tensor | float]
 
+PRECISIONS = ("float32", "bfloat16")
 EVALUATION_BATCH = 256  # enough to keep a core busy; activations of a wide network take megabytes a sample
 
 
@@ -28,8 +29,11 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 class Trainer:
     """Trains any client's row with one module."""
 
-    def __init__(self, binding: Binding, batches: Batches, rule: SGD, loss: Loss, seed: int) -> None:
+    def __init__(
+        self, binding: Binding, batches: Batches, rule: SGD, loss: Loss, seed: int, precision: str = "float32"
+    ) -> None:
         self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
+        self._reduced = precision == "bfloat16"
         self._kernels = kernel_mask(binding)
 
     def train(
@@ -61,7 +65,8 @@ class Trainer:
 
     def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
         try:
-            return self.loss(self.binding.module(inputs), targets)
+            with torch.autocast(self.binding.device.type, torch.bfloat16, enabled=self._reduced):
+                return self.loss(self.binding.module(inputs), targets)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise

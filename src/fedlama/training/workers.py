@@ -7,6 +7,7 @@ the others lose their connection to it, so no process is left behind.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import tempfile
@@ -81,6 +82,7 @@ def _worker_main(
     emit: Callable[[Any], None] = (lambda item: messages.send(("item", item))) if rank == 0 else (lambda item: None)
     try:
         torch.set_num_threads(1)
+        _keep_freed_memory()
         with local_world(rank, size, meeting_point, backend) as world:
             result = work(world, emit)
         messages.send(("result", result if rank == 0 else None))
@@ -92,6 +94,15 @@ def _worker_main(
         with suppress(OSError):
             messages.send(("failure", (kind, text)))
         os._exit(1)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc reuse what was freed: a step frees and asks for the same megabytes, and fresh pages cost time."""
+    mmap_threshold, trim_threshold, most = -3, -1, 32 << 20  # malloc.h's M_… numbers; glibc admits no more than 32 MiB
+    with suppress(OSError, AttributeError):  # another C library
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(mmap_threshold, most)
+        libc.mallopt(trim_threshold, 1 << 30)
 
 
 def _keep_own_end(rank: int, pipes: list[tuple[Connection, Connection]]) -> Connection:

@@ -1,0 +1,92 @@
+"""The driver works with tiny settings, tells failures as failures, and leaves no process behind."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.jobs import JOBS, growing, prepare
+from benchmarks.measure import CONTESTANTS, Contestant, Outcome, run, with_token
+from benchmarks.table import Entry, Results
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = JOBS["C"].but(rounds=4, warmup=1)
+
+
+def results(**seconds: list[float]) -> Results:
+    entries = [Entry(TINY, name, dict(enumerate(values))) for name, values in seconds.items()]
+    return Results(entries, {"seed": 0})
+
+
+def test_a_ratio_compares_runs_of_the_same_repetition():
+    measured = results(bare=[1.0, 2.0, 4.0], fedlama=[0.5, 1.2, 2.0])
+    assert measured.ratios("C", "fedlama") == [0.5, 0.6, 0.5]
+    assert measured.rows()[1][2:5] == ("1.20 s", "0.500 (0.500–0.600)", "3")
+    assert ("C: × bare loop", "≤ 0.7", "0.500 (0.500–0.600)", "yes") in measured.checks()
+
+
+def test_a_contestant_that_failed_has_no_numbers():
+    entry = Entry(TINY, "flower")
+    entry.take(Outcome(failure="exit 1: ImportError: flwr"), 0)
+    measured = Results([entry], {})
+    assert measured.rows() == [
+        ("C", "Flower simulation", "–", "–", "0, failed: exit 1: ImportError: flwr", "–"),
+    ]
+    assert "ImportError: flwr" in measured.as_markdown()
+    assert measured.checks() == []
+
+
+def test_every_client_has_whole_batches(tmp_path: Path):
+    job, source = prepare(TINY, tmp_path)
+    samples = job.samples()
+    sizes = [len(samples.shard(client)) for client in range(job.clients)]
+    assert source == "digits"
+    assert set(sizes) == {32}  # 1,437 samples on 64 clients are 22 or 23 each, and a batch has 16
+    assert samples.inputs(samples.shard(0)).shape == (32, 1, 8, 8)
+
+
+def test_only_the_index_grows_with_the_population(tmp_path: Path):
+    job = next(job for job in growing(quick=True) if job.clients == 10**6)
+    samples = prepare(job, tmp_path)[0].samples()
+    assert len(samples.offsets) == 10**6 + 1
+    assert len(samples.x) == 1 << 14
+
+
+def test_fedlama_is_timed_over_whole_cycles():
+    assert CONTESTANTS["fedlama"].adapt(TINY).warmup == 4
+    assert CONTESTANTS["fedlama-fedavg"].adapt(TINY).warmup == 1
+
+
+@pytest.mark.slow
+def test_a_program_that_cannot_start_is_told(tmp_path: Path):
+    outcome = run(Contestant("nobody", "nobody"), prepare(TINY, tmp_path)[0])
+    assert outcome.seconds is None
+    assert outcome.failure is not None
+    assert "No module named" in outcome.failure
+
+
+@pytest.mark.slow
+def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("benchmarks.measure.TIMEOUT", 0.5)
+    token = secrets.token_hex(16)
+    monkeypatch.setattr("secrets.token_hex", lambda size: token)
+    outcome = run(CONTESTANTS["bare"], prepare(TINY, tmp_path)[0])
+    assert outcome.failure == "took more than 0 s"
+    assert list(with_token(token)) == []
+
+
+@pytest.mark.slow
+def test_quick_run_from_the_command_line(tmp_path: Path):
+    command = ["-m", "benchmarks", "--quick", "--jobs", "C", "--contestants", "bare,fedlama", "--write"]
+    report = tmp_path / "benchmarks.md"
+    done = subprocess.run(
+        [sys.executable, *command, report], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "bare loop (the limit)" in done.stdout
+    runs = json.loads(report.with_suffix(".json").read_text(encoding="utf-8"))["runs"]
+    assert [len(entry["seconds"]) for entry in runs] == [1, 1]
+    assert all(entry["memory"] > 10**7 and entry["failure"] is None for entry in runs)

@@ -1,0 +1,113 @@
+"""Stacked execution and reduced precision: the same training, faster."""
+
+import pytest
+import torch
+from torch import nn
+
+import fedlama
+from fedlama.rows import Binding, describe
+from fedlama.training.stacked import BLOCK, StackedTrainer, can_stack, suits_stacking
+
+
+def simulate(**changes):
+    arguments = {
+        "model": fedlama.models.mlp,
+        "policy": fedlama.FedLAMA(3, 2),
+        "local": fedlama.SGD(0.1, 16, momentum=0.9, weight_decay=1e-3, decayed="kernels"),
+        "partition": fedlama.Dirichlet(30, 0.5, min_samples=3),  # short batches and clients smaller than one
+        "participation": BLOCK + 3,
+        "iterations": 30,
+        "weights": "samples",
+        **changes,
+    }
+    return fedlama.simulate(arguments.pop("model"), fedlama.data.digits(), **arguments)
+
+
+def weights_of(result):
+    return torch.cat([parameter.detach().reshape(-1) for parameter in result.model.parameters()])
+
+
+@pytest.mark.parametrize("model", [fedlama.models.mlp, fedlama.models.small_cnn])
+def test_stacked_and_one_by_one_are_the_same_training(model):
+    stacked, alone = (simulate(model=model, execution=name) for name in ("stacked", "one-by-one"))
+    torch.testing.assert_close(weights_of(stacked), weights_of(alone), rtol=1e-4, atol=1e-5)
+    assert [record.intervals for record in stacked.records] == [record.intervals for record in alone.records]
+    assert [record.loss for record in stacked.records] == pytest.approx([r.loss for r in alone.records], rel=1e-4)
+    assert stacked.uplink_bytes == alone.uplink_bytes
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_stacks_give_the_same_bits_on_any_number_of_workers(workers):
+    one, many = simulate(execution="stacked"), simulate(execution="stacked", workers=workers)
+    assert one.records == many.records
+    assert torch.equal(weights_of(one), weights_of(many))
+
+
+def test_a_clients_bits_do_not_depend_on_its_neighbours_in_the_stack():
+    data, rule = fedlama.data.digits(), fedlama.SGD(0.1, 16, momentum=0.9)
+    shards = fedlama.Dirichlet(30, 0.5, min_samples=3).assign(data, 0)
+    module = fedlama.models.mlp()
+    binding = Binding(module, describe(module))
+    trainer = StackedTrainer(binding, fedlama.data.Batches(data, shards, 16, seed=0), rule)
+
+    def trained(clients, wanted):
+        rows = binding.read().repeat(len(clients), 1)
+        memory = torch.zeros(len(clients), 1, binding.layout.parameter_width)
+        losses = trainer.train(clients, rows, memory, torch.zeros(len(clients), 0), range(5))
+        return rows[clients.index(wanted)], losses[clients.index(wanted)]
+
+    alone, among, elsewhere = (trained(clients, 4) for clients in ([4], list(range(BLOCK)), [9, 2, 4]))
+    assert torch.equal(alone[0], among[0])
+    assert torch.equal(alone[0], elsewhere[0])
+    assert alone[1] == among[1] == elsewhere[1]
+
+
+def test_auto_is_a_rule_on_the_model_never_a_timing():
+    data, loss = fedlama.data.digits(), nn.functional.cross_entropy
+
+    def suits(module):
+        return suits_stacking(module, describe(module), data, loss, "float32")
+
+    assert suits(fedlama.models.mlp())
+    assert suits(fedlama.models.small_cnn())
+    assert not suits(nn.Sequential(nn.Flatten(), nn.Linear(64, 2000), nn.Linear(2000, 10)))  # too large
+    assert not suits(nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout(0.1)))
+    assert not suits(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout(0.1))}, "Dropout"),
+        (
+            {"loss": lambda outputs, targets: (outputs.logsumexp(1) - outputs.max(1)[0]).mean()},
+            "loss is not the default",
+        ),
+        ({"precision": "bfloat16"}, "precision"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused_with_the_reason(changes, reason):
+    with pytest.raises(fedlama.InputError, match=f"execution = 'stacked' does not fit this training: .*{reason}"):
+        simulate(execution="stacked", **changes)
+
+
+def test_a_user_module_is_not_stacked_unseen():
+    class Own(nn.Module):
+        def forward(self, x):
+            return x
+
+    assert "Own" in can_stack(Own(), fedlama.data.digits(), nn.functional.cross_entropy, "float32")
+
+
+def test_bfloat16_learns_and_keeps_float32_weights():
+    reduced, full = simulate(precision="bfloat16", iterations=60), simulate(iterations=60, execution="one-by-one")
+    assert weights_of(reduced).dtype == torch.float32
+    assert not torch.equal(weights_of(reduced), weights_of(full))
+    assert reduced.loss == pytest.approx(full.loss, rel=0.2)
+    assert reduced.uplink_bytes == pytest.approx(full.uplink_bytes, rel=0.5)
+
+
+@pytest.mark.parametrize(("key", "value"), [("execution", "fast"), ("precision", "float16")])
+def test_an_unknown_choice_names_the_choices(key, value):
+    with pytest.raises(fedlama.InputError, match=f"{key} must be one of .*, not '{value}'"):
+        simulate(**{key: value})
