@@ -40,7 +40,7 @@ def train(message: Message, context: Context) -> Message:
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     indices = samples.draw(int(context.node_config["partition-id"]), job.steps * job.batch)
     inputs, targets = samples.inputs(indices), samples.y[indices]
-    optimizer = torch.optim.SGD(model.parameters(), job.learning_rate, foreach=True)
+    optimizer = torch.optim.SGD(model.parameters(), job.learning_rate)
     for x, y in zip(inputs.split(job.batch), targets.split(job.batch), strict=True):
         optimizer.zero_grad()
         cross_entropy(model(x), y).backward()

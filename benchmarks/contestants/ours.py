@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,20 +44,12 @@ def simulate(job: Job, watch: Stopwatch) -> None:
         workers=job.processes,
         evaluate_every=job.steps * (job.warmup + job.rounds),
         on_record=lambda record: watch.round_ends(record.step // job.steps),
-        **_precision(job),
+        precision=job.precision,
     )
 
 
 def _floats(values: Any) -> tuple[float, ...]:
     return tuple(values.view(-1).tolist())
-
-
-def _precision(job: Job) -> dict[str, Any]:
-    if job.precision == "float32":
-        return {}
-    if "precision" not in inspect.signature(fedlama.simulate).parameters:
-        raise SystemExit("fedlama.simulate has no precision= yet")
-    return {"precision": job.precision}
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory \\[default: runs/NAME-OF-CONFIG].")] = None,
     workers: Workers = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run directory's last checkpoint.")] = False,
 ) -> None:
     """Train one configuration and write its run directory and report.
 
@@ -94,7 +95,7 @@ def run(
     path = out or Path("runs") / config.stem
     with progress(loaded.train.iterations) as display:
         display.begin(str(loaded.policy.build()))
-        execute(loaded, path, [display], workers=workers)
+        execute(loaded, path, [display], workers=workers, resume=resume)
     if torchrun_rank() == 0:
         _report([path], path)
 

@@ -17,8 +17,9 @@ from fedlama.experiment import execute as execution
 from fedlama.experiment import tensorboard
 from fedlama.experiment.config import Config, load_config, parse_config
 from fedlama.experiment.execute import execute, load_data, resolve
+from fedlama.experiment.files import write_atomically
 from fedlama.experiment.presets import model_builder
-from fedlama.experiment.run_directory import Run, RunDirectory, find_runs, load_run, write_atomically
+from fedlama.experiment.run_directory import Run, RunDirectory, find_runs, load_run
 
 RECORD_KEYS = {
     *("round", "step", "cycle", "due", "intervals", "discrepancy", "loss", "accuracy"),

@@ -132,6 +132,7 @@ class TrainSection(Section):
     iterations: Positive
     evaluate_every: Positive | None = None
     weights: Literal["uniform", "samples"] = "uniform"
+    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
     execution: Literal["auto", "stacked", "one-by-one"] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -13,13 +17,16 @@ import torch
 
 from fedlama.core import InputError
 from fedlama.data import Dataset, Dirichlet, load
+from fedlama.experiment.checkpoints import find_checkpoint
 from fedlama.experiment.config import Config
+from fedlama.experiment.files import locked
 from fedlama.experiment.presets import default_model, model_builder
 from fedlama.experiment.run_directory import RunDirectory
 from fedlama.experiment.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
+from fedlama.training.checkpoint import Checkpointing, Control
 from fedlama.training.simulation import DEFAULT_EVALUATIONS
-from fedlama.training.world import torchrun_rank
+from fedlama.training.world import torchrun_rank, torchrun_restarts
 from fedlama.version import __version__
 
 Observer = Callable[[Record], None]
@@ -76,23 +83,39 @@ def execute(
     *,
     workers: int | None = None,
     replace: bool = False,
-) -> Result:
+    resume: bool = False,
+) -> Result | None:
     """Run a configuration into a directory; observers see each record after it is on disk.
 
-    `workers` processes share the work (default: one a core). Of a group that torchrun started, rank 0 writes.
+    `workers` processes share the work (default: one a core). Of a group that torchrun started, rank 0 writes. With
+    `resume`, or when torchrun restarts the group, a run goes on from its last checkpoint; a finished one stays as it
+    is, and None is returned.
     """
     config = resolve(config)
+    if torchrun_rank() != 0:
+        return _simulate(config, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
+    with locked(out):
+        resume = resume or torchrun_restarts() > 0
+        directory = RunDirectory(out, config, replace=replace, resume=resume)
+        if resume and directory.is_finished():
+            return None
+        keeping = _checkpointing(directory, config, resume)
+        watching = _watching(config, directory, observers)
+
+        def take(record: Record) -> None:
+            for observer in watching:
+                observer(record)
+
+        with stop_on_signals(keeping.control):
+            result = _simulate(config, workers, take, keeping)
+        directory.finish(result)
+        return result
+
+
+def _simulate(config: Config, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
     data = load_data(config.data.name)
-    builder = model_builder(config.model.name or default_model(data), data)
-    directory = RunDirectory(out, config, replace=replace) if torchrun_rank() == 0 else None
-    watching = _watching(config, directory, observers)
-
-    def take(record: Record) -> None:
-        for observer in watching:
-            observer(record)
-
-    result = simulate(
-        builder,
+    return simulate(
+        model_builder(config.model.name or default_model(data), data),
         data,
         policy=config.policy.build(),
         local=config.local.build(),
@@ -109,15 +132,47 @@ def execute(
         execution=config.train.execution,
         precision=config.train.precision,
         on_record=take,
+        checkpointing=keeping,
     )
-    if directory:
-        directory.finish(result)
-    return result
 
 
-def _watching(config: Config, directory: RunDirectory | None, observers: Sequence[Observer]) -> list[Observer]:
-    if directory is None:
-        return []
+def _checkpointing(directory: RunDirectory, config: Config, resume: bool) -> Checkpointing:
+    """Where checkpoints go and, for a run that is resumed, where it goes on."""
+    keeping = Checkpointing(Control(60 * config.train.checkpoint_minutes), directory.save_checkpoint)
+    if not resume:
+        return keeping
+    found = find_checkpoint(directory.path / "checkpoint", config.model_dump(exclude_none=True))
+    if found is None:
+        directory.check_same_config()
+        return keeping
+    for sentence in found.refused:
+        print(f"fedlama: {sentence}; the one before it is used", file=sys.stderr)
+    keeping.resume, keeping.earlier = found.content, directory.continue_after(found.round)
+    return keeping
+
+
+@contextmanager
+def stop_on_signals(control: Control) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM finishes the cycle and saves; a second one stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: object) -> None:
+        control.request_stop()
+        for one in before:
+            signal.signal(one, signal.default_int_handler)
+        print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watching(config: Config, directory: RunDirectory, observers: Sequence[Observer]) -> list[Observer]:
     board = tensorboard_writer(directory.path) if config.output.tensorboard else None
     return [directory.record, *([board] if board else []), *observers]
 

@@ -10,19 +10,19 @@ checkpoint/     the global model as safetensors
 from __future__ import annotations
 
 import json
-import os
 import time
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 
-from fedlama.core import InputError
+from fedlama.core import InputError, PolicyState
+from fedlama.experiment.checkpoints import changed_keys, save_checkpoint
 from fedlama.experiment.config import Config, parse_config, read_toml
+from fedlama.experiment.files import write_atomically
 from fedlama.training import Record, Result
 
 FILES = ("config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "report.html", "report.png")
@@ -35,13 +35,13 @@ class RunDirectory:
     Nothing is written before the first record: input that turns out to be wrong leaves no folder behind.
     """
 
-    def __init__(self, path: Path, config: Config, *, replace: bool = False) -> None:
-        """A directory that holds a run already is refused, or emptied of it with `replace`."""
+    def __init__(self, path: Path, config: Config, *, replace: bool = False, resume: bool = False) -> None:
+        """A directory that holds a run already is refused, emptied of it with `replace`, or continued with `resume`."""
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is a file; a run needs a folder: choose another --out")
-        for name in () if replace else FILES:
+        for name in () if replace or resume else FILES:
             if (path / name).exists():
-                held = "a run" if (path / "config.toml").exists() else f"a {name}"
+                held = "a run (--resume continues it)" if (path / "config.toml").exists() else f"a {name}"
                 raise InputError(f"{path} already holds {held}: choose another --out, or delete that folder first")
         self.path, self.config = path, config
         self._started = time.perf_counter()
@@ -67,12 +67,50 @@ class RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             events = self.path.glob("tensorboard/events.out.tfevents.*")
-            for old in (*(self.path / name for name in FILES), self.path / WEIGHTS, *events):
+            checkpoints = self.path.glob("checkpoint/step-*")
+            files = (self.path / name for name in FILES)
+            for old in (*files, self.path / WEIGHTS, *events, *checkpoints):
                 old.unlink(missing_ok=True)
             write_atomically(self.path / "config.toml", to_toml(self.config.model_dump(exclude_none=True)))
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written ({error.strerror})") from None
         self._open = True
+
+    def continue_after(self, round_: int) -> list[Record]:
+        """Drop what was recorded after this round, which will be recorded again; the records up to it."""
+        records: list[Record] = []
+        for name in ("rounds.jsonl", "timings.jsonl"):
+            kept = list(_records(self.path / name))[:round_]
+            if len(kept) < round_:
+                raise InputError(f"{self.path / name} has {len(kept)} rounds, but the checkpoint is of round {round_}")
+            write_atomically(self.path / name, "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in kept))
+            records = [Record(**entry) for entry in kept] if name == "rounds.jsonl" else records
+        self._open = True
+        return records
+
+    def is_finished(self) -> bool:
+        """Whether this run, and not one of another configuration, has its summary."""
+        if not (self.path / "summary.json").exists():
+            return False
+        self.check_same_config()
+        return True
+
+    def check_same_config(self) -> None:
+        """Refuse to go on with a run of another configuration."""
+        if (self.path / "config.toml").exists():
+            different = changed_keys(read_toml(self.path / "config.toml"), self.config.model_dump(exclude_none=True))
+            if different:
+                raise InputError(f"{self.path} holds a run of another configuration: {', '.join(different)}")
+
+    def save_checkpoint(self, content: bytes, state: PolicyState) -> None:
+        """Keep a checkpoint, with the configuration it belongs to."""
+        save_checkpoint(
+            self.path / "checkpoint",
+            content,
+            step=state.step,
+            round=state.round,
+            config=self.config.model_dump(exclude_none=True),
+        )
 
     def finish(self, result: Result) -> None:
         """Write the model and, last of all, the summary: a run with a summary is a finished one."""
@@ -132,21 +170,6 @@ def find_runs(paths: list[Path]) -> list[Run]:
 
 def _is_run(path: Path) -> bool:
     return (path / "config.toml").is_file()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or none: to another name first, synced, then renamed."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:

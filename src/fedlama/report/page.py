@@ -11,7 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedlama.core import InputError
-from fedlama.experiment.run_directory import Run, to_toml, write_atomically
+from fedlama.experiment.files import write_atomically
+from fedlama.experiment.run_directory import Run, to_toml
 from fedlama.report.comparison import Comparison, Setting, compare
 from fedlama.report.conclusion import verdict
 from fedlama.report.crossings import Crossing, crossing_figure, crossings
@@ -46,7 +47,7 @@ def draw_report(runs: Sequence[Run], out: Path) -> Path:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out} cannot be made a folder for the report ({error.strerror})") from None
-    _write_bytes(out / "report.png", png(report_figure(comparison)))
+    write_atomically(out / "report.png", png(report_figure(comparison)))
     write_atomically(out / "report.html", render_page(comparison, out))
     return out / "report.html"
 
@@ -165,12 +166,3 @@ def _configuration(setting: Setting, out: Path) -> dict[str, Any]:
 def _unbroken(text: str) -> str:
     """A number stays on one line with its unit and its spread."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -1,11 +1,12 @@
 """nn.Module ↔ Layout ↔ row: the only room that knows how a model's tensors and a row of numbers relate."""
 
 from fedlama.rows.arithmetic import exact_sums, magnitudes, squared_distance, unpack
-from fedlama.rows.binding import Binding, check_dtypes, describe, statistics, trainable
+from fedlama.rows.binding import Binding, check_dtypes, counter_width, describe, statistics, trainable
 
 __all__ = [
     "Binding",
     "check_dtypes",
+    "counter_width",
     "describe",
     "exact_sums",
     "magnitudes",

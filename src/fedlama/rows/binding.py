@@ -57,7 +57,7 @@ class Binding:
         self._parameters = [parameter for _, parameter in trainable(module)]
         self._statistics = [sites for _, sites, buffer in _buffers(module) if _is_statistics(buffer)]
         self._counters = [sites for _, sites, buffer in _buffers(module) if _is_counter(buffer)]
-        self.counter_width = sum(_value(sites).numel() for sites in self._counters)
+        self.counter_width = counter_width(module)
         self.device = self._parameters[0].device
         self.gradient = torch.zeros(layout.parameter_width, dtype=torch.float32, device=self.device)
         self._segments = self._bind_gradients()
@@ -165,6 +165,11 @@ def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 def statistics(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The floating-point buffers that belong to the model's state: BatchNorm's running means and variances."""
     return [(name, buffer) for name, _, buffer in _buffers(module) if _is_statistics(buffer)]
+
+
+def counter_width(module: nn.Module) -> int:
+    """How many numbers the whole-number buffers hold."""
+    return sum(buffer.numel() for _, _, buffer in _buffers(module) if _is_counter(buffer))
 
 
 def _is_statistics(buffer: Tensor) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedlama.core import Layout, Ledger, Policy, PolicyState, RunError, Turn, random_key
 from fedlama.data import Dataset, Shards
 from fedlama.rows import Binding, exact_sums, magnitudes, squared_distance, unpack
+from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
 from fedlama.training.stacked import StackedTrainer
@@ -75,19 +76,32 @@ class Federation:
         self.layout: Layout = binding.layout
         self.window_steps = job.participation.window_steps(job.policy)
 
-    def run(self, on_record: Callable[[Record], None]) -> Position:
-        """Train from the first step to the last, handing each round's record to `on_record`."""
-        position, cohort = self.start(), None
+    def run(
+        self,
+        emit: Callable[[Record | Checkpoint], None],
+        control: Control | None = None,
+        resume: Checkpoint | None = None,
+    ) -> Position:
+        """Train to the last step, handing out each round's record, and checkpoints when `control` asks for them.
+
+        Ends early, at a cycle's end and after a checkpoint, if `control` says so.
+        """
+        position = self._resumed(resume) if resume else self.start()
+        cohort = None
         while position.state.step < self.job.iterations:
             before = position
             entering = position.state.step % self.window_steps == 0
             if entering or cohort is None:
                 cohort = self._enter(cohort, position)
+                if not entering and resume:
+                    cohort.memory_CMP.copy_(torch.from_numpy(resume.memory_CMP[cohort.mine]))
             turn = self.job.policy.next(position.state, self.job.iterations)
             position = self._charge_downlink(position, len(cohort.clients), entering)
             losses = self._train(cohort, position.state, turn)
             position = self._aggregate(cohort, position, turn)
-            on_record(self._record(before, position, turn, cohort, losses))
+            emit(self._record(before, position, turn, cohort, losses))
+            if control and turn.ends_cycle and self._saved_and_stops(control, position, cohort, emit):
+                break
         return position
 
     def start(self) -> Position:
@@ -96,6 +110,34 @@ class Federation:
         self.binding.save_counters(counters)
         state = self.job.policy.start(self.layout.layers)
         return Position(state, Ledger.open(self.layout), self._row_of_first(), counters)
+
+    def _resumed(self, saved: Checkpoint) -> Position:
+        device = self.binding.device
+        row, counters = torch.from_numpy(saved.row).to(device), torch.from_numpy(saved.counters).to(device)
+        return Position(saved.state, saved.ledger, row, counters, saved.averaged)
+
+    def _saved_and_stops(
+        self, control: Control, position: Position, cohort: Cohort, emit: Callable[[Record | Checkpoint], None]
+    ) -> bool:
+        """Save if any process wishes it (gathering the momentum takes all of them); whether to stop here."""
+        wishes = torch.tensor(control.wishes(), dtype=torch.float64, device=self.binding.device)
+        self.world.max_(wishes)
+        save, stop = wishes.bool().tolist()
+        if save and position.state.step < self.job.iterations:
+            memory = self._gathered_memory(cohort, position.state.step)
+            here = position.to_cpu()
+            row, counters = here.row.numpy().copy(), here.counters.numpy().copy()
+            emit(Checkpoint(position.state, position.ledger, position.averaged, row, counters, memory.cpu().numpy()))
+        return stop
+
+    def _gathered_memory(self, cohort: Cohort, step: int) -> Tensor:
+        """Every client's momentum, in client order; none at a window's end, where it is forgotten."""
+        inside = step % self.window_steps != 0
+        memory_CMP = cohort.memory_CMP.new_zeros(len(cohort.clients) if inside else 0, *cohort.memory_CMP.shape[1:])
+        if memory_CMP.numel():
+            memory_CMP[cohort.mine] = cohort.memory_CMP
+            self.world.sum_(memory_CMP)
+        return memory_CMP
 
     def _row_of_first(self) -> Tensor:
         """Rank 0's initial row, everywhere: another type of CPU may have drawn other last bits."""

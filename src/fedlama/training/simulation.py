@@ -9,10 +9,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedlama.core import InputError, Layout, Policy, check_whole
+from fedlama.core import InputError, Layout, Policy, RunError, check_whole
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import SGD
-from fedlama.rows import Binding, check_dtypes, describe
+from fedlama.rows import Binding, check_dtypes, counter_width, describe
+from fedlama.training.checkpoint import Checkpoint, Checkpointing
 from fedlama.training.loop import Federation, Job, Position
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
@@ -47,6 +48,7 @@ def simulate(
     execution: str = "auto",
     precision: str = "float32",
     on_record: Callable[[Record], None] | None = None,
+    checkpointing: Checkpointing | None = None,
 ) -> Result:
     """Train a federation and account for every byte.
 
@@ -81,15 +83,21 @@ def simulate(
         check_dtypes(module)
         _check_outputs(module, data, loss)
         layout = describe(module, layers, adaptive)
-        records: list[Record] = []
-
-        def take(record: Record) -> None:
-            records.append(record)
-            if on_record:
-                on_record(record)
-
         stacked = _stacked(execution, module, layout, job)
-        end = _run(job, module, layout, local, workers, device, stacked, take)
+        records = list(checkpointing.earlier) if checkpointing else []
+
+        def take(item: Record | Checkpoint) -> None:
+            if isinstance(item, Checkpoint):
+                assert checkpointing, "nobody asked for checkpoints"
+                checkpointing.on_checkpoint(item.encode(), item.state)
+                return
+            records.append(item)
+            if on_record:
+                on_record(item)
+
+        end = _run(job, module, layout, local, workers, device, stacked, checkpointing, take)
+        if end.state.step < iterations:
+            raise RunError(f"stopped at step {end.state.step} of {iterations}, as asked; --resume continues from there")
         return _result(job, module, layout, end, records, time.perf_counter() - started)
 
 
@@ -101,21 +109,28 @@ def _run(
     workers: int,
     device: str,
     stacked: bool,
-    take: Callable[[Record], None],
+    checkpointing: Checkpointing | None,
+    take: Callable[[Record | Checkpoint], None],
 ) -> Position:
     """The loop, in this process, in worker processes, or as one process of a group that torchrun started."""
+    shapes = {
+        "width": layout.width,
+        "counter_width": counter_width(module),
+        "memory_shape": (local.memory_rows, layout.parameter_width),
+    }
 
-    def work(world: World, emit: Callable[[Record], None]) -> Position:
+    def work(world: World, emit: Callable[[Record | Checkpoint], None]) -> Position:
         here = world.device(device)
         binding = Binding(module.to(here), layout)
         on_device = replace(job, data=job.data.to(here))
         batches = Batches(on_device.data, job.shards, local.batch_size, job.seed)
-        trainer = (
-            StackedTrainer(binding, batches, local)
-            if stacked
-            else Trainer(binding, batches, local, job.loss, job.seed, job.precision)
+        alone = Trainer(binding, batches, local, job.loss, job.seed, job.precision)
+        federation = Federation(
+            on_device, binding, StackedTrainer(binding, batches, local) if stacked else alone, world
         )
-        return Federation(on_device, binding, trainer, world).run(emit).to_cpu()
+        saved = world.from_first(checkpointing.resume) if checkpointing else b""
+        resume = Checkpoint.decode(saved, **shapes) if saved else None
+        return federation.run(emit, checkpointing.control if checkpointing else None, resume).to_cpu()
 
     if launched_by_torchrun():
         with torchrun_world(backend_for(device)) as world:

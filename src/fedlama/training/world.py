@@ -29,6 +29,16 @@ class World:
     def max_(self, values: Tensor) -> None:
         """Take the maximum of `values` over all processes, in place."""
 
+    def from_first(self, content: bytes) -> bytes:
+        """What rank 0 has, everywhere."""
+        length = torch.tensor([len(content) if self.rank == 0 else 0])
+        self.sum_(length)
+        sent = torch.zeros(int(length), dtype=torch.uint8)
+        if self.rank == 0 and content:
+            sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        self.max_(sent)
+        return sent.numpy().tobytes()
+
     def share(self, costs: Sequence[float]) -> list[int]:
         """Which of these jobs are this process's: the costliest first, each to whoever has least to do."""
         loads = [0.0] * self.size
@@ -83,6 +93,11 @@ def launched_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
 def torchrun_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's rank under torchrun; 0 without it."""
     return int(environment["RANK"]) if launched_by_torchrun(environment) else 0
+
+
+def torchrun_restarts(environment: Mapping[str, str] = os.environ) -> int:
+    """How often torchrun has already restarted this group."""
+    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")) if launched_by_torchrun(environment) else 0
 
 
 @contextmanager

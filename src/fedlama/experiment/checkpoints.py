@@ -1,0 +1,99 @@
+"""Checkpoints on disk: a safetensors file with the run's state and a JSON file that vouches for it.
+
+Both are written to another name, synced and renamed, the JSON last: a checkpoint without it is not there. The last two
+are kept, so that one that turns out to be broken has a predecessor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlama.core import InputError
+from fedlama.experiment.files import write_atomically
+
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """The newest usable checkpoint of a run, and a sentence for each newer one that was refused."""
+
+    content: bytes
+    round: int
+    refused: list[str]
+
+
+def save_checkpoint(folder: Path, content: bytes, *, step: int, round: int, config: Mapping[str, Any]) -> None:
+    """Write a checkpoint and drop all but the last two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"step-{step:09d}"
+    write_atomically(folder / f"{name}.safetensors", content)
+    voucher = {"sha256": hashlib.sha256(content).hexdigest(), "step": step, "round": round, "config": config}
+    voucher["checksum"] = _checksum(voucher)
+    write_atomically(folder / f"{name}.json", json.dumps(voucher, indent=2) + "\n")
+    for old in sorted(folder.glob("step-*.json"))[:-KEPT]:
+        old.unlink()
+        old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+
+def find_checkpoint(folder: Path, config: Mapping[str, Any]) -> Found | None:
+    """The newest checkpoint of this configuration that is whole; None where there is none."""
+    refused: list[str] = []
+    for path in sorted(folder.glob("step-*.json"), reverse=True):
+        try:
+            content, round_ = _load(path, config)
+        except InputError as error:
+            refused.append(str(error))
+            continue
+        return Found(content, round_, refused)
+    if refused:
+        raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
+    return None
+
+
+def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two configurations, as `key (was …, is …)`."""
+    old, new = _flat(before), _flat(now)
+    return [
+        f"{key} (was {old.get(key, 'not set')!r}, is {new.get(key, 'not set')!r})"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _load(path: Path, config: Mapping[str, Any]) -> tuple[bytes, int]:
+    try:
+        voucher = json.loads(path.read_text(encoding="utf-8"))
+        checksum, round_ = voucher.pop("checksum"), voucher["round"]
+        whole = checksum == _checksum(voucher)
+        content = path.with_suffix(".safetensors").read_bytes()
+        intact = whole and voucher["sha256"] == hashlib.sha256(content).hexdigest()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the checkpoint {path} is broken ({error})") from None
+    if not intact:
+        raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")
+    _check_same(path, voucher["config"], config)
+    return content, round_
+
+
+def _check_same(path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    different = changed_keys(saved, config)
+    if different:
+        kind = "version" if all(key.startswith("versions.") for key in different) else "configuration"
+        raise InputError(f"the checkpoint {path} is of another {kind}: {', '.join(different)}")
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _checksum(voucher: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(voucher, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,244 @@
+"""A run that is killed and resumed ends with the bits of one that was not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedlama.core import InputError, RunError
+from fedlama.experiment.config import parse_config
+from fedlama.experiment.execute import execute
+
+COMPARED = ("rounds.jsonl", "config.toml", "checkpoint/model.safetensors")
+
+
+def config(**sections):
+    tables = {
+        "data": {"name": "digits"},
+        "model": {"name": "small_cnn"},
+        "partition": {"kind": "dirichlet", "clients": 20, "min_samples": 5},
+        "participation": {"active": 5, "window": 24},  # several cycles a window: momentum outlives a cycle
+        "policy": {"base_interval": 3, "increase_factor": 2},
+        "local": {"momentum": 0.9, "batch_size": 16},
+        "train": {"iterations": 96, "checkpoint_minutes": 0.0},
+        "output": {"tensorboard": False},
+    }
+    for name, section in sections.items():
+        tables[name] = {**tables.get(name, {}), **section} if isinstance(section, dict) else section
+    return parse_config(tables)
+
+
+def contents(folder: Path) -> dict[str, object]:
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"]
+    return {"summary": summary, **{name: (folder / name).read_bytes() for name in COMPARED}}
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill_after(rounds: int):
+    def observer(record):
+        if record.round >= rounds:
+            raise KilledError
+
+    return observer
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    execute(config(), folder, workers=1)
+    return contents(folder)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 9, 16, 31])
+def test_a_run_cut_anywhere_and_resumed_equals_the_uninterrupted(rounds, tmp_path, uninterrupted):
+    folder = tmp_path / "run"
+    with pytest.raises(KilledError):
+        execute(config(), folder, [kill_after(rounds)], workers=1)
+    execute(config(), folder, workers=2, resume=True)
+    assert contents(folder) == uninterrupted
+
+
+def test_a_resumed_result_has_all_records(tmp_path, uninterrupted):
+    with pytest.raises(KilledError):
+        execute(config(), tmp_path / "run", [kill_after(9)], workers=1)
+    result = execute(config(), tmp_path / "run", workers=1, resume=True)
+    assert [record.round for record in result.records] == list(range(1, 33))
+
+
+def test_a_finished_run_is_left_alone(tmp_path):
+    execute(config(train={"iterations": 6}), tmp_path / "run", workers=1)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert execute(config(train={"iterations": 6}), tmp_path / "run", workers=1, resume=True) is None
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_another_configuration_is_refused_by_its_keys(tmp_path):
+    with pytest.raises(KilledError):
+        execute(config(), tmp_path / "run", [kill_after(9)], workers=1)
+    with pytest.raises(InputError, match=r"another configuration: local\.learning_rate \(was 0\.1, is 0\.2\)"):
+        execute(config(local={"learning_rate": 0.2}), tmp_path / "run", workers=1, resume=True)
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def tear(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, tear, Path.unlink])
+@pytest.mark.parametrize("suffix", [".safetensors", ".json"])
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(damage, suffix, tmp_path, uninterrupted, capsys):
+    folder = tmp_path / "run"
+    with pytest.raises(KilledError):
+        execute(config(), folder, [kill_after(20)], workers=1)
+    names = sorted((folder / "checkpoint").glob(f"step-*{suffix}"))
+    assert len(names) == 2  # the last two are kept
+    damage(names[-1])
+    execute(config(), folder, workers=1, resume=True)
+    assert contents(folder) == uninterrupted
+    if not (damage is Path.unlink and suffix == ".json"):  # a checkpoint without its JSON is not there at all
+        assert f"{names[-1].with_suffix('.json')} is broken" in capsys.readouterr().err
+
+
+def test_when_every_checkpoint_is_damaged_the_sentence_says_so(tmp_path):
+    with pytest.raises(KilledError):
+        execute(config(), tmp_path / "run", [kill_after(20)], workers=1)
+    for path in (tmp_path / "run" / "checkpoint").glob("step-*.safetensors"):
+        flip_a_byte(path)
+    with pytest.raises(InputError, match="no other checkpoint to continue from"):
+        execute(config(), tmp_path / "run", workers=1, resume=True)
+
+
+def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
+    def second(record):
+        with pytest.raises(InputError, match="is being written by another run"):
+            execute(config(), tmp_path / "run", workers=1, resume=True)
+
+    execute(config(train={"iterations": 6}), tmp_path / "run", [second], workers=1)
+
+
+def start(folder: Path, file: Path, workers: int, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "fedlama", "run", str(file), "--out", str(folder), "--workers", str(workers)]
+    return subprocess.Popen([*command, *more], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def rounds_of(folder: Path) -> int:
+    path = folder / "rounds.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_for_rounds(folder: Path, process: subprocess.Popen, rounds: int) -> None:
+    while rounds_of(folder) < rounds and process.poll() is None:
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text(
+        """
+[data]
+name = "digits"
+[model]
+name = "small_cnn"
+[partition]
+kind = "dirichlet"
+clients = 20
+min_samples = 5
+[participation]
+active = 5
+window = 24
+[policy]
+base_interval = 3
+increase_factor = 2
+[local]
+momentum = 0.9
+batch_size = 16
+[train]
+iterations = 96
+checkpoint_minutes = 0.0
+[output]
+tensorboard = false
+"""
+    )
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_killed_several_times_ends_with_the_same_bits(workers, tmp_path, file, uninterrupted):
+    folder, draws = tmp_path / "run", random.Random(workers)
+    for _ in range(3):
+        process = start(folder, file, workers, *(["--resume"] if folder.exists() else []))
+        wait_for_rounds(folder, process, rounds_of(folder) + draws.randint(3, 8))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    process = start(folder, file, workers, "--resume")
+    errors = process.communicate()[1]
+    assert process.returncode == 0, errors
+    assert contents(folder) == uninterrupted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_finishes_the_cycle_and_saves(number, tmp_path, file, uninterrupted):
+    folder = tmp_path / "run"
+    process = start(folder, file, 2, "--set", "train.checkpoint_minutes=60")
+    wait_for_rounds(folder, process, 3)
+    process.send_signal(number)
+    errors = process.communicate()[1]
+    assert process.returncode == 1
+    assert "finishing the cycle" in errors
+    assert "--resume continues from there" in errors.splitlines()[-1]
+    assert rounds_of(folder) < 32
+    again = start(folder, file, 2, "--resume", "--set", "train.checkpoint_minutes=60")
+    assert again.wait() == 0, again.communicate()
+    again.communicate()
+    assert (folder / "rounds.jsonl").read_bytes() == uninterrupted["rounds.jsonl"]
+    assert (folder / COMPARED[2]).read_bytes() == uninterrupted[COMPARED[2]]
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_a_killed_group_from_its_checkpoint(tmp_path, file, uninterrupted):
+    folder = tmp_path / "run"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, "--max-restarts", "2", "-m", "fedlama", "run", str(file), "--out", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    wait_for_rounds(folder, process, 5)
+    victim = next(pid for pid in children_of(process.pid) if rank_of(pid) == "1")
+    os.kill(victim, signal.SIGKILL)
+    errors = process.communicate()[1]
+    assert process.returncode == 0, errors
+    assert contents(folder) == uninterrupted
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def rank_of(pid: int) -> str | None:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((entry[5:].decode() for entry in entries if entry.startswith(b"RANK=")), None)
+
+
+def test_a_stopped_simulation_is_told_as_a_failed_run(tmp_path):
+    def press(record):
+        if record.round == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(RunError, match=r"stopped at step 12 of 96"):
+        execute(config(), tmp_path / "run", [press], workers=1)
