@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint bench format clean
 
 help:            ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ lint: .venv/.dev ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+bench: .venv/.dev ## benchmarks: fedlama beside a bare loop and other simulators, as ratios
+	$(BIN)/python -m benchmarks
 
 format: .venv/.dev ## let ruff format and fix what it can
 	$(BIN)/ruff format .
