@@ -188,9 +188,12 @@ def hardware() -> dict[str, Any]:
     """Where this runs."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    bfloat16 = ", ".join(flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags) or "none"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": f"{model}, {CORES} of {os.cpu_count()} cores used, {torch.backends.cpu.get_cpu_capability()}",
+        "bfloat16 instructions": bfloat16,
         "memory": f"{memory / 1e9:.0f} GB",
         "versions": ", ".join(
             [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -20,7 +20,7 @@ HELP = "\n\n".join(
         "[bold]Start here[/bold]",
         "  fedlama demo                FedAvg against FedLAMA on embedded data",
         "  fedlama run CONFIG.toml     one run of your own",
-        "  fedlama run CONFIG.toml --set policy.kind=fedavg --out runs/fedavg",
+        "  fedlama run CONFIG.toml --set policy.kind=fedavg --set participation.window=24 --out runs/fedavg",
         "  fedlama report runs/        a page that compares them",
         "  fedlama data list           data sets: what is there, how to get the rest",
         "[bold]A configuration[/bold] needs two keys; everything else has a default:",
@@ -66,7 +66,7 @@ def demo(
     from fedlama.experiment.demo import POLICIES, run_demo
     from fedlama.experiment.progress import progress
 
-    with progress(len(POLICIES) * seeds * iterations) as display:
+    with progress(iterations, len(POLICIES) * seeds) as display:
         paths = run_demo(out, seeds, iterations, workers, display)
     _report(paths, out)
 
@@ -123,13 +123,14 @@ def _report(folders: list[Path], out: Path) -> None:
     print(f"report: {page}")
 
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it under its own name
 
 
 def main() -> None:
     """Run the command line; errors become one sentence and an exit code."""
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error)
@@ -140,10 +141,13 @@ def main() -> None:
     except (RunError, OSError) as error:
         _fail(error, 1)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; the rounds that were finished are on disk", 130)
+        code = INTERRUPTED
+    if code == INTERRUPTED:  # typer, too, turns Ctrl-C into this
+        _fail("interrupted; the rounds that were finished are on disk, and --resume goes on", INTERRUPTED)
+    sys.exit(code)
 
 
-def _fail(problem: Exception | str, code: int) -> None:
+def _fail(problem: Exception | str, code: int) -> NoReturn:
     print(f"fedlama: {problem}", file=sys.stderr)
     sys.exit(code)
 

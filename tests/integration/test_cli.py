@@ -342,7 +342,7 @@ def test_a_training_that_diverges_at_once(tiny, tmp_path):
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert re.match(
-        r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite after round 1 .*diverged", done.stderr
+        r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite in round 1 .*diverged", done.stderr
     )
     assert "local.learning_rate" in done.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -354,7 +354,7 @@ def test_a_training_that_diverges_later_leaves_its_records(tiny, tmp_path):
     done = command("run", tiny, "--out", tmp_path / "run", "--workers", "2", *changes)
     assert done.returncode == 1
     *progress, last = done.stderr.splitlines()
-    failed = re.match(r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite after round (\d+) ", last)
+    failed = re.match(r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite in round (\d+) ", last)
     assert failed, done.stderr
     assert all(" · step " in line for line in progress)
     records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import numpy
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -524,7 +525,8 @@ def test_training_that_diverges_ends_with_a_run_error(rate):
     data = samples()
     data = replace(data, x_train=data.x_train * 100)
     with pytest.raises(
-        fedlama.RunError, match=r"client \d+ were not finite after round \d+ .* lower local.learning_rate"
+        fedlama.RunError,
+        match=r"(loss|weights) of client \d+ (was|were) not finite in round \d+ .* lower local.learning_rate",
     ):
         run(
             data=data, loss=lambda outputs, targets: outputs.square().mean(), local=fedlama.SGD(rate, 4), iterations=200
@@ -542,11 +544,11 @@ def test_settings_out_of_range_are_refused():
         run(policy=fedlama.FedAvg(0))
     with refused("batch_size must be at least 1, not 0"):
         run(local=fedlama.SGD(0.1, 0))
-    with refused("learning_rate is -0.1"):
+    with refused("learning_rate must be above 0 .*, not -0.1"):
         run(local=fedlama.SGD(-0.1, 4))
-    with refused("learning_rate is nan"):
+    with refused("learning_rate must be above 0 .*, not nan"):
         run(local=fedlama.SGD(math.nan, 4))
-    with refused("momentum is 1"):
+    with refused("momentum must be at least 0 and below 1, not 1"):
         run(local=fedlama.SGD(0.1, 4, momentum=1))
     with refused("decayed must be one of all, kernels, not 'biases'"):
         run(local=fedlama.SGD(0.1, 4, decayed="biases"))
@@ -567,7 +569,7 @@ def test_settings_out_of_range_are_refused():
 def test_participation_out_of_range_is_refused():
     with refused("participation.active is 7, but there are only 6 clients"):
         run(participation=7)
-    with refused("participation.active must be above 0, not 0"):
+    with refused("participation.active must be at least 1, not 0"):
         run(participation=0)
     with refused("a fraction and must be at most 1.0"):
         run(participation=1.5)
@@ -708,3 +710,38 @@ def test_a_large_parameter_that_the_loss_does_not_use_is_decayed_like_any_other(
         monkeypatch.setattr("fedlama.rows.binding.LARGE", large)
         result = run(Unused, ONES, local=rule, loss=lambda outputs, targets: outputs.mean(), **options)
         assert torch.equal(result.model.unused, torch.full((40,), 0.75**6))  # 1 − 0.5·0.5 a step, as above
+
+
+def test_a_batch_of_one_left_over_is_refused_before_training_where_batchnorm_cannot_take_it():
+    def normalised():
+        return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+    x, y = torch.ones(50, 5), torch.arange(50) % 3
+    with refused(r"client 0 has 25 samples, so batches of 8 leave one over, .* choose another local\.batch_size"):
+        fedlama.simulate(
+            normalised,
+            arrays(x, y, x, y),
+            policy=fedlama.FedAvg(2),
+            local=fedlama.SGD(0.1, 8),
+            partition=fedlama.IID(2),
+            iterations=2,
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"partition": "iid"}, "partition must be made with fedlama.IID"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": "a"}, "seed must be a whole number, not 'a'"),
+        ({"data": (1, 2)}, "data must be made with fedlama.data.arrays"),
+        ({"local": 0.1}, "local must be made with fedlama.SGD"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(changes, sentence):
+    with refused(sentence):
+        run(**changes)
+
+
+def test_numpys_whole_numbers_count():
+    assert len(run(participation=np.int64(2), iterations=np.int64(4)).records) >= 1

@@ -6,8 +6,9 @@ Nothing here imports anything but the standard library.
 """
 
 from fedlama.core.bounds import convergence_bound, largest_learning_rate
+from fedlama.core.checks import check_number, check_whole
 from fedlama.core.errors import InputError, RunError
-from fedlama.core.intervals import RULES, adjust_intervals, check_whole, crossing_curves
+from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import Ledger
 from fedlama.core.policy import FedAvg, FedLAMA, Policy, PolicyState, Turn
@@ -27,6 +28,7 @@ __all__ = [
     "Tensor",
     "Turn",
     "adjust_intervals",
+    "check_number",
     "check_whole",
     "convergence_bound",
     "crossing_curves",

@@ -10,11 +10,11 @@ The sums are exact fractions, not floats: every runtime takes the same decision,
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
 
+from fedlama.core.checks import check_whole
 from fedlama.core.errors import InputError
 
 RULES = ("crossing", "released", "printed", "accelerate")
@@ -55,15 +55,20 @@ def adjust_intervals(
     return [changed if index in chosen else base_interval for index in range(len(sizes))]
 
 
-def crossing_curves(discrepancy: Sequence[float], sizes: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Figure 1's two curves, δ_l and 1 − λ_l for l = 1 … L, with the layers sorted by ascending d_l."""
-    _check_layers(discrepancy, sizes, [True] * len(sizes), None)
-    shares = _Shares(discrepancy, sizes, [True] * len(sizes))
+def crossing_curves(
+    discrepancy: Sequence[float], sizes: Sequence[int], adaptive: Sequence[bool] | None = None, rule: str = "crossing"
+) -> tuple[list[float], list[float]]:
+    """Figure 1's two curves, δ_l and 1 − λ_l, along the layers that the rule walks by ascending d_l."""
+    flags = [True] * len(sizes) if adaptive is None else [bool(flag) for flag in adaptive]
+    _check_layers(discrepancy, sizes, flags, None)
+    shares = _Shares(discrepancy, sizes, flags)
+    walked = range(len(sizes)) if rule == "printed" else shares.adaptive
     if not shares.total_mass:
-        return [0.0] * len(sizes), [0.0] * len(sizes)
-    order = shares.ascending(range(len(sizes)))
+        return [0.0] * len(walked), [0.0] * len(walked)
+    total = sum(sizes[index] for index in shares.adaptive) if rule == "released" else shares.total_size
+    order = shares.ascending(walked)
     delta = [float(share / shares.total_mass) for share in accumulate(shares.mass[index] for index in order)]
-    kept = [1 - share / sum(sizes) for share in accumulate(sizes[index] for index in order)]
+    kept = [1 - share / total for share in accumulate(sizes[index] for index in order)]
     return delta, kept
 
 
@@ -78,18 +83,6 @@ def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None
             f"rule 'accelerate' shortens intervals to base_interval / increase_factor, "
             f"so increase_factor ({increase_factor}) must divide base_interval ({base_interval})"
         )
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raise InputError unless `value` is a whole number (numpy's count, too) that is not below `least`."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise InputError(f"{name} must be a whole number, not {value!r}")
-    if number < least:
-        raise InputError(f"{name} must be at least {least}, not {number}")
 
 
 class _Shares:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedlama.core.intervals import adjust_intervals, check_intervals, check_whole
+from fedlama.core.checks import check_whole
+from fedlama.core.intervals import adjust_intervals, check_intervals
 from fedlama.core.layers import Layer
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedlama.core import InputError
 
 AUGMENTATIONS = (None, "crop-flip")
+MOST_UNSEEN_CLASSES = 1_000_000  # a vocabulary may be larger than a sample of it
 
 
 @dataclass(frozen=True)
@@ -153,4 +154,7 @@ def _owners(clients: Any, samples: int) -> Tensor:
 def _count_classes(y_train: Tensor, y_test: Tensor) -> int | None:
     if y_train.is_floating_point():
         return None
-    return int(max(y_train.max(), y_test.max())) + 1
+    largest = int(max(y_train.max(), y_test.max()))
+    if largest > y_train.numel() + MOST_UNSEEN_CLASSES:
+        raise InputError(f"there is a label {largest}, far more than there are samples: labels are counted from 0")
+    return largest + 1

@@ -31,9 +31,20 @@ def read_npz(path: Path) -> Dataset:
     """The data set in `path`, named after it; uint8 samples of two dimensions get a channel."""
     stored = _read_members(path)
     try:
-        return _dataset(stored, path.stem)
+        data = _dataset(stored, path.stem)
+        _check_test_labels(data)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    return data
+
+
+def _check_test_labels(data: Dataset) -> None:
+    """A file says nowhere how many classes there are, so they are those of its training samples."""
+    if data.classes is not None and int(data.y_test.max()) > int(data.y_train.max()):
+        raise InputError(
+            f"the test samples hold label {int(data.y_test.max())}, outside the {int(data.y_train.max()) + 1} classes "
+            f"of the training samples"
+        )
 
 
 def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:

@@ -25,7 +25,7 @@ from fedlama.experiment.run_directory import RunDirectory
 from fedlama.experiment.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
 from fedlama.training.checkpoint import Checkpointing, Control
-from fedlama.training.simulation import DEFAULT_EVALUATIONS
+from fedlama.training.simulation import default_evaluate_every
 from fedlama.training.world import torchrun_rank, torchrun_restarts
 from fedlama.version import __version__
 
@@ -50,7 +50,7 @@ def resolve(config: Config) -> Config:
     if isinstance(partition, Dirichlet):
         filled |= {"alpha": partition.alpha, "min_samples": partition.min_samples}
     policy = config.policy.build()
-    every = config.train.evaluate_every or max(1, config.train.iterations // DEFAULT_EVALUATIONS)
+    every = config.train.evaluate_every or default_evaluate_every(config.train.iterations)
     unused = {"increase_factor": 1, "rule": "crossing", "warmup_rounds": 0} if config.policy.kind == "fedavg" else {}
     update = {
         "policy": config.policy.model_copy(update=unused),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedlama.core import InputError, check_whole
+from fedlama.core import InputError, check_number, check_whole
 
 DECAYED = ("all", "kernels")
 LARGEST_FLOAT32 = 3.4e38
@@ -39,19 +38,12 @@ class SGD:
         check_whole("warmup_steps", self.warmup_steps, least=0)
         for step in self.decay_steps:
             check_whole("a step of decay_steps", step, least=1)
-        for name, value, allowed in self._limits():
-            if not allowed:
-                raise InputError(f"{name} is {value!r}, which is out of range")
+        check_number("learning_rate", self.learning_rate, above=0, below=LARGEST_FLOAT32)
+        check_number("momentum", self.momentum, least=0, below=1)
+        check_number("weight_decay", self.weight_decay, least=0, below=LARGEST_FLOAT32)
+        check_number("decay_factor", self.decay_factor, above=0, most=1)
         if self.decayed not in DECAYED:
             raise InputError(f"decayed must be one of {', '.join(DECAYED)}, not {self.decayed!r}")
-
-    def _limits(self) -> list[tuple[str, object, bool]]:
-        return [
-            ("learning_rate", self.learning_rate, 0 < self.learning_rate < LARGEST_FLOAT32),
-            ("momentum", self.momentum, 0 <= self.momentum < 1),
-            ("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf),
-            ("decay_factor", self.decay_factor, 0 < self.decay_factor <= 1),
-        ]
 
     @property
     def memory_rows(self) -> int:

@@ -21,7 +21,7 @@ MOST_NAMES = 16  # more layers are numbered
 
 @dataclass(frozen=True)
 class Crossing:
-    """The decision at a run's latest full aggregation; layers by ascending discrepancy."""
+    """The decision at a run's latest full aggregation; the layers it walked, by ascending discrepancy."""
 
     index: int  # of the setting, for its colour
     label: str
@@ -57,8 +57,10 @@ def _crossing(index: int, setting: Setting, run: Run) -> Crossing | None:
     if record is None or run.summary is None or len(sizes) != len(record["discrepancy"]):
         return None
     d, intervals = record["discrepancy"], _decision(setting, run, record["discrepancy"], sizes)
-    order = sorted(range(len(d)), key=lambda layer: d[layer])
-    delta, kept = crossing_curves(d, sizes)
+    adaptive, rule = [layer["adaptive"] for layer in run.summary["layers"]], setting.config["policy.rule"]
+    walked = [layer for layer in range(len(d)) if adaptive[layer] or rule == "printed"]
+    order = sorted(walked, key=lambda layer: d[layer])
+    delta, kept = crossing_curves(d, sizes, adaptive, rule)
     base = setting.config["policy.base_interval"]
     return Crossing(
         index=index,

@@ -250,7 +250,10 @@ class Federation:
         key = random_key(self.job.seed, "evaluate", step)
         loss, score = evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
         if not math.isfinite(loss) or (score is not None and not math.isfinite(score)):
-            raise _diverged("the test loss or metric was", replace(position.state, round=position.state.round - 1))
+            state = position.state
+            raise _diverged(
+                "the test loss or metric was", replace(state, round=state.round - 1, step=step - turn.steps)
+            )
         return loss, score
 
     def _record(self, before: Position, after: Position, turn: Turn, cohort: Cohort, losses: list[float]) -> Record:
@@ -275,7 +278,7 @@ class Federation:
 
 def _diverged(what: str, state: PolicyState) -> RunError:
     return RunError(
-        f"{what} not finite after round {state.round + 1} (step {state.step}): "
+        f"{what} not finite in round {state.round + 1} (from step {state.step + 1}): "
         f"the training diverged, so lower local.learning_rate"
     )
 

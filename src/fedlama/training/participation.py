@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlama.core import InputError, Policy, check_whole, random_key
+from fedlama.core import InputError, Policy, check_number, check_whole, random_key
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,10 @@ class Participation:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.active, bool) or not isinstance(self.active, int | float) or not self.active > 0:
-            raise InputError(f"participation.active must be above 0, not {self.active!r}")
+        if isinstance(self.active, float):
+            check_number("participation.active", self.active, above=0)
+        else:
+            check_whole("participation.active", self.active, least=1)
         if self.window is not None:
             check_whole("participation.window", self.window, least=1)
         if isinstance(self.active, float) and self.active > 1:
@@ -38,7 +40,7 @@ class Participation:
             return max(1, math.floor(self.active * population + 0.5))
         if self.active > population:
             raise InputError(f"participation.active is {self.active}, but there are only {population} clients")
-        return self.active
+        return int(self.active)
 
     def window_steps(self, policy: Policy) -> int:
         """How long a cohort stays, in steps."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from fedlama.core import InputError, Layout, Policy, RunError, check_whole
-from fedlama.data import Batches, Dataset, Natural, Partition
+from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.local import SGD
 from fedlama.rows import Binding, check_dtypes, counter_width, describe
 from fedlama.training.checkpoint import Checkpoint, Checkpointing
@@ -59,7 +60,8 @@ def simulate(
     autocast; weights, averages and evaluation stay float32. The same arguments give the same bits on the same
     machine, whatever the number of workers.
     """
-    _check_kinds(data, policy, local)
+    _check_kinds(data, policy, local, partition)
+    check_whole("seed", seed, least=0)
     _check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
@@ -74,7 +76,7 @@ def simulate(
     shards = (partition or Natural()).assign(data, seed)
     participation.count(len(shards))
     loss, metric = _task(data, loss, metric)
-    every = evaluate_every or max(1, iterations // DEFAULT_EVALUATIONS)
+    every = evaluate_every or default_evaluate_every(iterations)
     job = Job(policy, participation, weights, iterations, every, seed, precision, data, shards, loss, metric)
     started = time.perf_counter()
     uses_gpu = workers == 1 and World().device(device).type == "cuda"
@@ -82,6 +84,7 @@ def simulate(
         module = build(model, seed)
         check_dtypes(module)
         _check_outputs(module, data, loss)
+        _check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
         stacked = _stacked(execution, module, layout, job)
         records = list(checkpointing.earlier) if checkpointing else []
@@ -99,6 +102,11 @@ def simulate(
         if end.state.step < iterations:
             raise RunError(f"stopped at step {end.state.step} of {iterations}, as asked; --resume continues from there")
         return _result(job, module, layout, end, records, time.perf_counter() - started)
+
+
+def default_evaluate_every(iterations: int) -> int:
+    """So that a run is evaluated about 20 times."""
+    return -(-iterations // DEFAULT_EVALUATIONS)
 
 
 def _run(
@@ -151,7 +159,9 @@ def _stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> boo
     return execution == "stacked"
 
 
-def _check_kinds(data: Dataset, policy: Policy, local: SGD) -> None:
+def _check_kinds(data: Dataset, policy: Policy, local: SGD, partition: Partition | None) -> None:
+    if partition is not None and not hasattr(partition, "assign"):
+        raise InputError(f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {partition!r}")
     wanted = (
         ("data", data, Dataset, "fedlama.data.arrays(…) or fedlama.data.load(…)"),
         ("policy", policy, Policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)"),
@@ -212,6 +222,26 @@ def _check_outputs(module: nn.Module, data: Dataset, loss: Loss) -> None:
             f"the loss does not take the model's output ({shape}) with targets of shape "
             f"{tuple(data.y_train[:2].shape)}: {error}"
         ) from error
+
+
+@torch.no_grad()
+def _check_single_samples(module: nn.Module, data: Dataset, shards: Shards, batch_size: int) -> None:
+    """BatchNorm cannot train on one value a channel, and the last batch of an epoch may hold a single sample."""
+    if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+        return
+    single = (shards.sizes % batch_size == 1).nonzero()
+    if not len(single):
+        return
+    try:
+        deepcopy(module)(data.inputs(data.x_train[:1]))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        client = int(single[0])
+        raise InputError(
+            f"client {client} has {int(shards.sizes[client])} samples, so batches of {batch_size} leave one over, and "
+            f"this model's BatchNorm cannot train on a single sample: choose another local.batch_size"
+        ) from None
 
 
 def _check_labels(data: Dataset, classes: int) -> None:
