@@ -33,7 +33,7 @@ lint: .venv/.dev ## ruff, pyright, import-linter
 	$(BIN)/lint-imports
 
 bench: .venv/.dev ## benchmarks: fedlama beside a bare loop and other simulators, as ratios
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --write results/benchmarks.md
 
 format: .venv/.dev ## let ruff format and fix what it can
 	$(BIN)/ruff format .

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
-from fedlama.core import FedLAMA, InputError, Ledger, PolicyState, RunError, Turn
+from fedlama.core import FedLAMA, InputError, Ledger, PolicyState, RunError, Turn, check_whole
 from fedlama.rows import describe, statistics, trainable
 
 NO_END = sys.maxsize  # a training loop of someone else's: we are not told when it ends
@@ -46,8 +46,7 @@ class LayerwiseModelAverager(ModelAverager):
         buffers: bool = False,
     ) -> None:
         self.policy = FedLAMA(base_interval, increase_factor, rule)
-        if warmup_steps < 0:
-            raise InputError(f"warmup_steps must not be negative, not {warmup_steps}")
+        check_whole("warmup_steps", warmup_steps, least=0)
         if process_group is None and not dist.is_initialized():
             raise InputError("there is no process group: call torch.distributed.init_process_group first")
         module = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
@@ -99,6 +98,7 @@ class LayerwiseModelAverager(ModelAverager):
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain values."""
         return {
+            "settings": self._settings(),
             "step": self._step,
             "state": asdict(self.state),
             "ledger": asdict(self.ledger),
@@ -106,13 +106,22 @@ class LayerwiseModelAverager(ModelAverager):
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict` of the same module and intervals."""
-        ledger = Ledger(**{key: _frozen(value) for key, value in saved["ledger"].items()})
-        if ledger.sizes != self.ledger.sizes:
+        """Go on from a `state_dict` of the same module and settings."""
+        try:
+            settings, step, sent = dict(saved["settings"]), int(saved["step"]), int(saved["discrepancy_bytes"])
+            ledger = Ledger(**{key: _frozen(value) for key, value in saved["ledger"].items()})
+            state = PolicyState(**{key: _frozen(value) for key, value in saved["state"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"this is not a state of a LayerwiseModelAverager ({error!r})") from None
+        if ledger.sizes != self.ledger.sizes or len(state.intervals) != len(ledger.sizes):
             raise InputError("this state is of another model: its layers have other sizes")
-        self.state = PolicyState(**{key: _frozen(value) for key, value in saved["state"].items()})
-        self.ledger, self._step = ledger, saved["step"]
-        self.discrepancy_bytes = saved["discrepancy_bytes"]
+        for name, value in self._settings().items():
+            if settings.get(name) != value:
+                raise InputError(f"this state was saved with {name} = {settings.get(name)!r}, not {value!r}")
+        self.state, self.ledger, self._step, self.discrepancy_bytes = state, ledger, step, sent
+
+    def _settings(self) -> dict[str, Any]:
+        return {**asdict(self.policy), "warmup_steps": self.warmup_steps}
 
     @torch.no_grad()
     def _aggregate(self, turn: Turn) -> None:

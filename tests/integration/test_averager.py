@@ -183,6 +183,39 @@ def test_a_state_of_another_model_is_refused(alone):
         averager.load_state_dict(other.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"warmup_steps": 8}, "saved with warmup_steps = 0, not 8"),
+        ({"rule": "released"}, "saved with rule = 'crossing', not 'released'"),
+    ],
+)
+def test_a_state_of_other_settings_is_refused_by_name(alone, change, sentence):
+    _, averager = averager_with_bn(alone)
+    _, other = averager_with_bn(alone, **change)
+    with pytest.raises(fedlama.InputError, match=sentence):
+        other.load_state_dict(averager.state_dict())
+
+
+def test_a_state_of_something_else_is_refused(alone):
+    _, averager = averager_with_bn(alone)
+    with pytest.raises(fedlama.InputError, match="not a state of a LayerwiseModelAverager"):
+        averager.load_state_dict({})
+
+
+def test_workers_inside_a_program_with_a_group_of_its_own_are_refused(alone):
+    with pytest.raises(fedlama.InputError, match="already has a process group"):
+        fedlama.simulate(
+            program.build,
+            fedlama.data.digits(),
+            policy=fedlama.FedAvg(2),
+            local=fedlama.SGD(0.1, 8),
+            partition=fedlama.IID(2),
+            iterations=2,
+            workers=2,
+        )
+
+
 def test_nan_weights_are_told_by_layer(alone):
     module, averager = averager_with_bn(alone)
     with torch.no_grad():

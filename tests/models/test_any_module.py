@@ -269,3 +269,73 @@ def test_the_page_about_models_runs(capsys):
     assert blocks
     exec("\n".join(blocks), {})
     assert "4.weight 320" in capsys.readouterr().out
+
+
+def tokens_data():
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 3000, (40, 6), generator=draws)
+    return fedlama.data.arrays(x, x[:, 0] % 4, x[:8], x[:8, 0] % 4)
+
+
+def tokens_run(model):
+    return fedlama.simulate(
+        model,
+        tokens_data(),
+        policy=fedlama.FedLAMA(2, 2),
+        local=fedlama.SGD(0.1, 4),
+        partition=fedlama.IID(4),
+        iterations=4,
+    )
+
+
+class Bag(nn.Module):
+    def __init__(self, sparse):
+        super().__init__()
+        self.embedding = nn.Embedding(3000, 32, sparse=sparse)
+        self.fc = nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.fc(self.embedding(x).mean(dim=1))
+
+
+def test_a_large_embedding_with_sparse_gradients_trains_as_a_dense_one():
+    sparse, dense = tokens_run(lambda: Bag(True)), tokens_run(lambda: Bag(False))
+    torch.testing.assert_close(sparse.model.embedding.weight, dense.model.embedding.weight)
+
+
+def test_what_no_row_can_hold_is_refused():
+    class Complex(Bag):
+        def __init__(self):
+            super().__init__(False)
+            self.register_buffer("phase", torch.ones(2, dtype=torch.complex64))
+
+    with pytest.raises(fedlama.InputError, match=r"the buffer phase is torch\.complex64"):
+        tokens_run(Complex)
+
+
+def test_a_frozen_parameter_that_the_forward_pass_writes_is_told():
+    class Teacher(Bag):
+        def __init__(self):
+            super().__init__(False)
+            self.mean = nn.Parameter(torch.zeros(32), requires_grad=False)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.mean.lerp_(self.embedding(x).mean(dim=(0, 1)), 0.1)
+            return super().forward(x)
+
+    with pytest.raises(fedlama.RunError, match="register it as a buffer"):
+        tokens_run(Teacher)
+
+
+def test_a_loss_of_the_users_own_keeps_accuracy_where_targets_are_classes():
+    result = fedlama.simulate(
+        lambda: Bag(False),
+        tokens_data(),
+        policy=fedlama.FedAvg(2),
+        local=fedlama.SGD(0.1, 4),
+        partition=fedlama.IID(4),
+        iterations=2,
+        loss=nn.CrossEntropyLoss(label_smoothing=0.1),
+    )
+    assert 0 <= result.accuracy <= 1

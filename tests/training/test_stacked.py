@@ -7,6 +7,7 @@ from torch import nn
 import fedlama
 from fedlama.rows import Binding, describe
 from fedlama.training.stacked import BLOCK, StackedTrainer, can_stack, suits_stacking
+from fedlama.training.world import Group
 
 
 def simulate(**changes):
@@ -111,3 +112,48 @@ def test_bfloat16_learns_and_keeps_float32_weights():
 def test_an_unknown_choice_names_the_choices(key, value):
     with pytest.raises(fedlama.InputError, match=f"{key} must be one of .*, not '{value}'"):
         simulate(**{key: value})
+
+
+def with_gradient_hook():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    module[1].weight.register_hook(lambda gradient: gradient * 0)
+    return module
+
+
+def with_forward_hook():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    module[1].register_forward_hook(lambda layer, inputs, outputs: outputs * 2)
+    return module
+
+
+def with_a_module_used_twice():
+    shared = nn.Linear(64, 64)
+    return nn.Sequential(nn.Flatten(), shared, nn.ReLU(), shared, nn.Linear(64, 10))
+
+
+@pytest.mark.parametrize("model", [with_gradient_hook, with_forward_hook, with_a_module_used_twice])
+def test_a_module_with_code_or_ties_of_its_own_is_trained_one_by_one(model):
+    auto, alone = simulate(model=model), simulate(model=model, execution="one-by-one")
+    assert torch.equal(weights_of(auto), weights_of(alone))
+    with pytest.raises(fedlama.InputError, match=r"hooks|twice"):
+        simulate(model=model, execution="stacked")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 20, bias=False), nn.Tanh(), nn.Linear(20, 10)),
+        lambda: nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(64, 20), nn.GELU()), nn.Linear(20, 10)),
+        lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 10)),
+    ],
+)
+def test_chains_and_others_are_stacked_alike(model):
+    stacked, alone = (simulate(model=model, execution=name) for name in ("stacked", "one-by-one"))
+    torch.testing.assert_close(weights_of(stacked), weights_of(alone), rtol=1e-4, atol=1e-5)
+
+
+def test_whole_blocks_are_dealt_to_workers():
+    # 11 clients in blocks of 8 on two workers: 8 and 3, never 6 and 5, which would pad both to 8
+    shares = [Group(rank, 2).share([16.0] * 11, together=8) for rank in range(2)]
+    assert sorted(map(len, shares)) == [3, 8]
+    assert sorted(shares[0] + shares[1]) == list(range(11))

@@ -92,7 +92,7 @@ def _from_folder(kind: Cifar, folder: Path) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _from_archive(kind: Cifar, path: Path) -> Iterator[tuple[str, str, bytes]]:
-    """The wanted members; a name that is absolute or climbs with `..` is never one of them, so it is passed over."""
+    """The wanted members; an archive with names that climb or start at the root is nobody's official one."""
     wanted = {PurePosixPath(kind.folder, file): file for file in (*kind.train, kind.test)}
     try:
         with gzip.open(path) as unpacked:
@@ -101,6 +101,8 @@ def _from_archive(kind: Cifar, path: Path) -> Iterator[tuple[str, str, bytes]]:
                 for number, member in enumerate(archive):
                     if number >= MOST_MEMBERS:
                         raise InputError(f"{path} has over {MOST_MEMBERS} members; {kind.archive} has 9 or fewer")
+                    if PurePosixPath(member.name).is_absolute() or ".." in PurePosixPath(member.name).parts:
+                        raise InputError(f"{path}: {member.name!r} leads out of the archive, so nothing of it is read")
                     if file := wanted.get(PurePosixPath(member.name)):
                         yield file, f"{path}: {member.name}", _content(archive, member, path)
             while bounded.read(1 << 20):  # to the end, where gzip's checksum is

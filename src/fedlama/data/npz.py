@@ -63,6 +63,8 @@ def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
 
 
 def _with_channel(x: np.ndarray) -> np.ndarray:
+    if x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+        raise InputError(f"images of shape {list(x.shape[1:])} have their channels last: store x.transpose(0, 3, 1, 2)")
     return x[:, None] if x.dtype == np.uint8 and x.ndim == 3 else x
 
 

@@ -36,6 +36,10 @@ class Shards:
         """How many samples each client has."""
         return self.offsets[1:] - self.offsets[:-1]
 
+    def size_of(self, client: int) -> int:
+        """How many samples one client has."""
+        return int(self.offsets[client + 1] - self.offsets[client])
+
     def of(self, client: int) -> Tensor:
         """The sample indices of one client."""
         return self.order[int(self.offsets[client]) : int(self.offsets[client + 1])]

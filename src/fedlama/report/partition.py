@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
+from fedlama.core import InputError
 from fedlama.data import Dataset, Shards
 
 ROWS_SHOWN = 12
@@ -89,6 +90,8 @@ def _largest_share(view: PartitionView) -> NDArray[np.float64]:
 
 def draw_partition(view: PartitionView, path: Path) -> Path:
     """Who has how much of which class: a column a client (the first 256), darker for a larger share, sizes above."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"{path}: a picture's name must end in .png, .svg or .pdf")
     counts = view.counts_CK[:CLIENTS_DRAWN]
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2])
@@ -102,6 +105,9 @@ def draw_partition(view: PartitionView, path: Path) -> Path:
     figure.colorbar(image, ax=below, label="share of the client's samples")
     figure.suptitle(f"{view.name}: {len(view.sizes):,} clients, mean label entropy {view.entropy.mean():.2f} bits")
     FigureCanvasAgg(figure)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, metadata={"Software": None} if path.suffix == ".png" else None)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130, metadata={"Software": None} if path.suffix == ".png" else None)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return path

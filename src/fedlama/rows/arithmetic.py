@@ -19,10 +19,14 @@ PIECE = 1 << 15  # numbers: small enough to stay in the cache while every client
 def magnitudes(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     """The largest absolute value of every client's slices, [clients, slices]; NaN where a slice holds one."""
     result = torch.zeros(len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device)
-    if len(rows_CP):
-        for index, part in enumerate(slices):
+    for index, part in enumerate(slices) if len(rows_CP) else ():
+        if part.stop - part.start < PIECE:
             low, high = torch.aminmax(rows_CP[:, part], dim=1)
             result[:, index] = torch.maximum(low.abs(), high.abs())
+            continue
+        for client, row in enumerate(rows_CP):  # of a long slice, a whole row at a time is several times faster
+            low, high = torch.aminmax(row[part])
+            result[client, index] = torch.maximum(low.abs(), high.abs())
     return result
 
 

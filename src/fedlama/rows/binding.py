@@ -107,7 +107,8 @@ class Binding:
             if parameter is None:
                 yield part, self.gradient[part]
             elif parameter.grad is not None:
-                yield part, parameter.grad.reshape(-1)
+                gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+                yield part, gradient.reshape(-1)
             else:  # the loss did not depend on it; the local rule may have written into this stretch before
                 yield part, self.gradient[part].zero_()
 
@@ -151,7 +152,14 @@ class Binding:
 
 
 def check_dtypes(module: nn.Module) -> None:
-    """A row holds float32, so a model must."""
+    """A row holds float32, so a model must; what no row can hold is refused."""
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise InputError("a scripted module cannot be pointed at rows: build the plain nn.Module")
+    for name, _, buffer in _buffers(module):
+        if buffer.is_complex():
+            raise InputError(
+                f"the buffer {name} is {buffer.dtype}: register it with persistent=False, or as two floats"
+            )
     for name, tensor in [*trainable(module), *statistics(module)]:
         if tensor.dtype != torch.float32:
             raise InputError(f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()")

@@ -151,9 +151,10 @@ class Federation:
         """A window starts: draw its clients, set their rows to the global row and forget the momentum."""
         job = self.job
         clients = job.participation.cohort(len(job.shards), job.seed, position.state.step // self.window_steps)
-        samples = job.shards.sizes[clients].tolist()
+        samples = [job.shards.size_of(client) for client in clients]
         counted = samples if job.weights == "samples" else [1] * len(samples)
-        mine = self.world.share([min(count, self.trainer.rule.batch_size) for count in samples])
+        costs = [min(count, self.trainer.rule.batch_size) for count in samples]
+        mine = self.world.share(costs, together=self.trainer.at_once)
         rows, memory, counters = self._storage(old, len(mine))
         rows.copy_(position.row)
         memory.zero_()

@@ -21,7 +21,7 @@ from fedlama.training.records import LayerSummary, Record, Result
 from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
 from fedlama.training.trainer import PRECISIONS, Loss, Metric, Trainer, accuracy, build, torch_settings
 from fedlama.training.workers import run_workers
-from fedlama.training.world import World, backend_for, launched_by_torchrun, torchrun_world
+from fedlama.training.world import World, backend_for, has_process_group, launched_by_torchrun, torchrun_world
 
 WEIGHTINGS = ("uniform", "samples")
 DEFAULT_EVALUATIONS = 20
@@ -83,7 +83,7 @@ def simulate(
     with torch_settings(uses_gpu):
         module = build(model, seed)
         check_dtypes(module)
-        _check_outputs(module, data, loss)
+        _check_outputs(module, data, loss, metric)
         _check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
         stacked = _stacked(execution, module, layout, job)
@@ -145,6 +145,8 @@ def _run(
             return work(world, take)
     if workers == 1:
         return work(World(), take)
+    if has_process_group():
+        raise InputError("this process already has a process group: use workers=1, or start the program with torchrun")
     return run_workers(workers, lambda world, emit: work(world, emit).as_arrays(), take, backend_for(device)).to_cpu()
 
 
@@ -195,13 +197,13 @@ def _task(data: Dataset, loss: Loss | None, metric: Metric | None) -> tuple[Loss
             "the targets are not whole numbers, so there is no default loss: "
             "pass loss= (such as torch.nn.functional.mse_loss) and, if you like, metric="
         )
-    if metric is None and loss is None:
+    if metric is None and classifies and data.y_train.dim() == 1:
         metric = accuracy
     return loss or nn.functional.cross_entropy, metric
 
 
 @torch.no_grad()
-def _check_outputs(module: nn.Module, data: Dataset, loss: Loss) -> None:
+def _check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric | None) -> None:
     """One forward pass before anything is spent: shapes that do not fit are the user's input, not our failure."""
     expected = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
     module.eval()
@@ -215,13 +217,20 @@ def _check_outputs(module: nn.Module, data: Dataset, loss: Loss) -> None:
     if loss is nn.functional.cross_entropy and isinstance(outputs, Tensor) and outputs.dim() >= 2:
         _check_labels(data, outputs.shape[1])
     try:
-        loss(outputs, data.y_train[:2])
+        values = {
+            name: measure(outputs, data.y_train[:2])
+            for name, measure in (("loss", loss), ("metric", metric))
+            if measure
+        }
     except expected as error:
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise InputError(
-            f"the loss does not take the model's output ({shape}) with targets of shape "
+            f"the loss or metric does not take the model's output ({shape}) with targets of shape "
             f"{tuple(data.y_train[:2].shape)}: {error}"
         ) from error
+    for name, value in values.items():
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise InputError(f"the {name} must be one number, not a tensor of shape {tuple(value.shape)}")
 
 
 @torch.no_grad()

@@ -25,7 +25,9 @@ MOST_PARAMETERS = 1 << 16
 MOST_INPUTS = 1 << 10  # numbers a sample
 
 # Modules whose forward pass is the same function of its input and parameters whoever else is in the batch
+ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid)
 STACKABLE = (
+    *ELEMENTWISE,
     nn.Sequential,
     nn.Linear,
     nn.Conv1d,
@@ -33,13 +35,6 @@ STACKABLE = (
     nn.Flatten,
     nn.Unflatten,
     nn.Identity,
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Tanh,
-    nn.Sigmoid,
     nn.MaxPool2d,
     nn.AvgPool2d,
     nn.AdaptiveAvgPool2d,
@@ -53,6 +48,13 @@ def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) ->
     for part in module.modules():
         if type(part) not in STACKABLE:
             return f"{type(part).__name__} is not known to be the same computation in a stack"
+    paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
+    if len(paths) != len(list(module.modules())):
+        return "a module is used twice"
+    if any(True for _ in module.buffers()):
+        return "it has buffers"
+    if _has_hooks(module):
+        return "it has hooks"
     if loss is not cross_entropy:
         return "the loss is not the default one"
     if data.y_train.dim() != 1 or data.y_train.is_floating_point():
@@ -66,14 +68,35 @@ def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) ->
     return None
 
 
+def _has_hooks(module: nn.Module) -> bool:
+    """A hook is code of the user's own, and it would see a stack where it expects a batch."""
+    of_modules = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(part, name) for part in module.modules() for name in of_modules) or any(
+        parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in module.parameters()
+    )
+
+
 def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: object, precision: str) -> bool:
     """The rule behind "auto": stack what can be stacked and is so small that dispatch dominates."""
     small = sum(layout.sizes) <= MOST_PARAMETERS and data.x_train[0].numel() <= MOST_INPUTS
     return small and can_stack(module, data, loss, precision) is None
 
 
+def _is_chain(module: nn.Module, data: Dataset) -> bool:
+    """Whether the module is a plain sequence of linear and elementwise layers on flat samples."""
+    children = list(module.children())
+    if type(module) is not nn.Sequential or not children:
+        return False
+    flattens = isinstance(children[0], nn.Flatten) and (children[0].start_dim, children[0].end_dim) == (1, -1)
+    known = (nn.Linear, nn.Identity, *ELEMENTWISE)
+    rest = children[1:] if flattens else children
+    return (flattens or data.x_train.dim() == 2) and all(isinstance(child, known) for child in rest)
+
+
 class StackedTrainer:
     """Trains clients in blocks; the same interface as `Trainer`."""
+
+    at_once = BLOCK
 
     def __init__(self, binding: Binding, batches: Batches, rule: SGD) -> None:
         self.binding, self.batches, self.rule = binding, batches, rule
@@ -82,6 +105,7 @@ class StackedTrainer:
         self._names = [name for name, _ in trainable(binding.module)]
         self._shapes = [parameter.shape for _, parameter in trainable(binding.module)]
         self._slices = layout.tensor_slices
+        self._is_chain = _is_chain(binding.module, batches.data)
         self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
         self._rows = binding.new_rows(BLOCK)
         self._memory = binding.gradient.new_zeros(BLOCK, rule.memory_rows, layout.parameter_width)
@@ -104,7 +128,10 @@ class StackedTrainer:
 
     def _train_block(self, clients: list[int], rows_BP: Tensor, memory_BMP: Tensor, steps: range) -> Tensor:
         views = self._views(rows_BP)
-        memories = [memory_BMP[:, :, part].transpose(0, 1) for part in self._slices]
+        memories = [
+            memory_BMP[:, :, part].transpose(0, 1).unflatten(2, shape)
+            for part, shape in zip(self._slices, self._shapes, strict=True)
+        ]
         parameters = dict(zip(self._names, views, strict=True))
         total = torch.zeros(BLOCK, dtype=torch.float64, device=rows_BP.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
@@ -115,8 +142,8 @@ class StackedTrainer:
             gradients = torch.autograd.grad(losses.sum(), views)
             for view, part, gradient, memory in zip(views, self._slices, gradients, memories, strict=True):
                 view.requires_grad_(False)
-                flat = gradient.reshape(BLOCK, -1)
-                self.rule.update(view.view(BLOCK, -1), flat, memory, self._kernels[part], step)
+                kernels = self._kernels[part].view(view.shape[1:])
+                self.rule.update(view, gradient, memory, kernels, step)
             total += losses.detach()
         return total / len(steps)
 
@@ -125,9 +152,25 @@ class StackedTrainer:
         flat = indices_BN.view(-1)
         inputs = self._inputs[flat]
         inputs, targets = inputs.view(*indices_BN.shape, *inputs.shape[1:]), self.batches.data.y_train[flat]
-        outputs = vmap(lambda params, x: functional_call(self.binding.module, params, (x,)))(parameters, inputs)
+        outputs = self._forward(parameters, inputs)
         each = cross_entropy(outputs.flatten(0, 1), targets, reduction="none")
         return (each.view(weights_BN.shape) * weights_BN).sum(dim=1)
+
+    def _forward(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        """All clients' outputs. A chain of linear and elementwise layers is written out: vmap costs as much again."""
+        module = self.binding.module
+        if not self._is_chain:
+            return vmap(lambda params, x: functional_call(module, params, (x,)))(parameters, inputs)
+        x = inputs
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.Linear):
+                weight, bias = parameters[f"{name}.weight"].transpose(1, 2), parameters.get(f"{name}.bias")
+                x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias[:, None], x, weight)
+            elif isinstance(layer, nn.Flatten):
+                x = x.flatten(2)
+            else:
+                x = layer(x)
+        return x
 
     def _views(self, matrix: Tensor) -> list[Tensor]:
         return [matrix[:, part].view(BLOCK, *shape) for part, shape in zip(self._slices, self._shapes, strict=True)]

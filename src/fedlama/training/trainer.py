@@ -29,11 +29,15 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 class Trainer:
     """Trains any client's row with one module."""
 
+    at_once = 1
+
     def __init__(
         self, binding: Binding, batches: Batches, rule: SGD, loss: Loss, seed: int, precision: str = "float32"
     ) -> None:
         self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
         self._reduced = precision == "bfloat16"
+        self._frozen = [parameter for parameter in binding.module.parameters() if not parameter.requires_grad]
+        self._frozen_versions = [parameter._version for parameter in self._frozen]
         self._kernels = kernel_mask(binding)
 
     def train(
@@ -61,6 +65,11 @@ class Trainer:
                 self.rule.update(row[part], gradient, memory[:, part], self._kernels[part], step)
         binding.collect()
         binding.save_counters(counters)
+        if [parameter._version for parameter in self._frozen] != self._frozen_versions:
+            raise RunError(
+                "the model writes to a parameter that does not require a gradient, which every client would share: "
+                "register it as a buffer instead"
+            )
         return total / len(steps)
 
     def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:

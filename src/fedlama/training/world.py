@@ -39,15 +39,20 @@ class World:
         self.max_(sent)
         return sent.numpy().tobytes()
 
-    def share(self, costs: Sequence[float]) -> list[int]:
-        """Which of these jobs are this process's: the costliest first, each to whoever has least to do."""
+    def share(self, costs: Sequence[float], together: int = 1) -> list[int]:
+        """Which of these jobs are this process's: the costliest first, each to whoever has least to do.
+
+        Jobs are dealt `together` at a time where a process works on so many at once.
+        """
         loads = [0.0] * self.size
         mine: list[int] = []
-        for job in sorted(range(len(costs)), key=lambda job: -costs[job]):
+        dearest = sorted(range(len(costs)), key=lambda job: -costs[job])
+        for start in range(0, len(dearest), together):
+            jobs = dearest[start : start + together]
             idlest = loads.index(min(loads))
-            loads[idlest] += costs[job]
+            loads[idlest] += sum(costs[job] for job in jobs)
             if idlest == self.rank:
-                mine.append(job)
+                mine += jobs
         return sorted(mine)
 
     def device(self, name: str) -> torch.device:
@@ -85,6 +90,11 @@ class Group(World):
         dist.all_reduce(values, op=dist.ReduceOp.MAX)
 
 
+def has_process_group() -> bool:
+    """Whether the caller's program has made a process group of its own."""
+    return dist.is_initialized()
+
+
 def launched_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether torchrun (or a launcher that sets the same variables) started this process as one of a group."""
     return "TORCHELASTIC_RUN_ID" in environment and int(environment.get("WORLD_SIZE", "1")) > 1
@@ -105,7 +115,11 @@ def torchrun_world(backend: str) -> Iterator[World]:
     """The group that torchrun describes in the environment, or the one that the caller's program has already made."""
     made_here = not dist.is_initialized()
     if made_here:
-        dist.init_process_group(backend)
+        # A group that torchrun restarts meets in the same store as before; under another name it finds nothing stale
+        meeting = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+        store = dist.PrefixStore(f"fedlama/{torchrun_restarts()}", meeting)
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield Group(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
     finally:
