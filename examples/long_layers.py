@@ -1,0 +1,29 @@
+"""Which layers a run lengthened, cycle by cycle.
+
+    python examples/long_layers.py runs/mine
+
+Reads a run directory: for every cycle the share of the parameters that is averaged less often, and the kernels that
+could be but are not.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(folder: Path) -> None:
+    layers = json.loads((folder / "summary.json").read_text())["layers"]
+    total = sum(layer["size"] for layer in layers)
+    cycles = {}
+    for line in (folder / "rounds.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        cycles.setdefault(record["cycle"], record["intervals"])
+    for cycle, intervals in cycles.items():
+        long = [layer for layer, interval in zip(layers, intervals, strict=True) if interval > min(intervals)]
+        short = [layer["name"] for layer in layers if layer["adaptive"] and layer not in long]
+        share = sum(layer["size"] for layer in long) / total
+        print(f"cycle {cycle}: {share:.1%} of the parameters long; short kernels: {', '.join(short)}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
