@@ -82,6 +82,7 @@ def _worker_main(
     emit: Callable[[Any], None] = (lambda item: messages.send(("item", item))) if rank == 0 else (lambda item: None)
     try:
         torch.set_num_threads(1)
+        _die_with_parent()
         _keep_freed_memory()
         with local_world(rank, size, meeting_point, backend) as world:
             result = work(world, emit)
@@ -94,6 +95,13 @@ def _worker_main(
         with suppress(OSError):
             messages.send(("failure", (kind, text)))
         os._exit(1)
+
+
+def _die_with_parent() -> None:
+    """On Linux the kernel ends an orphan at once; elsewhere its broken pipe does, with the next record."""
+    set_death_signal = 1  # prctl.h's PR_SET_PDEATHSIG
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").prctl(set_death_signal, signal.SIGKILL)
 
 
 def _keep_freed_memory() -> None:
