@@ -109,8 +109,8 @@ class LayerwiseModelAverager(ModelAverager):
         """Go on from a `state_dict` of the same module and settings."""
         try:
             settings, step, sent = dict(saved["settings"]), int(saved["step"]), int(saved["discrepancy_bytes"])
-            ledger = Ledger(**{key: _frozen(value) for key, value in saved["ledger"].items()})
-            state = PolicyState(**{key: _frozen(value) for key, value in saved["state"].items()})
+            ledger = Ledger.from_plain(saved["ledger"])
+            state = PolicyState.from_plain(saved["state"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"this is not a state of a LayerwiseModelAverager ({error!r})") from None
         if ledger.sizes != self.ledger.sizes or len(state.intervals) != len(ledger.sizes):
@@ -177,7 +177,3 @@ def _pack(tensors: Sequence[Tensor]) -> Tensor:
 def _unpack(packed: Tensor, tensors: Sequence[Tensor]) -> None:
     for tensor, part in zip(tensors, packed.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.detach().copy_(part.view_as(tensor))
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value

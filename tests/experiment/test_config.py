@@ -4,7 +4,6 @@ import datetime
 import math
 import re
 import tomllib
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -461,9 +460,9 @@ def test_partitions(section, has_ids, partition):
     assert parse_config({**SMALLEST, "partition": section}).partition.build(has_ids) == partition
 
 
-def test_an_alpha_without_a_kind_means_dirichlet_or_is_refused():
-    with suppress(InputError):
-        assert parse_config(with_section("partition", alpha=0.1)).partition.build(has_ids=False) == Dirichlet(32, 0.1)
+def test_an_alpha_without_a_kind_means_dirichlet():
+    assert parse_config(with_section("partition", alpha=0.1)).partition.build(has_ids=False) == Dirichlet(32, 0.1)
+    assert parse_config(with_section("partition", min_samples=3)).partition.build(True) == Dirichlet(32, 0.5, 3)
 
 
 @pytest.mark.parametrize("kind", ["iid", "natural"])

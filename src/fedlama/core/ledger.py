@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fedlama.core.layers import Layout
+from fedlama.core.plain import with_tuples
 
 BYTES_PER_NUMBER = 4  # float32
 
@@ -30,6 +32,11 @@ class Ledger:
         """An account with nothing on it."""
         nothing = (0,) * len(layout.layers)
         return Ledger(layout.sizes, layout.statistics_size, nothing, nothing, nothing)
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> Ledger:
+        """Back from what JSON makes of it, where tuples are lists."""
+        return Ledger(**with_tuples(values))
 
     def charge_downlink(self, *, entering: int, staying: int, averaged: Sequence[int]) -> Ledger:
         """As a round starts: the whole model to clients that enter, the layers just averaged to those that stay."""

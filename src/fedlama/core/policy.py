@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fedlama.core.checks import check_whole
 from fedlama.core.intervals import adjust_intervals, check_intervals
 from fedlama.core.layers import Layer
+from fedlama.core.plain import with_tuples
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class PolicyState:
     round: int = 0
     cycle: int = 0
     cycle_start: int = 0
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> PolicyState:
+        """Back from what JSON makes of it, where tuples are lists."""
+        return PolicyState(**with_tuples(values))
 
 
 @dataclass(frozen=True)

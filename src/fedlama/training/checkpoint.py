@@ -50,8 +50,8 @@ class Checkpoint:
         try:
             plain = json.loads(_metadata(content)[STATE_KEY])
             tensors = {name: _array(entry) for name, entry in deserialize(content)}
-            state = PolicyState(**{key: _frozen(value) for key, value in plain["state"].items()})
-            ledger = Ledger(**{key: _frozen(value) for key, value in plain["ledger"].items()})
+            state = PolicyState.from_plain(plain["state"])
+            ledger = Ledger.from_plain(plain["ledger"])
             row = tensors["row"]
             counters = tensors.get("counters", np.zeros(0, np.int64))
             memory = tensors.get("memory", np.zeros((0, *memory_shape), np.float32))
@@ -80,10 +80,6 @@ def _metadata(content: bytes) -> dict[str, str]:
 def _array(entry: dict[str, Any]) -> NDArray[Any]:
     dtype = {"F32": np.float32, "I64": np.int64}[entry["dtype"]]
     return np.frombuffer(entry["data"], dtype).reshape(entry["shape"]).copy()
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 class Control:

@@ -1,7 +1,7 @@
 """Stacked execution: for small models, the rows of several clients *are* stacked parameters, and one vectorised forward
 and backward pass steps them all.
 
-A small model's step is mostly dispatch, so stepping a block of clients at once is several times faster; a large
+A small model's step is mostly dispatch, so a block of clients is stepped at once; a large
 convolution would be slower. Whether to stack is decided by a rule on the model, never by a timing. The last bits depend
 on a stack's height, so it is always BLOCK: a block that is not full is padded with a row that nobody reads.
 """
