@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama.rows import exact_sums, magnitudes, squared_distance, unpack
+from fedlama.rows import exact_sums, magnitudes, squared_distances, unpack
 from fedlama.rows.arithmetic import PIECE
 
 float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)  # from the subnormal 1e-45 to 3e38
@@ -140,27 +140,51 @@ def test_magnitudes_of_nobody():
     assert magnitudes(torch.ones(0, 4), [slice(0, 2), slice(2, 4)]).shape == (0, 2)
 
 
-def test_squared_distance_by_hand():
+def distances(mean, row, slices):
+    return squared_distances(mean, row[None], slices)[0].tolist()
+
+
+def test_squared_distances_by_hand():
     # (1−0)² + (2−0)² in the first slice, (3−6)² in the second; the 100 between them is padding.
     mean, row = torch.tensor([1.0, 2.0, 100.0, 3.0]), torch.tensor([0.0, 0.0, -100.0, 6.0])
-    assert squared_distance(mean, row, [slice(0, 2)]).item() == 5.0
-    assert squared_distance(mean, row, [slice(0, 2), slice(3, 4)]).item() == 14.0
-    assert squared_distance(mean, row, []).item() == 0.0
+    assert distances(mean, row, [slice(0, 2)]) == [5.0]
+    assert distances(mean, row, [slice(0, 2), slice(3, 4)]) == [5.0, 9.0]
+    assert distances(mean, row, []) == []
+    assert squared_distances(mean, torch.ones(0, 4), [slice(0, 2)]).shape == (0, 1)
 
 
-def test_squared_distance_is_added_up_in_float64():
+def test_squared_distances_are_added_up_in_float64():
     # 2·PIECE + 1 differences of 1/3 (rounded to float32): in float32 the sum would be off in its fifth digit.
     size = 2 * PIECE + 1
     third = torch.full((size,), 1 / 3)
     expected = size * float(third[0]) ** 2
-    measured = squared_distance(third, torch.zeros(size), [slice(0, size)])
-    assert measured.dtype == torch.float64
-    assert measured.item() == pytest.approx(expected, rel=1e-13)
+    assert distances(third, torch.zeros(size), [slice(0, size)]) == [pytest.approx(expected, rel=1e-13)]
 
 
-def test_squared_distance_subtracts_in_float64():
+@pytest.mark.parametrize("slices", [[slice(0, 1)], [slice(0, 1), slice(0, 1)]])
+def test_squared_distances_subtract_in_float64(slices):
     # In float32 1 − 1e-8 is 1, and 2e38 − (−2e38) is infinite.
-    small = squared_distance(torch.tensor([1.0]), torch.tensor([1e-8]), [slice(0, 1)]).item()
-    assert small == pytest.approx((1 - 1e-8) ** 2, rel=1e-12)
-    large = squared_distance(torch.tensor([2e38]), torch.tensor([-2e38]), [slice(0, 1)]).item()
-    assert large == pytest.approx(1.6e77)
+    small = distances(torch.tensor([1.0]), torch.tensor([1e-8]), slices)
+    assert small == [pytest.approx((1 - 1e-8) ** 2, rel=1e-12)] * len(slices)
+    assert distances(torch.tensor([2e38]), torch.tensor([-2e38]), slices) == [pytest.approx(1.6e77)] * len(slices)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(1, 9), st.data())
+def test_a_clients_distances_do_not_depend_on_who_else_is_here(sizes, clients, data):
+    starts = [16 * index + sum(sizes[:index]) for index in range(len(sizes))]
+    slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    rows = torch.randn(clients, slices[-1].stop, generator=torch.Generator().manual_seed(clients))
+    chosen = data.draw(st.lists(st.integers(0, clients - 1), min_size=1, unique=True))
+    assert bits(squared_distances(rows[0], rows[chosen], slices)) == bits(squared_distances(rows[0], rows, slices)[chosen])
+
+
+def test_slices_are_joined_up_to_a_piece():
+    sizes = [10, 20, PIECE - 30, 1, 2 * PIECE, 5, 5]
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    rows = torch.randn(3, sum(sizes), generator=torch.Generator().manual_seed(0))
+    naive = torch.stack([(rows[:, part].double() - rows[2, part].double()).square().sum(dim=1) for part in slices], 1)
+    torch.testing.assert_close(squared_distances(rows[2], rows, slices), naive, rtol=1e-12, atol=0)
+    mean = exact_sums(rows, [0.2, 0.3, 0.5], slices, largest(rows, slices))
+    expected = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64) @ rows.double()
+    torch.testing.assert_close(mean, expected, rtol=0, atol=1e-12)

@@ -1,6 +1,6 @@
 """nn.Module ↔ Layout ↔ row: the only room that knows how a model's tensors and a row of numbers relate."""
 
-from fedlama.rows.arithmetic import exact_sums, magnitudes, squared_distance, unpack
+from fedlama.rows.arithmetic import exact_sums, magnitudes, squared_distances, unpack
 from fedlama.rows.binding import Binding, check_dtypes, counter_width, describe, statistics, trainable
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "describe",
     "exact_sums",
     "magnitudes",
-    "squared_distance",
+    "squared_distances",
     "statistics",
     "trainable",
     "unpack",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedlama.core import Layout, Ledger, Policy, PolicyState, RunError, Turn, random_key
 from fedlama.data import Dataset, Shards
-from fedlama.rows import Binding, exact_sums, magnitudes, squared_distance, unpack
+from fedlama.rows import Binding, exact_sums, magnitudes, squared_distances, unpack
 from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
@@ -222,14 +222,15 @@ class Federation:
 
     def _mean_squared_distances(self, cohort: Cohort, row: Tensor, turn: Turn) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
-        squared_CL = torch.zeros(len(cohort.clients), len(turn.due), dtype=torch.float64, device=self.binding.device)
-        for i, index in enumerate(cohort.mine):
-            for position, layer in enumerate(turn.due):
-                slices = self.layout.layers[layer].slices
-                squared_CL[index, position] = squared_distance(row, cohort.rows_CP[i], slices)
-        self.world.sum_(squared_CL)
-        columns = squared_CL.T.tolist()
-        return {layer: _weighted(cohort.weights, column) for layer, column in zip(turn.due, columns, strict=True)}
+        slices = self.layout.slices_of(turn.due)
+        squared_CS = torch.zeros(len(cohort.clients), len(slices), dtype=torch.float64, device=self.binding.device)
+        squared_CS[cohort.mine] = squared_distances(row, cohort.rows_CP, slices)
+        self.world.sum_(squared_CS)
+        columns = iter(squared_CS.T.tolist())
+        return {
+            layer: sum(_weighted(cohort.weights, next(columns)) for _ in self.layout.layers[layer].slices)
+            for layer in turn.due
+        }
 
     def _join_counters(self, cohort: Cohort, counters: Tensor) -> Tensor:
         """Whole-number buffers are equal on every client or count upwards, so the server keeps the largest."""

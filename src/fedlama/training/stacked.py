@@ -8,6 +8,7 @@ on a stack's height, so it is always BLOCK: a block that is not full is padded w
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
@@ -17,6 +18,7 @@ from fedlama.core import Layout
 from fedlama.data import Batches, Dataset
 from fedlama.local import SGD
 from fedlama.rows import Binding, trainable
+from fedlama.training.chain import Chain
 from fedlama.training.trainer import kernel_mask
 
 EXECUTIONS = ("auto", "stacked", "one-by-one")
@@ -82,17 +84,6 @@ def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: objec
     return small and can_stack(module, data, loss, precision) is None
 
 
-def _is_chain(module: nn.Module, data: Dataset) -> bool:
-    """Whether the module is a plain sequence of linear and elementwise layers on flat samples."""
-    children = list(module.children())
-    if type(module) is not nn.Sequential or not children:
-        return False
-    flattens = isinstance(children[0], nn.Flatten) and (children[0].start_dim, children[0].end_dim) == (1, -1)
-    known = (nn.Linear, nn.Identity, *ELEMENTWISE)
-    rest = children[1:] if flattens else children
-    return (flattens or data.x_train.dim() == 2) and all(isinstance(child, known) for child in rest)
-
-
 class StackedTrainer:
     """Trains clients in blocks; the same interface as `Trainer`."""
 
@@ -105,10 +96,12 @@ class StackedTrainer:
         self._names = [name for name, _ in trainable(binding.module)]
         self._shapes = [parameter.shape for _, parameter in trainable(binding.module)]
         self._slices = layout.tensor_slices
-        self._is_chain = _is_chain(binding.module, batches.data)
+        self._chain = Chain.of(binding.module, self._names, batches.data)
         self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
         self._rows = binding.new_rows(BLOCK)
         self._memory = binding.gradient.new_zeros(BLOCK, rule.memory_rows, layout.parameter_width)
+        self._gradient_BP = binding.gradient.new_zeros(BLOCK, layout.parameter_width)
+        self._gradients = self._views(self._gradient_BP)
 
     def train(self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters: Tensor, steps: range) -> Tensor:
         """Take these global steps on every row, in place; the mean loss of each client."""
@@ -126,67 +119,41 @@ class StackedTrainer:
             rows_CP[part], memory_CMP[part] = self._rows[:height], self._memory[:height]
         return losses
 
+    @torch.no_grad()
     def _train_block(self, clients: list[int], rows_BP: Tensor, memory_BMP: Tensor, steps: range) -> Tensor:
-        views = self._views(rows_BP)
-        memories = [
-            memory_BMP[:, :, part].transpose(0, 1).unflatten(2, shape)
-            for part, shape in zip(self._slices, self._shapes, strict=True)
-        ]
-        parameters = dict(zip(self._names, views, strict=True))
+        parameters_BP, views = rows_BP[:, : self._gradient_BP.shape[1]], self._views(rows_BP)
+        memory_MBP = memory_BMP.transpose(0, 1)
         total = torch.zeros(BLOCK, dtype=torch.float64, device=rows_BP.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
-        for step, indices, weights in zip(steps, indices_SBN, weights_SBN, strict=True):
-            for view in views:
-                view.requires_grad_()
-            losses = self._losses(parameters, indices, weights)
-            gradients = torch.autograd.grad(losses.sum(), views)
-            for view, part, gradient, memory in zip(views, self._slices, gradients, memories, strict=True):
-                view.requires_grad_(False)
-                kernels = self._kernels[part].view(view.shape[1:])
-                self.rule.update(view, gradient, memory, kernels, step)
-            total += losses.detach()
+        for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
+            inputs, targets = self._inputs[indices], self.batches.data.y_train[indices]
+            backward = self._chain.backward if self._chain else self._backward
+            total += backward(views, inputs, targets, weights_BN, self._gradients)
+            self.rule.update(parameters_BP, self._gradient_BP, memory_MBP, self._kernels, step)
         return total / len(steps)
 
-    def _losses(self, parameters: dict[str, Tensor], indices_BN: Tensor, weights_BN: Tensor) -> Tensor:
-        """Each client's mean loss over its own batch."""
-        flat = indices_BN.view(-1)
-        inputs = self._inputs[flat]
-        inputs, targets = inputs.view(*indices_BN.shape, *inputs.shape[1:]), self.batches.data.y_train[flat]
-        outputs = self._forward(parameters, inputs)
-        each = cross_entropy(outputs.flatten(0, 1), targets, reduction="none")
-        return (each.view(weights_BN.shape) * weights_BN).sum(dim=1)
-
-    def _forward(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        """All clients' outputs. A chain of linear and elementwise layers is written out: vmap costs as much again."""
+    @torch.enable_grad()
+    def _backward(
+        self, views: list[Tensor], inputs: Tensor, targets: Tensor, weights_BN: Tensor, gradients: list[Tensor]
+    ) -> Tensor:
+        """Write the gradient of each client's weighted loss into `gradients`; the losses."""
+        parameters = [view.detach().requires_grad_() for view in views]
+        named = dict(zip(self._names, parameters, strict=True))
         module = self.binding.module
-        if not self._is_chain:
-            return vmap(lambda params, x: functional_call(module, params, (x,)))(parameters, inputs)
-        x = inputs
-        for name, layer in module.named_children():
-            if isinstance(layer, nn.Linear):
-                weight, bias = parameters[f"{name}.weight"].transpose(1, 2), parameters.get(f"{name}.bias")
-                x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias[:, None], x, weight)
-            elif isinstance(layer, nn.Flatten):
-                x = x.flatten(2)
-            else:
-                x = layer(x)
-        return x
+        outputs = vmap(lambda params, x: functional_call(module, params, (x,)))(named, inputs)
+        each = cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+        losses = (each.view(weights_BN.shape) * weights_BN).sum(dim=1)
+        for place, gradient in zip(gradients, torch.autograd.grad(losses.sum(), parameters), strict=True):
+            place.copy_(gradient)
+        return losses.detach()
 
     def _views(self, matrix: Tensor) -> list[Tensor]:
         return [matrix[:, part].view(BLOCK, *shape) for part, shape in zip(self._slices, self._shapes, strict=True)]
 
     def _samples(self, clients: list[int], steps: range) -> tuple[Tensor, Tensor]:
         """Sample indices and weights, [steps, block, batch]; a short batch is padded with samples of weight zero."""
-        size = self.batches.batch_size
-        indices = torch.zeros(len(steps), BLOCK, size, dtype=torch.int64)
-        weights = torch.full((len(steps), BLOCK, size), 1 / size, dtype=torch.float32)
-        for row, client in enumerate(clients):
-            own = [self.batches.indices(client, step) for step in steps]
-            if all(len(batch) == size for batch in own):
-                indices[:, row] = torch.stack(own)
-                continue
-            for number, batch in enumerate(own):
-                indices[number, row, : len(batch)] = batch
-                weights[number, row, : len(batch)] = 1 / len(batch)
-                weights[number, row, len(batch) :] = 0
-        return indices.to(self.binding.device), weights.to(self.binding.device)
+        indices = np.stack([self.batches.table(client, steps) for client in clients], axis=1)
+        there = indices >= 0
+        weights = (there / there.sum(axis=2, keepdims=True)).astype(np.float32)
+        chosen = torch.from_numpy(np.maximum(indices, 0))
+        return chosen.to(self.binding.device), torch.from_numpy(weights).to(self.binding.device)
