@@ -175,7 +175,9 @@ def test_a_clients_distances_do_not_depend_on_who_else_is_here(sizes, clients, d
     slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
     rows = torch.randn(clients, slices[-1].stop, generator=torch.Generator().manual_seed(clients))
     chosen = data.draw(st.lists(st.integers(0, clients - 1), min_size=1, unique=True))
-    assert bits(squared_distances(rows[0], rows[chosen], slices)) == bits(squared_distances(rows[0], rows, slices)[chosen])
+    assert bits(squared_distances(rows[0], rows[chosen], slices)) == bits(
+        squared_distances(rows[0], rows, slices)[chosen]
+    )
 
 
 def test_slices_are_joined_up_to_a_piece():

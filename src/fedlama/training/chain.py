@@ -1,7 +1,7 @@
 """Linear and elementwise layers in a row, stacked: forward and backward pass of several clients' copies, written out.
 
-For a network this small autograd's bookkeeping costs as much as the arithmetic. A chain needs none: its backward pass is
-its forward pass read from the end, and every gradient is written to its place in a row at once.
+For a network this small autograd's bookkeeping costs as much as the arithmetic. A chain needs none: its backward pass
+is its forward pass read from the end, and every gradient is written to its place in a row at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,12 @@ class Chain:
         return Chain(_links(layers, names)) if known and layers and isinstance(layers[0][1], nn.Linear) else None
 
     def backward(
-        self, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor, weights_BN: Tensor, gradients: Sequence[Tensor]
+        self,
+        parameters: Sequence[Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        weights_BN: Tensor,
+        gradients: Sequence[Tensor],
     ) -> Tensor:
         """Write the gradient of each client's weighted loss into `gradients`; the losses.
 

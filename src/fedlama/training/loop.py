@@ -68,6 +68,14 @@ class Cohort:
     counters_CK: Tensor  # whole-number buffers
 
 
+@dataclass(frozen=True)
+class Reports:
+    """What the clients of a cohort tell after a round of training, in their order."""
+
+    losses: list[float]  # mean over the round's steps
+    largest_CS: Tensor  # the largest magnitude of every slice that is averaged
+
+
 class Federation:
     """A job at work in this process."""
 
@@ -97,9 +105,9 @@ class Federation:
                     cohort.memory_CMP.copy_(torch.from_numpy(resume.memory_CMP[cohort.mine]))
             turn = self.job.policy.next(position.state, self.job.iterations)
             position = self._charge_downlink(position, len(cohort.clients), entering)
-            losses = self._train(cohort, position.state, turn)
-            position = self._aggregate(cohort, position, turn)
-            emit(self._record(before, position, turn, cohort, losses))
+            reports = self._train(cohort, position.state, turn)
+            position = self._aggregate(cohort, position, turn, reports)
+            emit(self._record(before, position, turn, cohort, reports))
             if control and turn.ends_cycle and self._saved_and_stops(control, position, cohort, emit):
                 break
         return position
@@ -175,22 +183,31 @@ class Federation:
         )
         return replace(position, ledger=ledger)
 
-    def _train(self, cohort: Cohort, state: PolicyState, turn: Turn) -> list[float]:
-        """Every client's steps; the mean loss of each."""
-        losses = torch.zeros(len(cohort.clients), dtype=torch.float64, device=self.binding.device)
+    def _train(self, cohort: Cohort, state: PolicyState, turn: Turn) -> Reports:
+        """Every client's steps, and what each has to tell of them; one that is not finite ends the run."""
         steps = range(state.step, state.step + turn.steps)
         mine = [cohort.clients[index] for index in cohort.mine]
-        losses[cohort.mine] = self.trainer.train(mine, cohort.rows_CP, cohort.memory_CMP, cohort.counters_CK, steps)
-        self.world.sum_(losses)
-        for client, loss in zip(cohort.clients, losses.tolist(), strict=True):
+        slices = self._averaged_slices(turn)
+        told_CX = torch.zeros(len(cohort.clients), 1 + len(slices), dtype=torch.float64, device=self.binding.device)
+        losses = self.trainer.train(mine, cohort.rows_CP, cohort.memory_CMP, cohort.counters_CK, steps)
+        told_CX[cohort.mine, 0] = losses
+        told_CX[cohort.mine, 1:] = magnitudes(cohort.rows_CP, slices)
+        self.world.sum_(told_CX)
+        reports = Reports(told_CX[:, 0].tolist(), told_CX[:, 1:])
+        finite = reports.largest_CS.isfinite().all(dim=1).tolist()
+        for client, loss, weights_are_finite in zip(cohort.clients, reports.losses, finite, strict=True):
             if not math.isfinite(loss):
                 raise _diverged(f"the loss of client {client} was", state)
-        return losses.tolist()
+            if not weights_are_finite:
+                raise _diverged(f"the weights of client {client} were", state)
+        return reports
 
-    def _aggregate(self, cohort: Cohort, position: Position, turn: Turn) -> Position:
+    def _averaged_slices(self, turn: Turn) -> list[slice]:
+        return [*self.layout.slices_of(turn.due), *self.layout.statistics]
+
+    def _aggregate(self, cohort: Cohort, position: Position, turn: Turn, reports: Reports) -> Position:
         """Average the due layers and the statistics, measure the distances, then overwrite the local copies."""
-        slices = [*self.layout.slices_of(turn.due), *self.layout.statistics]
-        largest = self._largest(cohort, slices, position.state)
+        slices, largest = self._averaged_slices(turn), reports.largest_CS.amax(dim=0).tolist()
         mine_weights = [cohort.weights[index] for index in cohort.mine]
         sums = exact_sums(cohort.rows_CP, mine_weights, slices, largest)
         self.world.sum_(sums)
@@ -209,16 +226,6 @@ class Federation:
             counters=counters,
             averaged=turn.due,
         )
-
-    def _largest(self, cohort: Cohort, slices: list[slice], state: PolicyState) -> list[float]:
-        """The largest magnitude of every slice over all clients; a client that is not finite ends the run."""
-        largest_CS = torch.zeros(len(cohort.clients), len(slices), dtype=torch.float64, device=self.binding.device)
-        largest_CS[cohort.mine] = magnitudes(cohort.rows_CP, slices)
-        self.world.sum_(largest_CS)
-        for client, finite in zip(cohort.clients, largest_CS.isfinite().all(dim=1).tolist(), strict=True):
-            if not finite:
-                raise _diverged(f"the weights of client {client} were", state)
-        return largest_CS.amax(dim=0).tolist()
 
     def _mean_squared_distances(self, cohort: Cohort, row: Tensor, turn: Turn) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
@@ -258,7 +265,7 @@ class Federation:
             )
         return loss, score
 
-    def _record(self, before: Position, after: Position, turn: Turn, cohort: Cohort, losses: list[float]) -> Record:
+    def _record(self, before: Position, after: Position, turn: Turn, cohort: Cohort, reports: Reports) -> Record:
         test_loss, score = self._scores(after, turn)
         due, layers = set(turn.due), self.layout.layers
         return Record(
@@ -268,7 +275,7 @@ class Federation:
             due=[layers[index].name for index in turn.due],
             intervals=list(before.state.intervals),
             discrepancy=[value if i in due else None for i, value in enumerate(after.state.discrepancy)],
-            loss=_weighted(cohort.weights, losses),
+            loss=_weighted(cohort.weights, reports.losses),
             test_loss=test_loss,
             accuracy=score,
             uplink_bytes=after.ledger.uplink_bytes - before.ledger.uplink_bytes,

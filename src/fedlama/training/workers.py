@@ -1,8 +1,8 @@
 """Worker processes: start them, take their records, and notice at once when one of them dies.
 
 Workers are forked, so whatever the caller built (a lambda's module, arrays, closures) is simply there. The parent does
-not train: it only reads what rank 0 sends. A worker that loses its parent gets a broken pipe with its next record, and
-the others lose their connection to it, so no process is left behind.
+not train: it only reads what rank 0 sends. A worker that loses its parent notices when it next waits for the others or
+sends a record, so no process is left behind.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ from typing import Any
 import torch
 
 from fedlama.core import InputError, RunError
+from fedlama.training.exchange import Exchange, SharedWorld
 from fedlama.training.world import World, local_world
 
 Work = Callable[[World, Callable[[Any], None]], Any]
 
-GRACE = 2.0  # seconds for the others to tell what they saw after one process failed
+GRACE = 2.0  # seconds for a process that failed to end
+GRACE_OF_OTHERS = (
+    0.2  # for the others to tell what they saw: whoever began it had told, or was dead, before they saw it
+)
 
 
 @dataclass
@@ -49,12 +53,13 @@ def run_workers(count: int, work: Work, on_message: Callable[[Any], None], backe
 @contextmanager
 def _workers(count: int, work: Work, backend: str) -> Iterator[list[_Worker]]:
     context = get_context("fork")
+    exchange = Exchange(count) if backend == "gloo" else None
     with tempfile.TemporaryDirectory(prefix="fedlama-") as folder:
         pipes = [context.Pipe(duplex=False) for _ in range(count)]
         workers: list[_Worker] = []
         try:
             for rank in range(count):
-                arguments = (rank, count, Path(folder) / "meeting-point", work, pipes, backend)
+                arguments = (rank, count, Path(folder) / "meeting-point", work, pipes, backend, exchange)
                 process = context.Process(target=_worker_main, args=arguments, daemon=True)
                 process.start()
                 workers.append(_Worker(rank, process, pipes[rank][0]))
@@ -76,6 +81,7 @@ def _worker_main(
     work: Work,
     pipes: list[tuple[Connection, Connection]],
     backend: str,
+    exchange: Exchange | None,
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     messages = _keep_own_end(rank, pipes)
@@ -84,8 +90,11 @@ def _worker_main(
         torch.set_num_threads(1)
         _die_with_parent()
         _keep_freed_memory()
-        with local_world(rank, size, meeting_point, backend) as world:
-            result = work(world, emit)
+        if exchange:
+            result = work(SharedWorld(exchange, rank), emit)
+        else:
+            with local_world(rank, size, meeting_point, backend) as world:
+                result = work(world, emit)
         messages.send(("result", result if rank == 0 else None))
     except (BrokenPipeError, ConnectionResetError):
         os._exit(1)  # the parent is gone: nobody listens
@@ -139,13 +148,14 @@ def _listen(workers: list[_Worker], on_message: Callable[[Any], None]) -> Any:
                 del running[worker.messages]
             else:
                 worker.failure = content
-                raise _failure(workers)
+                raise _failure(workers, worker)
     return result
 
 
-def _failure(workers: list[_Worker]) -> Exception:
-    """One process failed, and then the others lost their connection to it: find the one that began it."""
-    deadline = time.monotonic() + GRACE
+def _failure(workers: list[_Worker], seen: _Worker) -> Exception:
+    """One process was seen to fail, perhaps because it lost its connection to another: find the one that began it."""
+    seen.process.join(GRACE)
+    deadline = time.monotonic() + GRACE_OF_OTHERS
     for worker in workers:
         worker.process.join(max(0.0, deadline - time.monotonic()))
         with suppress(EOFError, OSError):
