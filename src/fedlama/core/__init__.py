@@ -7,7 +7,7 @@ Nothing here imports anything but the standard library.
 
 from fedlama.core.bounds import convergence_bound, largest_learning_rate
 from fedlama.core.checks import check_number, check_whole
-from fedlama.core.errors import InputError, RunError
+from fedlama.core.errors import DivergenceError, InputError, RunError
 from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import Ledger
@@ -16,6 +16,7 @@ from fedlama.core.randomness import random_key
 
 __all__ = [
     "RULES",
+    "DivergenceError",
     "FedAvg",
     "FedLAMA",
     "InputError",

@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class RunError(RuntimeError):
     """The input was fine and the run failed all the same; what was finished is kept (exit code 1)."""
+
+
+class DivergenceError(RunError):
+    """The training ran into numbers that are not finite: the same configuration will do so again."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.core import InputError
+from fedlama.core import InputError, random_key
 
 AUGMENTATIONS = (None, "crop-flip")
 MOST_UNSEEN_CLASSES = 1_000_000  # a vocabulary may be larger than a sample of it
@@ -56,6 +56,30 @@ class Dataset:
         """The same data set on another device."""
         moved = {key: getattr(self, key).to(device) for key in ("x_train", "y_train", "x_test", "y_test")}
         return replace(self, **moved)
+
+    def hold_out(self, share: float, seed: int) -> Dataset:
+        """Tested on this share of the training samples, which are no longer trained on; the test samples are gone."""
+        draws = np.random.Generator(np.random.Philox(key=random_key(seed, "validation")))
+        order = torch.from_numpy(draws.permutation(len(self.x_train)))
+        count = max(1, round(share * len(order)))
+        if count >= len(order):
+            raise InputError(
+                f"{self.name} has {len(order)} training samples: holding {share:g} of them out leaves none"
+            )
+        held, kept = order[:count].sort().values, order[count:].sort().values
+        return replace(
+            self,
+            x_train=self.x_train[kept],
+            y_train=self.y_train[kept],
+            x_test=self.x_train[held],
+            y_test=self.y_train[held],
+            clients=None if self.clients is None else self._renumbered(self.clients[kept]),
+        )
+
+    @staticmethod
+    def _renumbered(clients: Tensor) -> Tensor:
+        """Without gaps: a client that lost its only sample is gone."""
+        return torch.unique(clients, return_inverse=True)[1]
 
 
 @lru_cache(maxsize=64)

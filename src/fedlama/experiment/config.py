@@ -26,9 +26,10 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    """[data] What is learnt from."""
+    """[data] What is learnt from; with `validation`, a share of the training samples takes the test samples' place."""
 
     name: str
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class ModelSection(Section):

@@ -41,9 +41,15 @@ def load_data(name: str) -> Dataset:
         raise InputError(f"data.name = {name!r}: {error}") from None
 
 
+def prepared_data(config: Config) -> Dataset:
+    """What a configuration trains and is tested on."""
+    data, share = load_data(config.data.name), config.data.validation
+    return data.hold_out(share, config.seed) if share else data
+
+
 def resolve(config: Config) -> Config:
     """The same configuration with every default that depends on the data or the policy written out."""
-    data = load_data(config.data.name)
+    data = prepared_data(config)
     natural = data.clients is not None
     partition = config.partition.build(natural)
     filled = {"kind": config.partition.resolved_kind(natural), "clients": len(partition.assign(data, config.seed))}
@@ -84,6 +90,7 @@ def execute(
     workers: int | None = None,
     replace: bool = False,
     resume: bool = False,
+    quiet: bool = False,
 ) -> Result | None:
     """Run a configuration into a directory; observers see each record after it is on disk.
 
@@ -106,14 +113,14 @@ def execute(
             for observer in watching:
                 observer(record)
 
-        with stop_on_signals(keeping.control):
+        with stop_on_signals(keeping.control, quiet):
             result = _simulate(config, workers, take, keeping)
         directory.finish(result)
         return result
 
 
 def _simulate(config: Config, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
-    data = load_data(config.data.name)
+    data = prepared_data(config)
     return simulate(
         model_builder(config.model.name or default_model(data), data),
         data,
@@ -152,7 +159,7 @@ def _checkpointing(directory: RunDirectory, config: Config, resume: bool) -> Che
 
 
 @contextmanager
-def stop_on_signals(control: Control) -> Iterator[None]:
+def stop_on_signals(control: Control, quiet: bool = False) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM finishes the cycle and saves; a second one stops at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -162,7 +169,8 @@ def stop_on_signals(control: Control) -> Iterator[None]:
         control.request_stop()
         for one in before:
             signal.signal(one, signal.default_int_handler)
-        print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
+        if not quiet:
+            print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedlama.core import Layout, Ledger, Policy, PolicyState, RunError, Turn, random_key
+from fedlama.core import DivergenceError, Layout, Ledger, Policy, PolicyState, Turn, random_key
 from fedlama.data import Dataset, Shards
 from fedlama.rows import Binding, exact_sums, magnitudes, squared_distances, unpack
 from fedlama.training.checkpoint import Checkpoint, Control
@@ -285,8 +285,8 @@ class Federation:
         )
 
 
-def _diverged(what: str, state: PolicyState) -> RunError:
-    return RunError(
+def _diverged(what: str, state: PolicyState) -> DivergenceError:
+    return DivergenceError(
         f"{what} not finite in round {state.round + 1} (from step {state.step + 1}): "
         f"the training diverged, so lower local.learning_rate"
     )

@@ -24,12 +24,13 @@ from typing import Any
 
 import torch
 
-from fedlama.core import InputError, RunError
+from fedlama.core import DivergenceError, InputError, RunError
 from fedlama.training.exchange import Exchange, SharedWorld
 from fedlama.training.world import World, local_world
 
 Work = Callable[[World, Callable[[Any], None]], Any]
 
+SENTENCES = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}  # errors that need no traceback
 GRACE = 2.0  # seconds for a process that failed to end
 GRACE_OF_OTHERS = (
     0.2  # for the others to tell what they saw: whoever began it had told, or was dead, before they saw it
@@ -100,7 +101,7 @@ def _worker_main(
         os._exit(1)  # the parent is gone: nobody listens
     except BaseException as error:
         kind = type(error).__name__
-        text = str(error) if isinstance(error, InputError | RunError) else traceback.format_exc()
+        text = str(error) if kind in SENTENCES else traceback.format_exc()
         with suppress(OSError):
             messages.send(("failure", (kind, text)))
         os._exit(1)
@@ -163,8 +164,8 @@ def _failure(workers: list[_Worker], seen: _Worker) -> Exception:
                 kind, content = worker.messages.recv()
                 worker.failure = content if kind == "failure" else None
     for worker in workers:
-        if worker.failure and worker.failure[0] in ("InputError", "RunError"):
-            return (InputError if worker.failure[0] == "InputError" else RunError)(worker.failure[1])
+        if worker.failure and worker.failure[0] in SENTENCES:
+            return SENTENCES[worker.failure[0]](worker.failure[1])
     for worker in workers:
         code = worker.process.exitcode
         if code is not None and code < 0:

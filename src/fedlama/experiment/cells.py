@@ -1,0 +1,174 @@
+"""The runs of a study, several at a time, each in a process of its own that shares the data it was forked with.
+
+Runs side by side with one worker each need no exchange between processes, so they use the cores better than one run
+with several workers; only the last ones, when there are fewer runs than cores, get more than one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from fedlama.core import DivergenceError, InputError, RunError
+from fedlama.experiment.execute import execute
+from fedlama.experiment.files import write_atomically
+from fedlama.experiment.run_directory import load_run
+from fedlama.experiment.study import Cell
+from fedlama.training import Record
+
+DIVERGED = "diverged.txt"  # beside a run that did: the same configuration would do so again
+SENTENCES = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}
+
+# What is told of a cell: each record, and None when it has ended
+Watch = Callable[[Cell, Record | None], None]
+
+
+@dataclass
+class _Running:
+    cell: Cell
+    process: BaseProcess
+    messages: Connection
+    workers: int
+
+
+def is_done(out: Path, cell: Cell) -> bool:
+    """Whether this cell needs no run any more: it is finished, or it diverged."""
+    return (out / cell.path / "summary.json").is_file() or (out / cell.path / DIVERGED).is_file()
+
+
+def score_of(out: Path, cell: Cell) -> tuple[float | None, float] | None:
+    """A finished cell's accuracy, if it has one, and loss; None if it diverged."""
+    if (out / cell.path / DIVERGED).is_file():
+        return None
+    summary = load_run(out / cell.path).summary
+    return (summary["accuracy"], summary["loss"]) if summary else None
+
+
+def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> None:
+    """Run these cells into `out`, as many at a time as there are workers.
+
+    One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
+    saved a checkpoint; Ctrl-C does the same.
+    """
+    waiting, running, failures = list(cells), list[_Running](), list[Exception]()
+    with _stopping(running) as asked:
+        try:
+            while running or (waiting and not failures and not asked.is_set()):
+                free = workers - sum(one.workers for one in running)
+                while waiting and free > 0 and not failures and not asked.is_set():
+                    share = max(1, free // len(waiting))
+                    running.append(_start(waiting.pop(0), out, share))
+                    free -= share
+                _listen(running, out, watch, failures)
+        finally:
+            for one in running:
+                one.process.kill()
+                one.process.join()
+    if failures:
+        raise failures[0]
+    if asked.is_set():
+        raise RunError("stopped, as asked; the same command goes on from here")
+
+
+def _start(cell: Cell, out: Path, workers: int) -> _Running:
+    context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_cell_main, args=(cell, out, workers, receiver, sender))
+    process.start()
+    sender.close()
+    return _Running(cell, process, receiver, workers)
+
+
+def _cell_main(cell: Cell, out: Path, workers: int, receiver: Connection, sender: Connection) -> None:
+    receiver.close()
+    torch.set_num_threads(1)  # a fork has none of its parent's threads, and torch would wait for them for ever
+    os.setpgid(0, 0)  # Ctrl-C is the study's to understand, which then asks with SIGTERM
+    try:
+        execute(cell.config, out / cell.path, [sender.send], workers=workers, resume=True, quiet=True)
+        sender.send(None)
+    except BrokenPipeError:
+        os._exit(1)
+    except BaseException as error:
+        kind = type(error).__name__
+        text = str(error) if kind in SENTENCES or isinstance(error, OSError) else traceback.format_exc()
+        with suppress(OSError):
+            sender.send((kind, text))
+        os._exit(1)
+
+
+def _listen(running: list[_Running], out: Path, watch: Watch, failures: list[Exception]) -> None:
+    """Take what the running cells have to say, once."""
+    for ready in connection.wait([one.messages for one in running], timeout=1.0):
+        one = next(one for one in running if one.messages is ready)
+        try:
+            message = one.messages.recv()
+        except EOFError:
+            message = ("", "")
+        if isinstance(message, Record):
+            watch(one.cell, message)
+            continue
+        one.process.join()
+        one.messages.close()
+        running.remove(one)
+        if message is not None:
+            _take_failure(one, out, message, running, failures)
+        watch(one.cell, None)
+
+
+def _take_failure(
+    one: _Running, out: Path, message: tuple[str, str], running: Sequence[_Running], failures: list[Exception]
+) -> None:
+    kind, text = message
+    if kind == "DivergenceError":
+        (out / one.cell.path).mkdir(parents=True, exist_ok=True)
+        write_atomically(out / one.cell.path / DIVERGED, text + "\n")
+        return
+    code = one.process.exitcode
+    died = f"its process ended with code {code}" if code and not text else text
+    if not failures:
+        for other in running:
+            _ask(other)
+    failures.append(SENTENCES.get(kind, RunError)(f"{one.cell.label}: {died}"))
+
+
+def _ask(one: _Running) -> None:
+    """To finish the cycle, save and stop."""
+    if one.process.pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(one.process.pid, signal.SIGTERM)
+
+
+@contextmanager
+def _stopping(running: list[_Running]) -> Iterator[threading.Event]:
+    """The first Ctrl-C or SIGTERM lets the running cells finish their cycle and save; a second one stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        for one in running:
+            _ask(one)
+        print("\nfedlama: finishing the running cycles to save them; once more stops at once", file=sys.stderr)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""Running a study: pilots choose learning rates, then every missing cell of the table is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from pydantic import ValidationError
+
+from fedlama.core import InputError, RunError
+from fedlama.experiment.cells import Watch, is_done, run_cells, score_of
+from fedlama.experiment.config import Section
+from fedlama.experiment.execute import available_cores, prepared_data, resolve
+from fedlama.experiment.files import locked, write_atomically
+from fedlama.experiment.study import Cell, Setting, Study
+
+INDEX = "study.json"
+
+
+class Choice(Section):
+    """How a setting came by its learning rate: the mean validation score at each rate tried, None if it diverged."""
+
+    rate: float
+    scores: dict[str, float | None]  # rate as text, as JSON has it
+    at_edge: bool  # whether a rate outside of those tried might have been better
+
+
+class StudyIndex(Section):
+    """What a study's folder holds, for whoever reads it: run directories, and the setting that each belongs to."""
+
+    baseline: str | None
+    labels: dict[str, str]  # folder of a run, below the study's → setting
+    choices: dict[str, Choice]
+    diverged: dict[str, str]  # folder of a run → what happened
+
+
+def run_study(study: Study, out: Path, workers: int | None, watch: Watch) -> StudyIndex:
+    """Run what is missing of a study into `out`; what the folder then holds."""
+    with locked(out):
+        for setting in study.settings:  # wrong input shows before the first run, and forked runs share the data
+            resolve(setting.config)
+            prepared_data(setting.config)
+        pilots = study.pilots()
+        run_cells(missing(pilots, out), out, workers or available_cores(), watch)
+        choices = {setting.name: choose(setting, pilots, out) for setting in study.settings if setting.learning_rates}
+        cells = study.cells({name: choice.rate for name, choice in choices.items()})
+        index = _index(study, choices, cells, out)
+        run_cells(missing(cells, out), out, workers or available_cores(), watch)
+        return _index(study, index.choices, cells, out)
+
+
+def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
+    """Those that are neither finished nor known to diverge."""
+    return [cell for cell in cells if not is_done(out, cell)]
+
+
+def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
+    """The learning rate with the best mean validation accuracy (or loss, if there is none); of equals the smaller."""
+    scores = {
+        rate: _mean_score([p for p in pilots if (p.setting, p.rate) == (setting.name, rate)], out)
+        for rate in setting.learning_rates
+    }
+    known = {rate: score for rate, score in scores.items() if score is not None}
+    if not known:
+        rates = ", ".join(f"{rate:g}" for rate in scores)
+        raise RunError(f"{setting.name}: the training diverged at every learning rate that was tried ({rates})")
+    best = max(known, key=lambda rate: (known[rate], -rate))
+    at_edge = len(scores) > 1 and best in (min(scores), max(scores))
+    return Choice(rate=best, scores={f"{rate:g}": score for rate, score in scores.items()}, at_edge=at_edge)
+
+
+def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
+    """Larger is better; a rate at which one seed diverged is none to choose."""
+    scores = [score_of(out, pilot) for pilot in pilots]
+    if None in scores:
+        return None
+    return fmean(accuracy if accuracy is not None else -loss for accuracy, loss in filter(None, scores))
+
+
+def _index(study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], out: Path) -> StudyIndex:
+    texts = {cell.path.as_posix(): out / cell.path / "diverged.txt" for cell in cells}
+    index = StudyIndex(
+        baseline=study.options.baseline,
+        labels={cell.path.as_posix(): cell.setting for cell in cells},
+        choices=dict(choices),
+        diverged={name: path.read_text(encoding="utf-8").strip() for name, path in texts.items() if path.is_file()},
+    )
+    write_atomically(out / INDEX, index.model_dump_json(indent=2) + "\n")
+    return index
+
+
+def read_index(folder: Path) -> StudyIndex | None:
+    """The index of a study's folder; None if this is none."""
+    path = folder / INDEX
+    if not path.is_file():
+        return None
+    try:
+        return StudyIndex.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{path} is not the index of a study ({str(error).splitlines()[0]})") from None
