@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from fedlama import data_commands
 from fedlama.core import InputError, RunError
 from fedlama.version import __version__
+
+if TYPE_CHECKING:
+    from fedlama.report.page import View
 
 HELP = "\n\n".join(
     [
@@ -21,7 +25,7 @@ HELP = "\n\n".join(
         "  fedlama demo                FedAvg against FedLAMA on embedded data",
         "  fedlama run CONFIG.toml     one run of your own",
         "  fedlama run CONFIG.toml --set policy.kind=fedavg --set participation.window=24 --out runs/fedavg",
-        "  fedlama report runs/        a page that compares them",
+        "  fedlama report runs/        a page that compares them, also while they are going (--watch)",
         "  fedlama data list           data sets: what is there, how to get the rest",
         "[bold]A configuration[/bold] needs two keys; everything else has a default:",
         '  \\[data]\n  name = "digits"\n  \\[train]\n  iterations = 480',
@@ -105,12 +109,41 @@ def run(
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run directories, or folders above them.")],
     out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: the first DIR].")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Draw again whenever a run's files change, until all runs are finished.")
+    ] = False,
+    uplink: Annotated[str, typer.Option(help="Network replay: bandwidth at which each client sends.")] = "10Mbit",
+    downlink: Annotated[str, typer.Option(help="Bandwidth at which each client receives.")] = "50Mbit",
+    latency: Annotated[str, typer.Option(help="Time of a round trip, charged once a round.")] = "50ms",
+    step_time: Annotated[str, typer.Option(help="Time of one local step.")] = "20ms",
+    stragglers: Annotated[
+        str | None,
+        typer.Option(metavar="lognormal:SIGMA", help="Clients differ in speed; a round waits for the slowest."),
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Accuracy to get to, 0 to 1 \\[default: the best that every setting reaches].")
+    ] = None,
 ) -> None:
-    """Draw the report of finished or running runs (again)."""
-    _report(folders, out or folders[0])
+    """Draw the report of finished or running runs (again): a table here, and a page with charts.
+
+    The page replays the runs on a network: how long each setting would have taken to an accuracy, from the rounds and
+    bytes it recorded. Bandwidths are written as 10Mbit (bit, kbit, Mbit, Gbit), times as 50ms (ms, s).
+    """
+    from fedlama.report.network import Network
+    from fedlama.report.page import View
+    from fedlama.report.units import bandwidth, duration, straggling
+
+    network = Network(
+        uplink=bandwidth(uplink, "--uplink"),
+        downlink=bandwidth(downlink, "--downlink"),
+        latency=duration(latency, "--latency"),
+        step_time=duration(step_time, "--step-time"),
+        straggling=straggling(stragglers),
+    )
+    (_follow if watch else _report)(folders, out or folders[0], View(network, target))
 
 
-def _report(folders: list[Path], out: Path) -> None:
+def _report(folders: list[Path], out: Path, view: View | None = None) -> None:
     from rich.console import Console
 
     from fedlama.experiment.run_directory import find_runs
@@ -118,10 +151,29 @@ def _report(folders: list[Path], out: Path) -> None:
 
     runs = find_runs(folders)
     comparison = compare(runs)
-    page = draw_report(runs, out)
+    page = draw_report(runs, out, view=view)
     Console().print(terminal_table(comparison))
     print(verdict(comparison))
     print(f"report: {page}")
+
+
+def _follow(folders: list[Path], out: Path, view: View) -> None:
+    """Draw while runs are going, with a line for each drawing, and at the end as always."""
+    import time
+
+    from fedlama.experiment.run_directory import Run
+    from fedlama.report import compare, draw_report, verdict
+    from fedlama.report.watch import watch
+
+    def draw(runs: list[Run], refresh: int | None) -> None:
+        if refresh is None:
+            _report(folders, out, view)
+            return
+        page = draw_report(runs, out, view=replace(view, refresh=refresh))
+        print(f"{time.strftime('%H:%M:%S')} {page}: {verdict(compare(runs))}", flush=True)
+
+    print(f"following the runs in {', '.join(map(str, folders))} until they are finished; Ctrl-C ends it", flush=True)
+    watch(folders, draw)
 
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -72,7 +73,7 @@ class Comparison:
     """Settings in order of first appearance."""
 
     settings: tuple[Setting, ...]
-    baseline: Setting | None  # the largest C: the 100 % of `relative_cost`
+    baseline: Setting | None  # the 100 % of `relative_cost`: the one asked for, otherwise that of the largest C
     metric: str  # "accuracy", or "loss" where no run has an accuracy
     differences: dict[str, list[str]]  # beside the policy: key → its values
 
@@ -81,20 +82,36 @@ class Comparison:
         return setting.accuracy if self.metric == "accuracy" else setting.loss
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
-    """Group runs into settings and work out what each reached and cost."""
+def compare(
+    runs: Sequence[Run], *, labels: Mapping[Path, str] | None = None, baseline: str | None = None
+) -> Comparison:
+    """Group runs into settings and work out what each reached and cost.
+
+    `labels` names settings by their run directories, in place of their policies; `baseline` is the label of the
+    setting whose cost is 100 %, by default the most expensive one.
+    """
     if not runs:
         raise InputError("there is no run to compare")
-    groups, sizes = group_runs(runs), known_sizes(runs)
+    groups, sizes = group_runs(runs, labels), known_sizes(runs)
     outcomes = [_one_per_seed([outcome(run, sizes) for run in group.runs]) for group in groups]
     has_accuracy = any(one.accuracy is not None for members in outcomes for one in members)
     metric = "accuracy" if has_accuracy or not any(one.points for members in outcomes for one in members) else "loss"
     settings = [_setting(group, members, metric) for group, members in zip(groups, outcomes, strict=True)]
+    position = _baseline_position(settings, baseline)
+    whole = 0.0 if position is None else settings[position].communication_cost or 0.0
+    settings = [replace(setting, relative_cost=_ratio(setting.communication_cost, whole)) for setting in settings]
+    base = None if position is None else settings[position]
+    return Comparison(tuple(settings), base, metric, _differences(groups))
+
+
+def _baseline_position(settings: Sequence[Setting], label: str | None) -> int | None:
     costs = [setting.communication_cost or 0.0 for setting in settings]
-    position = costs.index(max(costs)) if any(costs) else None
-    settings = [replace(setting, relative_cost=_ratio(setting.communication_cost, max(costs))) for setting in settings]
-    baseline = None if position is None else settings[position]
-    return Comparison(tuple(settings), baseline, metric, _differences(groups))
+    if label is None:
+        return costs.index(max(costs)) if any(costs) else None
+    labels = [setting.label for setting in settings]
+    if label not in labels:
+        raise InputError(f"baseline {label!r} is none of the settings: {', '.join(labels)}")
+    return labels.index(label)
 
 
 def _one_per_seed(outcomes: Sequence[Outcome]) -> list[Outcome]:

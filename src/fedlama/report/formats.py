@@ -35,6 +35,15 @@ def spread_text(spread: Spread | None, metric: str, digits: int = 2) -> str:
     return f"{scale * spread.mean:.{digits}f}{deviation}{unit}"
 
 
+def gap_text(gap: float, metric: str) -> tuple[str, str]:
+    """The size of a difference between scores, empty where it rounds to nothing, and its direction."""
+    if metric == "accuracy":
+        size, direction = f"{abs(100 * gap):.1f}", "more" if gap > 0 else "less"
+        return f"{size} points" if float(size) else "", direction
+    size, direction = f"{abs(gap):.2f}", "higher" if gap > 0 else "lower"
+    return size if float(size) else "", direction
+
+
 def count_text(value: float) -> str:
     """A mean count: whole where it is whole."""
     return f"{value:.0f}" if value == round(value) else f"{value:.1f}"

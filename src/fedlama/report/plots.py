@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from fedlama.report.comparison import Comparison, Curve, Setting
-from fedlama.report.formats import count_text
+from fedlama.report.comparison import Comparison, Curve
+from fedlama.report.formats import count_text, human_bytes
 from fedlama.report.layer_rows import LayerRow, layer_rows
 from fedlama.report.style import GRID, INK, MUTED, colour, dashes, legend_label, say_nothing, shortened, styled, titled
 
@@ -29,7 +29,7 @@ SHARE_COLUMN = 62  # points right of the axes
 @styled
 def report_figure(comparison: Comparison) -> Figure:
     """The three panels in one picture, with one legend; many layers get a row of their own."""
-    many, layers = _many(comparison), _layers_height(comparison)
+    many, layers = many_bars(comparison), _layers_height(comparison)
     figure = Figure(layout="constrained")
     legend_lines = _legend(figure, comparison)
     height = 5.4 + layers if many else max(7.0, 1.6 + layers)
@@ -45,16 +45,20 @@ def report_figure(comparison: Comparison) -> Figure:
 @styled
 def score_figure(comparison: Comparison, over: str) -> Figure:
     """One of the two score panels by itself."""
-    figure = Figure(figsize=(5.0, 3.4), layout="constrained")
-    draw_score(figure.subplots(), comparison, over)
+    figure = Figure(figsize=(5.0, 3.2), layout="constrained")
+    axes = figure.subplots()
+    draw_score(axes, comparison, over)
+    axes.set_title("", loc="left")  # the page has it
     return figure
 
 
 @styled
-def layers_figure(comparison: Comparison) -> Figure:
-    """The layers' panel by itself."""
-    figure = Figure(figsize=(5.0, 1.0 + _layers_height(comparison)), layout="constrained")
-    draw_layers(figure.subplots(), comparison)
+def layers_figure(comparison: Comparison, of: str = "aggregations") -> Figure:
+    """The layers' panel by itself, of their "aggregations" or of their "uplink_bytes"."""
+    figure = Figure(figsize=(5.0, 0.8 + _layers_height(comparison)), layout="constrained")
+    axes = figure.subplots()
+    draw_layers(axes, comparison, of)
+    axes.set_title("", loc="left")  # the page has it
     return figure
 
 
@@ -84,20 +88,25 @@ def _draw_curve(axes: Axes, places: Sequence[float], curve: Curve, index: int, *
 
 
 def _scale_score(axes: Axes, comparison: Comparison) -> None:
-    """Room for the second half of the curves, where settings differ by little; the first rise may leave the picture."""
-    curves = [setting.curve for setting in comparison.settings if setting.curve.steps]
-    if not curves:
+    found = late_range(comparison)
+    if found is None:
         say_nothing(axes, "nothing evaluated yet")
         return
-    low, high = (
-        min(min(_late(curve, curve.low)) for curve in curves),
-        max(max(_late(curve, curve.high)) for curve in curves),
-    )
+    low, high = found
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
     axes.set_ylim(low - room, high + room)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     if comparison.metric == "accuracy":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+
+
+def late_range(comparison: Comparison) -> tuple[float, float] | None:
+    """The range of the curves' second half, where settings differ by little; the first rise may leave the picture."""
+    curves = [setting.curve for setting in comparison.settings if setting.curve.steps]
+    if not curves:
+        return None
+    low = min(min(_late(curve, curve.low)) for curve in curves)
+    return low, max(max(_late(curve, curve.high)) for curve in curves)
 
 
 def _late(curve: Curve, values: Sequence[float]) -> list[float]:
@@ -128,54 +137,68 @@ def shown_rows(comparison: Comparison) -> list[LayerRow]:
     return [rows[index] for index in sorted(largest)]
 
 
-def _many(comparison: Comparison) -> bool:
+def many_bars(comparison: Comparison) -> bool:
+    """Whether bars would be too many to tell apart."""
     return len(shown_rows(comparison)) * len(comparison.settings) > MOST_BARS
 
 
 def _layers_height(comparison: Comparison) -> float:
     """Inches: every name keeps a line of its own, and few layers fill the height of the two panels beside them."""
     layers, settings = len(shown_rows(comparison)), len(comparison.settings)
-    if _many(comparison):
+    if many_bars(comparison):
         return 0.17 * layers
     least = (0.13 * settings + 0.1) * layers
     return max(2.6, least, min(5.9, 1.7 * least))
 
 
-def draw_layers(axes: Axes, comparison: Comparison) -> None:
-    """Aggregations of every layer, first layer on top, its share of the model at the right."""
-    rows, many = shown_rows(comparison), _many(comparison)
+def draw_layers(axes: Axes, comparison: Comparison, of: str = "aggregations") -> None:
+    """Aggregations (or bytes) of every layer, first layer on top, its share of the model at the right."""
+    rows, many = shown_rows(comparison), many_bars(comparison)
     if not rows:
         say_nothing(axes, "no round yet")
         return
-    for index, setting in enumerate(comparison.settings):
-        (_draw_dots if many else _draw_bars)(axes, rows, index, setting, len(comparison.settings))
+    for index in range(len(comparison.settings)):
+        (_draw_dots if many else _draw_bars)(axes, rows, index, comparison, of)
     titled(axes, "Aggregations per layer")
-    axes.set_xlabel(f"times averaged over the run{_layers_note(rows, comparison)}")
+    counted = "times averaged over the run" if of == "aggregations" else "bytes sent by all clients"
+    axes.set_xlabel(f"{counted}{_layers_note(rows, comparison)}")
     axes.set_yticks(range(len(rows)), [shortened(row.name) for row in rows], fontsize=8 if many else 10)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(6 if of == "aggregations" else 4, integer=True, steps=[1, 2, 5, 10]))
+    if of == "uplink_bytes":
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
     axes.grid(axis="both" if many else "x", color=GRID, linewidth=0.8)
     axes.spines["bottom"].set_visible(False)
     _write_shares(axes, rows)
 
 
-def _draw_bars(axes: Axes, rows: Sequence[LayerRow], index: int, setting: Setting, settings: int) -> None:
-    height = 0.8 / settings
+def _draw_bars(axes: Axes, rows: Sequence[LayerRow], index: int, comparison: Comparison, of: str) -> None:
+    setting, height = comparison.settings[index], 0.8 / len(comparison.settings)
     places = [place - 0.4 + (index + 0.5) * height for place in range(len(rows))]
-    counts = [count.aggregations if (count := row.counts[index]) else 0.0 for row in rows]
+    counts = [layer_value(row, index, of) or 0.0 for row in rows]
     bars = axes.barh(places, counts, height=0.86 * height, color=colour(index), alpha=1.0 if setting.finished else 0.5)
-    axes.bar_label(bars, [count_text(count) for count in counts], padding=3, fontsize=8, color=MUTED)
+    texts = [count_text(count) if of == "aggregations" else human_bytes(count) for count in counts]
+    axes.bar_label(bars, texts, padding=3, fontsize=8, color=MUTED)
 
 
-def _draw_dots(axes: Axes, rows: Sequence[LayerRow], index: int, setting: Setting, settings: int) -> None:
+def _draw_dots(axes: Axes, rows: Sequence[LayerRow], index: int, comparison: Comparison, of: str) -> None:
     """A dot a layer and setting, its area growing with the layer's share; side by side where they would hide others."""
-    shift = 0.5 * ((index + 0.5) / settings - 0.5)
-    counted = [(place + shift, count, row) for place, row in enumerate(rows) if (count := row.counts[index])]
-    places, counts = [place for place, _, _ in counted], [count.aggregations for _, count, _ in counted]
-    areas = [12 + 300 * (row.share or 0.0) for *_, row in counted]
+    setting, shift = comparison.settings[index], 0.5 * ((index + 0.5) / len(comparison.settings) - 0.5)
+    found = [(place + shift, layer_value(row, index, of), row) for place, row in enumerate(rows)]
+    places, counts = (
+        [place for place, count, _ in found if count is not None],
+        [n for _, n, _ in found if n is not None],
+    )
+    areas = [12 + 300 * (row.share or 0.0) for _, count, row in found if count is not None]
     face = colour(index) if setting.finished else "none"
     axes.scatter(counts, places, areas, facecolor=face, edgecolor=colour(index), linewidth=0.8, zorder=3, clip_on=False)
+
+
+def layer_value(row: LayerRow, index: int, of: str) -> float | None:
+    """A layer's aggregations or bytes in one setting; None where that is not known."""
+    count = row.counts[index]
+    return None if count is None else getattr(count, of)
 
 
 def _write_shares(axes: Axes, rows: Sequence[LayerRow]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedlama.experiment.config import parse_config
@@ -23,12 +24,13 @@ class Group:
     runs: tuple[Run, ...]
 
 
-def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """The settings in order of first appearance."""
+def group_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) -> list[Group]:
+    """The settings in order of first appearance; `labels` names them by their run directories."""
+    named = {path.resolve(): label for path, label in (labels or {}).items()}
     found: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         config = json.dumps(flat_config(run), sort_keys=True)  # first: it says what is wrong with a configuration
-        found.setdefault((run.label, config), []).append(run)
+        found.setdefault((named.get(run.path.resolve(), run.label), config), []).append(run)
     groups = [Group(printable(key[0]), flat_config(members[0]), tuple(members)) for key, members in found.items()]
     return [Group(_full_label(group, groups), group.config, group.runs) for group in groups]
 
