@@ -76,10 +76,10 @@ def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> N
             for one in running:
                 one.process.kill()
                 one.process.join()
-    if failures:
-        raise failures[0]
     if asked.is_set():
         raise RunError("stopped, as asked; the same command goes on from here")
+    if failures:
+        raise failures[0]
 
 
 def _start(cell: Cell, out: Path, workers: int) -> _Running:

@@ -103,7 +103,7 @@ class Study:
             update={
                 "seed": seed,
                 "data": config.data.model_copy(update={"validation": self.options.validation}),
-                "train": config.train.model_copy(update={"iterations": iterations, "evaluate_every": None}),
+                "train": config.train.model_copy(update={"iterations": iterations, "evaluate_every": iterations}),
             }
         )
         return Cell(setting.name, Path("pilots") / setting.folder / f"rate{rate:g}" / f"seed{seed}", config, rate)
