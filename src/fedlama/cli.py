@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from fedlama import data_commands
+from fedlama import data_commands, study_commands
 from fedlama.core import InputError, RunError
 from fedlama.version import __version__
 
@@ -26,6 +26,8 @@ HELP = "\n\n".join(
         "  fedlama run CONFIG.toml     one run of your own",
         "  fedlama run CONFIG.toml --set policy.kind=fedavg --set participation.window=24 --out runs/fedavg",
         "  fedlama report runs/        a page that compares them, also while they are going (--watch)",
+        "  fedlama study STUDY.toml    settings × seeds: a table with mean ± standard deviation, and a report",
+        "  fedlama reproduce table4    a table of the paper beside ours, scaled down to two cores (--scale cpu)",
         "  fedlama data list           data sets: what is there, how to get the rest",
         "[bold]A configuration[/bold] needs two keys; everything else has a default:",
         '  \\[data]\n  name = "digits"\n  \\[train]\n  iterations = 480',
@@ -42,6 +44,8 @@ app = typer.Typer(
 
 
 app.add_typer(data_commands.app, name="data")
+app.command()(study_commands.study)
+app.command()(study_commands.reproduce)
 
 
 def _version(wanted: bool) -> None:
@@ -147,11 +151,13 @@ def _report(folders: list[Path], out: Path, view: View | None = None) -> None:
     from rich.console import Console
 
     from fedlama.experiment.run_directory import find_runs
+    from fedlama.experiment.study_index import read_index
     from fedlama.report import compare, draw_report, terminal_table, verdict
 
-    runs = find_runs(folders)
-    comparison = compare(runs)
-    page = draw_report(runs, out, view=view)
+    runs, index = find_runs(folders), read_index(folders[0])
+    baseline = index.baseline if index else None
+    comparison = compare(runs, baseline=baseline)
+    page = draw_report(runs, out, baseline=baseline, view=view)
     Console().print(terminal_table(comparison))
     print(verdict(comparison))
     print(f"report: {page}")

@@ -23,6 +23,7 @@ from fedlama.core import InputError, PolicyState
 from fedlama.experiment.checkpoints import changed_keys, save_checkpoint
 from fedlama.experiment.config import Config, parse_config, read_toml
 from fedlama.experiment.files import write_atomically
+from fedlama.experiment.study_index import belongs, setting_of
 from fedlama.training import Record, Result
 
 FILES = ("config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "report.html", "report.png")
@@ -130,11 +131,12 @@ class Run:
     config: Mapping[str, Any]
     records: list[dict[str, Any]]
     summary: dict[str, Any] | None
+    setting: str | None = None  # what a study calls it
 
     @property
     def label(self) -> str:
-        """The setting's name: its policy."""
-        return str(parse_config(self.config, str(self.path / "config.toml")).policy.build())
+        """The setting's name: the study's, or the policy."""
+        return self.setting or str(parse_config(self.config, str(self.path / "config.toml")).policy.build())
 
     @property
     def seed(self) -> int:
@@ -149,7 +151,8 @@ def load_run(path: Path) -> Run:
     summary = _json(path / "summary.json") if (path / "summary.json").exists() else None
     if not isinstance(summary, dict | None):
         raise InputError(f"{path / 'summary.json'} is not a table")
-    return Run(path, read_toml(path / "config.toml"), list(_records(path / "rounds.jsonl")), summary)
+    records = list(_records(path / "rounds.jsonl"))
+    return Run(path, read_toml(path / "config.toml"), records, summary, setting_of(path))
 
 
 def find_runs(paths: list[Path]) -> list[Run]:
@@ -160,7 +163,8 @@ def find_runs(paths: list[Path]) -> list[Run]:
             raise InputError(f"{path}: there is no such folder")
         if not path.is_dir():
             raise InputError(f"{path} is a file; name a run's folder")
-        inside = sorted(rounds.parent for rounds in path.rglob("rounds.jsonl") if _is_run(rounds.parent))
+        inside = [rounds.parent for rounds in path.rglob("rounds.jsonl") if _is_run(rounds.parent)]
+        inside = sorted(run for run in inside if belongs(run, path))
         if not inside and not _is_run(path):
             raise InputError(f"{path} holds no run: no config.toml and rounds.jsonl in it or below it")
         inside = inside or [path]

@@ -6,33 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import ValidationError
-
-from fedlama.core import InputError, RunError
-from fedlama.experiment.cells import Watch, is_done, run_cells, score_of
-from fedlama.experiment.config import Section
+from fedlama.core import RunError
+from fedlama.experiment.cells import DIVERGED, Watch, is_done, run_cells, score_of
 from fedlama.experiment.execute import available_cores, prepared_data, resolve
 from fedlama.experiment.files import locked, write_atomically
 from fedlama.experiment.study import Cell, Setting, Study
-
-INDEX = "study.json"
-
-
-class Choice(Section):
-    """How a setting came by its learning rate: the mean validation score at each rate tried, None if it diverged."""
-
-    rate: float
-    scores: dict[str, float | None]  # rate as text, as JSON has it
-    at_edge: bool  # whether a rate outside of those tried might have been better
-
-
-class StudyIndex(Section):
-    """What a study's folder holds, for whoever reads it: run directories, and the setting that each belongs to."""
-
-    baseline: str | None
-    labels: dict[str, str]  # folder of a run, below the study's → setting
-    choices: dict[str, Choice]
-    diverged: dict[str, str]  # folder of a run → what happened
+from fedlama.experiment.study_index import INDEX, Choice, StudyIndex
 
 
 def run_study(study: Study, out: Path, workers: int | None, watch: Watch) -> StudyIndex:
@@ -79,7 +58,7 @@ def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
 
 
 def _index(study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], out: Path) -> StudyIndex:
-    texts = {cell.path.as_posix(): out / cell.path / "diverged.txt" for cell in cells}
+    texts = {cell.path.as_posix(): out / cell.path / DIVERGED for cell in cells}
     index = StudyIndex(
         baseline=study.options.baseline,
         labels={cell.path.as_posix(): cell.setting for cell in cells},
@@ -88,14 +67,3 @@ def _index(study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], o
     )
     write_atomically(out / INDEX, index.model_dump_json(indent=2) + "\n")
     return index
-
-
-def read_index(folder: Path) -> StudyIndex | None:
-    """The index of a study's folder; None if this is none."""
-    path = folder / INDEX
-    if not path.is_file():
-        return None
-    try:
-        return StudyIndex.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise InputError(f"{path} is not the index of a study ({str(error).splitlines()[0]})") from None

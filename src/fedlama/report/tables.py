@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import re
-
 from rich.table import Table
 from rich.text import Text
 
 from fedlama.report.comparison import Comparison, Setting
 from fedlama.report.formats import human_bytes, notes, percent, seeds_text, shown_cost, spread_text
+from fedlama.report.grids import markdown_text
 
 
 def headings(comparison: Comparison) -> list[str]:
@@ -45,14 +43,9 @@ def markdown_table(comparison: Comparison) -> str:
     """The main table as Markdown, with its notes below."""
     setting, *numbers = headings(comparison)
     lines = [_row([setting, *numbers]), _row(["---", *["---:"] * len(numbers)])]
-    lines += [_row([_markdown(cell) for cell in cells(row, comparison)]) for row in comparison.settings]
-    return "\n".join([*lines, "", " ".join(_markdown(note) for note in notes(comparison))]) + "\n"
+    lines += [_row([markdown_text(cell) for cell in cells(row, comparison)]) for row in comparison.settings]
+    return "\n".join([*lines, "", " ".join(markdown_text(note) for note in notes(comparison))]) + "\n"
 
 
 def _row(values: list[str]) -> str:
     return f"| {' | '.join(values)} |"
-
-
-def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is: no column breaks, no emphasis, no HTML."""
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(text, quote=False))

@@ -1,0 +1,119 @@
+"""The paper's table beside ours, and its figures drawn from our runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from fedlama.experiment.files import write_atomically
+from fedlama.experiment.reproduce import Panel, Reproduction, Row
+from fedlama.experiment.study_index import StudyIndex
+from fedlama.report.comparison import Comparison, Setting
+from fedlama.report.crossings import crossing_figure, crossings
+from fedlama.report.formats import UNKNOWN, percent, seeds_text, spread_text
+from fedlama.report.frontier import equal_bytes
+from fedlama.report.grids import Grid
+from fedlama.report.plots import layers_figure, score_figure
+from fedlama.report.study_table import choice_notes, learning_rate
+from fedlama.report.style import svg
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a panel's study."""
+
+    panel: Panel
+    comparison: Comparison
+    index: StudyIndex
+
+
+def reproduction_grid(made: Reproduction, outcomes: Sequence[Outcome]) -> Grid:
+    """The paper's figures beside ours, group by group."""
+    rows: list[list[str]] = []
+    records: list[dict[str, object]] = []
+    parts: dict[int, str] = {}
+    for outcome in outcomes:
+        parts[len(rows)] = outcome.panel.title
+        for setting in outcome.comparison.settings:
+            rows.append(_cells(setting, outcome))
+            records.append(_record(setting, outcome))
+    return Grid(
+        headings=["setting", "paper: accuracy", "cost", "rate", "here: accuracy", "cost", "rate", "seeds"],
+        rows=rows,
+        notes=_notes(made, outcomes),
+        records=records,
+        parts=parts,
+        caption=f"{made.title}, at the scale {made.scale!r}",
+    )
+
+
+def _row(setting: Setting, outcome: Outcome) -> Row | None:
+    return next((row for row in outcome.panel.rows if row.name == setting.label), None)
+
+
+def _cells(setting: Setting, outcome: Outcome) -> list[str]:
+    row = _row(setting, outcome)
+    paper = [UNKNOWN] * 3
+    if row is not None:
+        cost = UNKNOWN if row.cost is None else f"{row.cost:.2f} %"
+        paper = [f"{row.accuracy:.2f} ± {row.spread:g} %", cost, f"{row.rate:g}"]
+    comparison = outcome.comparison
+    ours = [spread_text(comparison.score(setting), comparison.metric), percent(setting.relative_cost)]
+    return [setting.label, *paper, *ours, learning_rate(setting), seeds_text(setting)]
+
+
+def _record(setting: Setting, outcome: Outcome) -> dict[str, object]:
+    row, score = _row(setting, outcome), outcome.comparison.score(setting)
+    return {
+        "group": outcome.panel.title,
+        "setting": setting.label,
+        "paper_accuracy": None if row is None else row.accuracy / 100,
+        "paper_deviation": None if row is None else row.spread / 100,
+        "paper_cost": None if row is None or row.cost is None else row.cost / 100,
+        "paper_learning_rate": None if row is None else row.rate,
+        outcome.comparison.metric: None if score is None else score.mean,
+        "deviation": None if score is None else score.deviation,
+        "relative_cost": setting.relative_cost,
+        "uplink_bytes": setting.uplink_bytes,
+        "downlink_bytes": setting.downlink_bytes,
+        "learning_rate": setting.config["local.learning_rate"],
+        "seeds": " ".join(map(str, setting.seeds)),
+    }
+
+
+def _notes(made: Reproduction, outcomes: Sequence[Outcome]) -> list[str]:
+    """What was scaled down, what the paper is not consistent in, and who wins at equal bytes."""
+    found: list[str] = []
+    for outcome in outcomes:
+        if outcome.panel.scaled:
+            found.append(f"{outcome.panel.title}: {'; '.join(outcome.panel.scaled)}.")
+        found += [f"{outcome.panel.title}: {told}" for told in equal_bytes(outcome.comparison)]
+        found += [note for note in choice_notes(outcome.index)[1:] if note not in found]
+    if made.scale == "cpu":
+        found.append("Scaled down: the accuracies here are not the paper's and are not to be read as such.")
+    return [*found, *(f"The paper: {remark}" for remark in made.remarks)]
+
+
+def draw_figures(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """One SVG a panel (and, for crossings, a setting); their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    for number, outcome in enumerate(outcomes):
+        for name, figure in _figures(made, outcome):
+            path = folder / f"{made.name}{'abcdef'[number]}{name}.svg"
+            write_atomically(path, svg(figure))
+            paths.append(path)
+    return paths
+
+
+def _figures(made: Reproduction, outcome: Outcome) -> list[tuple[str, Figure]]:
+    comparison = outcome.comparison
+    if made.draw == "crossing":
+        found = crossings(comparison)
+        return [(f"-{number}", crossing_figure(one)) for number, one in enumerate(found, start=1)]
+    if made.draw == "curves":
+        return [("", score_figure(comparison, "steps"))]
+    return [("", layers_figure(comparison, "aggregations" if made.draw == "aggregations" else "uplink_bytes"))]

@@ -1,0 +1,124 @@
+"""`fedlama study` and `fedlama reproduce`: many runs, one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedlama.experiment.reproduce import Panel, Reproduction
+    from fedlama.experiment.study_index import StudyIndex
+    from fedlama.report.comparison import Comparison
+    from fedlama.report.reproduction import Outcome
+
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes: runs go side by side, one worker each \\[default: one a core].")
+]
+ResumeHelp = "Accepted for symmetry: a study always goes on where it stopped."
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="A configuration with a \\[study] table.")],
+    out: Annotated[Path | None, typer.Option(help="The study's folder \\[default: studies/NAME-OF-FILE].")] = None,
+    workers: Workers = None,
+    resume: Annotated[bool, typer.Option("--resume", help=ResumeHelp)] = False,
+) -> None:
+    """Compare settings over seeds: run what is missing, then a table and a report.
+
+    Finished runs are never run again, and an interrupted study goes on. The table is also written as table.md, .csv and
+    .tex.
+    """
+    from rich.console import Console
+
+    from fedlama.experiment.study import load_study
+    from fedlama.experiment.study_progress import study_progress
+    from fedlama.experiment.study_run import run_study
+    from fedlama.report.study_table import study_grid
+
+    loaded, folder = load_study(file), out or Path("studies") / file.stem
+    with study_progress([(loaded, folder)]) as display:
+        index = run_study(loaded, folder, workers, display)
+    comparison, page = _report(folder, index)
+    grid = study_grid(comparison, index)
+    grid.write(folder, "table")
+    Console().print(grid.terminal())
+    _say(grid.notes, [f"table: {folder / 'table.md'} (and .csv, .tex)", f"report: {page}"])
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, or `list`.")],
+    scale: Annotated[str, typer.Option(help="cpu: scaled down for two cores; paper: all of it.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: reproduction/SCALE].")] = None,
+    workers: Workers = None,
+    resume: Annotated[bool, typer.Option("--resume", help=ResumeHelp)] = False,
+) -> None:
+    """Run a table or figure of the paper, and show the paper's numbers beside ours.
+
+    Tables and figures share their runs. What was scaled down, and where the paper is not consistent, is said below.
+    """
+    from fedlama.experiment.reproduce import reproduction
+    from fedlama.experiment.study_progress import study_progress
+
+    if name == "list":
+        _list()
+        return
+    made, folder = reproduction(name, scale), out or Path("reproduction") / scale
+    with study_progress([(panel.study, folder / panel.folder) for panel in made.panels]) as display:
+        outcomes = [_outcome(panel, folder, workers, display) for panel in made.panels]
+    _show(made, outcomes, folder)
+
+
+def _outcome(panel: Panel, folder: Path, workers: int | None, display: object) -> Outcome:
+    from fedlama.experiment.study_progress import StudyDisplay
+    from fedlama.experiment.study_run import run_study
+    from fedlama.report.reproduction import Outcome
+
+    assert isinstance(display, StudyDisplay)
+    index = run_study(panel.study, folder / panel.folder, workers, display)
+    comparison, _ = _report(folder / panel.folder, index)
+    return Outcome(panel, comparison, index)
+
+
+def _show(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> None:
+    from rich.console import Console
+
+    from fedlama.report.reproduction import draw_figures, reproduction_grid
+
+    grid = reproduction_grid(made, outcomes)
+    grid.write(folder, made.name)
+    Console().print(grid.terminal())
+    pictures = draw_figures(made, outcomes, folder) if made.draw else []
+    reports = [f"report: {folder / outcome.panel.folder / 'report.html'}" for outcome in outcomes]
+    _say(
+        grid.notes,
+        [f"table: {folder / made.name}.md (and .csv, .tex)", *(f"figure: {path}" for path in pictures), *reports],
+    )
+
+
+def _report(folder: Path, index: StudyIndex) -> tuple[Comparison, Path]:
+    from fedlama.experiment.run_directory import find_runs
+    from fedlama.report import compare, draw_report
+
+    runs = find_runs([folder])
+    order = list(dict.fromkeys(index.labels.values()))
+    runs.sort(key=lambda run: (order.index(run.label), run.seed))  # as in the study's file, not by folder
+    return compare(runs, baseline=index.baseline), draw_report(runs, folder, baseline=index.baseline)
+
+
+def _say(notes: Sequence[str], files: Sequence[str]) -> None:
+    for note in notes:
+        print(f"* {note}")
+    for line in files:
+        print(line)
+
+
+def _list() -> None:
+    from fedlama.experiment.reproduce import FIGURES, TABLES, reproduction
+
+    for name in (*TABLES, *FIGURES):
+        made = reproduction(name, "cpu")
+        runs = sum(len(panel.study.cells({})) for panel in made.panels)
+        print(f"{name:9} {made.title} ({runs} runs at the scale cpu)")
