@@ -82,7 +82,7 @@ def test_what_differs_beside_the_policy_is_said(write):
     runs = [write(policy="fast", participation={"window": 6}), write(policy="fedlama", long=LONG)]
     comparison = compare(runs)
     assert comparison.differences == {"participation.window": ["6", "24"]}
-    assert "the settings also differ in participation.window" in verdict(comparison)
+    assert "The settings also differ in participation.window." in verdict(comparison)
     assert "differ in more than the policy: participation.window (6, 24)" in markdown_table(comparison)
 
 
@@ -101,9 +101,9 @@ def test_unfinished_run_shows_what_its_records_say(write):
     assert lama.accuracy.mean == pytest.approx(0.4)
     assert lama.uplink_bytes == 1280
     assert lama.relative_cost == pytest.approx(0.4)  # the finished run told the sizes
-    assert "FedLAMA(6, 4) is unfinished (step 24 of 48)" in verdict(comparison)
+    assert "FedLAMA(6, 4) is unfinished (step 24 of 48)." in verdict(comparison)
     assert verdict(compare(runs[1:])) == (
-        "Nothing is finished yet: FedLAMA(6, 4) is at step 24 of 48 and has reached 40.0 %."
+        "Nothing is finished yet. FedLAMA(6, 4) is at step 24 of 48 and has reached 40.0 %."
     )
 
 
@@ -123,7 +123,7 @@ def test_a_truncated_line_is_not_there_yet(write):
 def test_a_run_without_a_round(write):
     run = write(finished=False)
     (run.path / "rounds.jsonl").unlink()
-    assert verdict(compare([load_run(run.path)])) == "Nothing is finished yet: FedLAMA(6, 4) is at step 0 of 48."
+    assert verdict(compare([load_run(run.path)])) == "Nothing is finished yet. FedLAMA(6, 4) is at step 0 of 48."
 
 
 def test_no_runs_are_refused():
@@ -147,45 +147,54 @@ def test_a_configuration_of_another_program_is_refused_in_a_sentence(write):
 def test_verdict_of_a_win(write):
     runs = three_settings(write, lama=(0.93, 0.94, 0.95), fast=(0.90, 0.91, 0.92), slow=(0.80, 0.81, 0.82))
     assert verdict(compare(runs)) == (
-        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 94.0 ± 1.0 % against 91.0 ± 1.0 %, 3.0 points more; "
-        "FedAvg(24), at 25 % of the bytes, reached 81.0 ± 1.0 %, 13.0 points less than FedLAMA(6, 4) (3 seeds)."
+        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 94.0 ± 1.0 % against 91.0 ± 1.0 %. "
+        "That is 3.0 points more. "
+        "FedAvg(24) sent 25 % and reached 81.0 ± 1.0 %, 13.0 points less than FedLAMA(6, 4). "
+        # ln(2560 / 1600) / ln(6400 / 1600) = 0.339 of the way from 81 to 91
+        "At equal bytes FedLAMA(6, 4) reached 9.6 points more than a FedAvg between FedAvg(24) and FedAvg(6) (84.4 %), "
+        "beyond the spread over seeds. "
+        "These are means over 3 seeds."
     )
 
 
 def test_verdict_of_a_loss_to_both(write):
     runs = three_settings(write, lama=(0.80, 0.82), fast=(0.90, 0.92), slow=(0.86, 0.88))
     assert verdict(compare(runs)) == (
-        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 81.0 ± 1.4 % against 91.0 ± 1.4 %, 10.0 points less; "
-        "FedAvg(24), at 25 % of the bytes, reached 87.0 ± 1.4 %, 6.0 points more than FedLAMA(6, 4) (2 seeds)."
+        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 81.0 ± 1.4 % against 91.0 ± 1.4 %. "
+        "That is 10.0 points less. "
+        "FedAvg(24) sent 25 % and reached 87.0 ± 1.4 %, 6.0 points more than FedLAMA(6, 4). "
+        "At equal bytes FedLAMA(6, 4) reached 7.4 points less than a FedAvg between FedAvg(24) and FedAvg(6) (88.4 %), "
+        "beyond the spread over seeds. "
+        "These are means over 2 seeds."
     )
 
 
 def test_verdict_within_the_spread(write):
     runs = three_settings(write, lama=(0.90, 0.95, 0.91), fast=(0.91, 0.93, 0.95), slow=(0.89, 0.94, 0.90))
     said = verdict(compare(runs))
-    assert "against 93.0 ± 2.0 %, 1.0 points less, within the spread over seeds;" in said
-    assert "1.0 points less than FedLAMA(6, 4), within the spread over seeds but less with every one (3 seeds)" in said
+    assert "against 93.0 ± 2.0 %. That is 1.0 points less, within the spread over seeds." in said
+    assert "1.0 points less than FedLAMA(6, 4), within the spread over seeds but less with every one." in said
 
 
 def test_verdict_of_equals_and_of_single_seeds(write):
     runs = three_settings(write, lama=(0.9,), fast=(0.9,), slow=(0.5,))
     assert verdict(compare(runs[:2])) == (
-        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached 50.0 % against 90.0 %, 40.0 points less "
-        "(1 seed each, so no spread to judge the differences by)."
+        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached 50.0 % against 90.0 %. That is 40.0 points less. "
+        "This is one seed each; without more there is no spread to judge the differences by."
     )
-    assert "against 90.0 %, level;" in verdict(compare(runs))
+    assert "against 90.0 %. The two are level." in verdict(compare(runs))
 
 
 def test_verdict_of_one_setting(write):
     assert verdict(compare([write(accuracy=0.9, long=LONG)])) == (
-        "FedLAMA(6, 4) reached 90.0 % and sent 2.56 kB and received 2.56 kB, "
-        "40 % of the cost of averaging every layer every 6 steps (1 seed)."
+        "FedLAMA(6, 4) reached 90.0 %. Its clients sent 2.56 kB and received 2.56 kB. "
+        "That is 40 % of the cost of averaging every layer every 6 steps. This is one seed."
     )
 
 
 def test_verdict_by_loss_where_there_is_no_accuracy(write):
     runs = [write(policy="fast", accuracy=None), write(policy="slow", accuracy=None)]
-    assert "reached a loss of 0.125 against 0.125, level" in verdict(compare(runs))
+    assert "reached a loss of 0.125 against 0.125. The two are level." in verdict(compare(runs))
 
 
 def test_verdict_names_the_best_of_many(write):
@@ -193,8 +202,8 @@ def test_verdict_names_the_best_of_many(write):
     runs = [write(policy="slow", accuracy=accuracy, local={"learning_rate": rate}) for rate, accuracy in rates.items()]
     said = verdict(compare([write(policy="fast", accuracy=0.9), *runs]))
     assert "FedAvg(24) local.learning_rate=0.1 sent 25 %" in said
-    assert "FedAvg(24) local.learning_rate=0.2, at 25 % of the bytes, reached 85.0 %" in said
-    assert "the table has 2 more settings" in said
+    assert "FedAvg(24) local.learning_rate=0.2 sent 25 % and reached 85.0 %" in said
+    assert "The table has 2 more settings." in said
 
 
 def test_tables_in_the_terminal_and_in_markdown(write):
@@ -218,6 +227,28 @@ def test_hostile_names_neither_format_nor_command_a_table(write):
     assert "[bold]x[/bold] | <b>" in shown(terminal_table(comparison))
     assert "\x1b" not in shown(terminal_table(comparison)) + verdict(comparison) + markdown_table(comparison)
     assert r"\[bold\]x\[/bold\] \| &lt;b&gt;" in markdown_table(comparison)
+
+
+def test_settings_take_names_and_a_baseline_from_outside(write):
+    runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
+    labels = {runs[2].path: "long", runs[3].path: "long", runs[4].path: "ours", runs[5].path: "ours"}
+    comparison = compare(runs, labels=labels, baseline="long")
+    assert [setting.label for setting in comparison.settings] == ["FedAvg(6)", "long", "ours"]
+    assert comparison.baseline.label == "long"
+    assert [setting.relative_cost for setting in comparison.settings] == pytest.approx([4.0, 1.0, 1.6])
+    assert "ours sent 160 % of long's bytes" in verdict(comparison)
+    assert "100 % is long." in markdown_table(comparison)
+
+
+def test_one_name_for_two_settings_does_not_make_them_one(write):
+    runs = [write(local={"learning_rate": rate}) for rate in (0.1, 0.2)]
+    labels = [setting.label for setting in compare(runs, labels={run.path: "ours" for run in runs}).settings]
+    assert labels == ["ours local.learning_rate=0.1", "ours local.learning_rate=0.2"]
+
+
+def test_a_baseline_that_is_none_of_the_settings_is_refused(write):
+    with pytest.raises(InputError, match=r"baseline 'other' is none of the settings: FedLAMA\(6, 4\)"):
+        compare([write()], baseline="other")
 
 
 def test_the_numbers_are_those_of_the_summary(write):

@@ -88,7 +88,9 @@ def _first(lead: Setting, base: Setting, comparison: Comparison) -> list[str]:
     if ours is None or theirs is None:
         return [f"{sent}."]
     against = f"{_score(ours, comparison)} against {_score(theirs, comparison, named=False)}"
-    return [f"{sent} and reached {against}.", f"That is {_difference(lead, base, comparison)}."]
+    difference = _difference(lead, base, comparison)
+    said = "The two are" if difference.startswith("level") else "That is"
+    return [f"{sent} and reached {against}.", f"{said} {difference}."]
 
 
 def _other(setting: Setting, lead: Setting, base: Setting, comparison: Comparison) -> str:

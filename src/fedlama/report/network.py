@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+from fedlama.core import InputError
 from fedlama.experiment.config import DEFAULT_CLIENTS
 from fedlama.experiment.run_directory import Run
 from fedlama.report.comparison import Comparison, Setting
@@ -85,13 +86,22 @@ class Replay:
 
 def replay(comparison: Comparison, network: Network, target: float | None = None) -> Replay | None:
     """Replay all settings to a target score; None where nothing was evaluated, or nobody knows the cohort's size."""
-    goal = common_target(comparison) if target is None else target
+    goal = common_target(comparison) if target is None else _checked(target, comparison)
     sizes = [active_clients(setting.config) for setting in comparison.settings]
     if goal is None or None in sizes:
         return None
     pairs = zip(comparison.settings, sizes, strict=True)
     demands = tuple(_demand(setting, goal, comparison, size or 1) for setting, size in pairs)
     return Replay(network, goal, target is None, demands)
+
+
+def _checked(target: float, comparison: Comparison) -> float:
+    most, allowed = (1.0, "up to 1") if comparison.metric == "accuracy" else (math.inf, "finite")
+    if not 0 < target <= most or math.isinf(target):
+        raise InputError(
+            f"--target {target:g} is no {comparison.metric}: write a number above 0 and {allowed}, such as --target 0.9"
+        )
+    return target
 
 
 def active_clients(config: Mapping[str, Any]) -> int | None:

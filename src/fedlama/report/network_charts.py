@@ -69,7 +69,7 @@ def _pays_off(found: Payoff, other: str, target: str) -> str:
     if found.where == "equal":
         return f"takes exactly as long as {other} to {target}, at every bandwidth"
     if found.where == "always":
-        return f"pays off against {other} at every bandwidth: it needs fewer bytes and no more time beside them"
+        return f"pays off against {other} at every bandwidth"
     if found.uplink is None:
         return f"never pays off against {other}: at every bandwidth it is no sooner at {target}"
     slower = "slower" if found.where == "below" else "faster"

@@ -1,0 +1,106 @@
+"""Accuracy at equal bytes. FedAvg(24) moves 3,200 bytes up and down, FedLAMA 5,120, FedAvg(6) 12,800."""
+
+import math
+
+import pytest
+from hand_made import write_run
+
+from fedlama.report import compare
+from fedlama.report.charts import round_axis
+from fedlama.report.frontier import Place, equal_bytes, fedavg_line, places, standing
+from fedlama.report.score_charts import frontier_chart
+
+LONG = ("conv.weight",)
+
+
+def place(total, mean, deviation=None, *, adapts=False, label="x"):
+    return Place(0, label, total, mean, deviation, adapts)
+
+
+def runs(folder, lama, fast=(0.9, 0.9), slow=(0.7, 0.7)):
+    scores = {"fast": fast, "slow": slow, "fedlama": lama}
+    return [
+        write_run(
+            folder / f"{policy}{seed}",
+            policy=policy,
+            seed=seed,
+            accuracy=score,
+            long=LONG if policy == "fedlama" else (),
+        )
+        for policy, values in scores.items()
+        for seed, score in enumerate(values)
+    ]
+
+
+def test_the_line_is_read_off_a_logarithmic_axis():
+    line = [place(100, 0.6, 0.03, label="few"), place(400, 0.8, 0.04, label="many")]
+    half = standing(place(200, 0.75, 0.01, adapts=True), line)
+    assert half.expected == pytest.approx(0.7)  # 200 is half way from 100 to 400
+    assert half.deviation == pytest.approx(0.025)  # √((0.5 · 0.03)² + (0.5 · 0.04)²)
+    assert half.gap == pytest.approx(0.05)
+    assert half.within_spread is False  # √(0.01² + 0.025²) = 0.027
+    assert standing(place(200, 0.72, 0.01, adapts=True), line).within_spread is True
+    assert standing(place(400, 0.9, adapts=True), line).between == ("many",)
+
+
+def test_beyond_the_line_there_is_nothing_to_compare_with():
+    line = [place(100, 0.6), place(400, 0.8)]
+    assert standing(place(99, 0.7, adapts=True), line) is None
+    assert standing(place(401, 0.7, adapts=True), line) is None
+    assert standing(place(200, 0.7, adapts=True), line[:1]) is None
+
+
+def test_of_fedavg_settings_with_the_same_bytes_the_best_counts(tmp_path):
+    rates = {0.1: 0.6, 0.2: 0.7, 0.3: 0.65}
+    made = [
+        write_run(tmp_path / str(r), policy="slow", accuracy=a, local={"learning_rate": r}) for r, a in rates.items()
+    ]
+    comparison = compare(made)
+    assert [one.mean for one in fedavg_line(places(comparison), comparison)] == [0.7]
+
+
+def test_sentences_name_the_better_one_and_the_spread(tmp_path):
+    """ln(5120 / 3200) / ln(12800 / 3200) = 0.339 of the way from 70 to 90 %: 76.8 %."""
+    share = math.log(1.6) / math.log(4)
+    assert 0.7 + share * 0.2 == pytest.approx(0.7678, abs=1e-4)
+    beside = "a FedAvg between FedAvg(24) and FedAvg(6) (76.8 %)"
+    better = equal_bytes(compare(runs(tmp_path / "a", (0.79, 0.81))))
+    assert better == [
+        f"At equal bytes FedLAMA(6, 4) reached 3.2 points more than {beside}, beyond the spread over seeds."
+    ]
+    worse = equal_bytes(compare(runs(tmp_path / "b", (0.70, 0.80))))
+    assert worse == [
+        f"At equal bytes FedLAMA(6, 4) reached 1.8 points less than {beside}, within the spread over seeds."
+    ]
+    single = equal_bytes(compare(runs(tmp_path / "c", (0.8,), (0.9,), (0.7,))))
+    assert single[0].endswith("; with one seed there is no spread to judge that by.")
+
+
+def test_no_fedavg_no_sentence_and_fewer_bytes_than_any(tmp_path):
+    lama = write_run(tmp_path / "lama", long=LONG)
+    assert equal_bytes(compare([lama])) == []
+    assert equal_bytes(compare([lama, write_run(tmp_path / "fast", policy="fast")])) == [
+        "FedLAMA(6, 4) moved fewer bytes than any FedAvg setting here, "
+        "so there is no FedAvg at equal bytes to compare it with."
+    ]
+
+
+def test_chart_has_points_error_bars_and_the_line(tmp_path):
+    chart = frontier_chart(compare(runs(tmp_path, (0.7, 0.9))))
+    assert [row[:3] for row in chart.rows] == [
+        ["FedAvg(6)", 12800, 0.9],
+        ["FedAvg(24)", 3200, 0.7],
+        ["FedLAMA(6, 4)", 5120, pytest.approx(0.8)],
+    ]
+    spread = 0.2 / math.sqrt(2)  # two values 0.1 from their mean, n − 1 = 1
+    assert chart.rows[2][3:] == pytest.approx([spread, 0.8 - spread, 0.8 + spread])
+    assert chart.drawing["through"] == ["FedAvg(24)", "FedAvg(6)"]
+    assert frontier_chart(compare([write_run(tmp_path / "alone")])) is None
+
+
+def test_axes_begin_and_end_with_round_numbers():
+    assert [round_axis("", "number", 0.813, 0.934)[key] for key in ("min", "max", "interval")] == [0.8, 0.95, 0.05]
+    assert round_axis("", "number", 0.5, 0.99, most=1.0)["max"] == 1.0
+    flat = round_axis("", "number", 0.9, 0.9)
+    assert flat["min"] <= 0.9 <= flat["max"]
+    assert flat["min"] < flat["max"]
