@@ -18,21 +18,65 @@ TEXTS = ["", "x", "\x00", "\x1b[31m", "<script>", "../../x", "/etc/passwd", "nan
 PLAIN = [None, True, False, [], {}, [[]], [None], {"": None}, *NUMBERS, *FLOATS, *TEXTS]
 WORDS = [
     *(struct.pack(kind, number) for kind in ("<I", ">I", "<Q") for number in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF)),
-    *(b"\x00", b"\xff", b"\n", b"\r\n", b"[" * 3000, b"{" * 3000, b"9" * 5000, b"NaN", b"-", b'"', b"1e999", b"\\ud800"),
+    *(
+        b"\x00",
+        b"\xff",
+        b"\n",
+        b"\r\n",
+        b"[" * 3000,
+        b"{" * 3000,
+        b"9" * 5000,
+        b"NaN",
+        b"-",
+        b'"',
+        b"1e999",
+        b"\\ud800",
+    ),
 ]
-OPCODES = [b"c__builtin__\neval\n", b"cos\nsystem\n", b"(", b"R", b"b", b"t", b"u", b"s", b"a", b"e", b"0", b"2", b".", b"h\x00"]
-OPCODES += [b"\x93", b"\x81", b"\x85", b"\x86", b"\x87", b"q\x00", b"\x8a\xff", b"B\xff\xff\xff\x7f", b"\x8e" + b"\xff" * 8]
-NAMES = ["cifar-100-python/train", "cifar-100-python/test", "../x", "/tmp/x", "a/../../x", "", "x" * 300, "cifar-100-python"]
+OPCODES = [
+    b"c__builtin__\neval\n",
+    b"cos\nsystem\n",
+    b"(",
+    b"R",
+    b"b",
+    b"t",
+    b"u",
+    b"s",
+    b"a",
+    b"e",
+    b"0",
+    b"2",
+    b".",
+    b"h\x00",
+]
+OPCODES += [
+    b"\x93",
+    b"\x81",
+    b"\x85",
+    b"\x86",
+    b"\x87",
+    b"q\x00",
+    b"\x8a\xff",
+    b"B\xff\xff\xff\x7f",
+    b"\x8e" + b"\xff" * 8,
+]
+NAMES = [
+    "cifar-100-python/train",
+    "cifar-100-python/test",
+    "../x",
+    "/tmp/x",
+    "a/../../x",
+    "",
+    "x" * 300,
+    "cifar-100-python",
+]
 
 
 def change(reader: str, draw: random.Random, content: bytes, others: list[bytes]) -> bytes:
     """One to four changes, half of them with the format in mind."""
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
-        special = SPECIAL.get(reader)
-        if special and draw.random() < 0.6:
-            content = special(draw, content)
-        else:
-            content = _plainly(draw, content, others)
+        with_format = draw.random() < 0.6
+        content = SPECIAL[reader](draw, content) if with_format else _plainly(draw, content, others)
     return content[: 1 << 16]
 
 
@@ -96,7 +140,22 @@ def _in_toml(draw: random.Random, content: bytes) -> bytes:
     lines = content.decode("utf-8", "replace").split("\n")
     number = draw.randrange(len(lines))
     key, equals, _ = lines[number].partition("=")
-    values = ["0", "-1", "1.5", "nan", "inf", "1e400", "9" * 30, "true", '""', '"x"', "[]", "{}", "[1, -1]", "1979-05-27"]
+    values = [
+        "0",
+        "-1",
+        "1.5",
+        "nan",
+        "inf",
+        "1e400",
+        "9" * 30,
+        "true",
+        '""',
+        '"x"',
+        "[]",
+        "{}",
+        "[1, -1]",
+        "1979-05-27",
+    ]
     if equals and draw.random() < 0.8:
         lines[number] = f"{key}= {draw.choice(values)}"
     else:
@@ -132,9 +191,13 @@ def _in_npy(draw: random.Random, member: bytes) -> bytes:
     text = member[10 : 10 + int.from_bytes(member[8:10], "little")].decode("latin-1").strip()
     text = re.sub(r"\([^)]*\)", lambda _: draw.choice(shapes), text) if draw.random() < 0.5 else text
     text = re.sub(r"'[|<>][^']*'", lambda _: repr(draw.choice(kinds)), text) if draw.random() < 0.5 else text
-    text = draw.choice([text, text, text, "[" * 500, text.replace("False", "True"), "{}", "__import__('os').system('id')"])
+    text = draw.choice(
+        [text, text, text, "[" * 500, text.replace("False", "True"), "{}", "__import__('os').system('id')"]
+    )
     header = text.encode("latin-1") + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + member[len(member) - draw.choice((0, 4, 16)) :]
+    return (
+        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + member[len(member) - draw.choice((0, 4, 16)) :]
+    )
 
 
 def _in_safetensors(draw: random.Random, content: bytes) -> bytes:
@@ -169,7 +232,9 @@ def _in_tar(draw: random.Random, content: bytes) -> bytes:
 
 def _in_idx(draw: random.Random, content: bytes) -> bytes:
     place = 4 * draw.randrange(4)
-    value = draw.choice((b"\x00\x00\x08\x03", b"\x00\x00\x08\x01", *(struct.pack(">I", n) for n in (0, 1, 2, 2**31, 2**32 - 1))))
+    value = draw.choice(
+        (b"\x00\x00\x08\x03", b"\x00\x00\x08\x01", *(struct.pack(">I", n) for n in (0, 1, 2, 2**31, 2**32 - 1)))
+    )
     changed = content[:place] + value + content[place + 4 :]
     packed = zlib.compressobj(9, zlib.DEFLATED, 31)
     return packed.compress(changed + b"\x00" * 100_000) + packed.flush() if draw.random() < 0.1 else changed
@@ -183,7 +248,13 @@ def _in_pickle(draw: random.Random, content: bytes) -> bytes:
 def _in_answer(draw: random.Random, content: bytes) -> bytes:
     lines = [b"Content-Length: -1", b"Content-Length: 99999999999999999999", b"Content-Range: bytes 5-9/10"]
     lines += [b"Transfer-Encoding: chunked", b"HTTP/1.1 416 No", b"HTTP/1.1 206 Yes", b"HTTP/1.1 500 No", b"X" * 70_000]
-    lines += [b"HTTP/9.9 abc", b"Location: file:///etc/passwd", b"Location: ftp://127.0.0.1/", b"HTTP/1.1 301 Moved", b"\xff: \xff"]
+    lines += [
+        b"HTTP/9.9 abc",
+        b"Location: file:///etc/passwd",
+        b"Location: ftp://127.0.0.1/",
+        b"HTTP/1.1 301 Moved",
+        b"\xff: \xff",
+    ]
     parts = content.split(b"\r\n")
     parts[draw.randrange(len(parts))] = draw.choice(lines)
     return b"\r\n".join(parts)

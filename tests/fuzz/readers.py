@@ -5,13 +5,14 @@ import io
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 
 from fedlama.core import InputError
 from fedlama.data.cifar import CIFAR100, read_cifar
-from fedlama.data import fetch as fetching
+from fedlama.data.fetch import fetch
 from fedlama.data.idx import MNIST, read_idx, read_idx_set
 from fedlama.data.leaf import read_leaf
 from fedlama.data.npz import read_npz
@@ -102,10 +103,8 @@ def _show(folder: Path, *, draw: bool) -> object:
 def read_rounds(content: bytes, folder: Path) -> object:
     """Shown as an unfinished and as a finished run, and taken up again after its third round."""
     for summary in (b"", samples.SUMMARY):
-        try:
+        with suppress(InputError):
             _show(_run(folder, rounds=content, summary=summary), draw=False)
-        except InputError:
-            pass
     directory = RunDirectory(folder, parse_config(samples.CONFIG), resume=True)
     (folder / "timings.jsonl").write_bytes(samples.TIMINGS)
     return directory.continue_after(3)
@@ -128,27 +127,24 @@ def read_run_config(content: bytes, folder: Path) -> object:
 
 
 def read_answer(content: bytes, folder: Path) -> object:
-    """The bytes are a server's whole answer to `fedlama data fetch`."""
+    """The bytes are a server's whole answer to `fedlama data fetch`, however often it asks."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(2)
         thread = threading.Thread(target=_answer, args=(server, content))
         thread.start()
         try:
-            return fetching.fetch("cifar10", folder, url_base=f"http://127.0.0.1:{server.getsockname()[1]}")
+            return fetch("cifar10", folder, url_base=f"http://127.0.0.1:{server.getsockname()[1]}")
         finally:
-            server.close()
+            server.shutdown(socket.SHUT_RDWR)  # so that nobody waits for another question
             thread.join()
 
 
 def _answer(server: socket.socket, content: bytes) -> None:
-    try:
-        connection, _ = server.accept()
-        with connection:
-            connection.settimeout(2)
-            connection.recv(65536)
-            connection.sendall(content)
-    except OSError:
-        pass
+    with suppress(OSError):
+        while True:
+            with server.accept()[0] as connection, suppress(OSError):
+                connection.settimeout(2)
+                connection.recv(65536)
+                connection.sendall(content)
 
 
 READERS: dict[str, Reader] = {

@@ -9,12 +9,12 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
-from data.formats import cifar100_files, idx, leaf_content
-from report.hand_made import write_run
 
+from data.formats import cifar100_files, idx, leaf_content
 from fedlama.core import FedLAMA, Layout, Ledger, Tensor
 from fedlama.experiment.checkpoints import save_checkpoint
 from fedlama.training.checkpoint import Checkpoint
+from report.hand_made import write_run
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

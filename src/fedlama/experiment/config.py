@@ -26,9 +26,10 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    """[data] What is learnt from."""
+    """[data] What is learnt from; the hash of its files insists on them."""
 
     name: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
 
 class ModelSection(Section):

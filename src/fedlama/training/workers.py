@@ -90,8 +90,8 @@ def _worker_main(
     except (BrokenPipeError, ConnectionResetError):
         os._exit(1)  # the parent is gone: nobody listens
     except BaseException as error:
-        kind = type(error).__name__
-        text = str(error) if isinstance(error, InputError | RunError) else traceback.format_exc()
+        kind = "RunError" if isinstance(error, OSError) else type(error).__name__
+        text = str(error) if isinstance(error, InputError | RunError | OSError) else traceback.format_exc()
         with suppress(OSError):
             messages.send(("failure", (kind, text)))
         os._exit(1)
