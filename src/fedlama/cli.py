@@ -199,6 +199,8 @@ def main() -> None:
         _fail(error, 2)
     except (RunError, OSError) as error:
         _fail(error, 1)
+    except MemoryError:
+        _fail("the memory did not suffice", 1)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # typer, too, turns Ctrl-C into this

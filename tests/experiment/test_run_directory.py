@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import fedlama
 from fedlama import InputError
+from fedlama.core import RunError
 from fedlama.experiment import execute as execution
 from fedlama.experiment import tensorboard
 from fedlama.experiment.config import Config, load_config, parse_config
@@ -329,7 +330,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(RunError, match=r"summary.json cannot be written: no space left"):
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
@@ -369,7 +370,10 @@ def test_a_run_without_records_or_summary_is_a_run(copied):
         ("summary.json", b'{"accuracy": 0.5', "summary.json"),
         ("summary.json", b"", "summary.json"),
         ("summary.json", b"\xff\xfe", "summary.json"),
-        ("rounds.jsonl", b'{"round": 1}\nnot json\n{"round": 3}\n', "line 2 is not JSON"),
+        ("rounds.jsonl", b'{"round": 1}\n', "line 1 is not one of a run: step"),
+        ("rounds.jsonl", b"[" * 100_000 + b"\n", "line 1 is not JSON"),
+        ("summary.json", b"[" * 100_000, "summary.json"),
+        ("summary.json", b'{"accuracy": 0.5}', "is not one of a run: loss"),
         ("rounds.jsonl", b"\n", "line 1 is not JSON"),
         ("rounds.jsonl", b"\xff\xfe\n", "rounds.jsonl"),
         ("config.toml", b"seed = ", "is not TOML"),

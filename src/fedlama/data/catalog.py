@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from fedlama.core import InputError
-from fedlama.data.cifar import CIFAR10, CIFAR100, Cifar, read_cifar
+from fedlama.data.cifar import CIFAR10, CIFAR100, Cifar, cifar_files, read_cifar
 from fedlama.data.dataset import Dataset
 from fedlama.data.digits import digits
 from fedlama.data.idx import EMNIST, FASHION_MNIST, MNIST, IdxSet, find_idx, read_idx_set
-from fedlama.data.leaf import FEMNIST_CLASSES, is_leaf, read_leaf
+from fedlama.data.leaf import FEMNIST_CLASSES, is_leaf, leaf_files, read_leaf
 from fedlama.data.npz import read_npz
 
 SYSTEM_FOLDER = Path("/usr/share/datasets")  # Debian's dataset-* packages
@@ -40,6 +40,7 @@ class _Known:
     how: str
     find: Callable[[Path], Path | None]
     read: Callable[[Path], Dataset]
+    used: Callable[[Path], list[Path]]  # the files that `read` reads
 
 
 def data_folder() -> Path:
@@ -77,6 +78,14 @@ def locate(name: str) -> Path | None:
     if found is None:
         raise InputError(_missing(name) if name in KNOWN else _unknown(name))
     return found
+
+
+def data_files(name: str) -> list[Path]:
+    """The files that `load` reads, in its order; none for the embedded digits."""
+    path = locate(name)
+    if path is None:
+        return []
+    return KNOWN[name].used(path) if name in KNOWN else leaf_files(path) if path.is_dir() else [path]
 
 
 def catalog() -> list[Entry]:
@@ -159,6 +168,7 @@ def _known_cifar(kind: Cifar, what: str) -> _Known:
         f"run `fedlama data fetch {kind.name}`",
         partial(_find_cifar, kind),
         partial(read_cifar, kind),
+        partial(cifar_files, kind),
     )
 
 
@@ -180,7 +190,12 @@ def _find_idx(kind: IdxSet, places: tuple[str, ...], root: Path) -> Path | None:
 
 def _known_idx(kind: IdxSet, what: str, how: str, *places: str) -> _Known:
     files = f"{kind.prefix}train-images-idx3-ubyte[.gz] (and its three companions) in {'/ or '.join(places)}/"
-    return _Known(what, files, how, partial(_find_idx, kind, places), partial(read_idx_set, kind))
+    used = partial(_idx_files, kind)
+    return _Known(what, files, how, partial(_find_idx, kind, places), partial(read_idx_set, kind), used)
+
+
+def _idx_files(kind: IdxSet, folder: Path) -> list[Path]:
+    return list(find_idx(kind, folder).values())
 
 
 def _find_emnist(root: Path) -> Path | None:
@@ -217,6 +232,7 @@ KNOWN = {
         _GET_FEMNIST,
         _find_femnist,
         partial(read_leaf, name="femnist", classes=FEMNIST_CLASSES),
+        leaf_files,
     ),
     "mnist": _known_idx(
         MNIST, "MNIST: 60,000 + 10,000 digits of 28×28 pixels, 10 classes", _GET_MNIST, "mnist", "MNIST/raw"
@@ -234,6 +250,7 @@ KNOWN = {
         _GET_EMNIST,
         _find_emnist,
         _read_emnist,
+        lambda folder: [path for kind in EMNIST.values() for path in _idx_files(kind, folder)],
     ),
     **{
         kind.name: _known_idx(

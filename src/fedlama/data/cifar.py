@@ -24,6 +24,7 @@ from fedlama.data.pickled import Call, NotArraysError, as_array, unpickle
 LARGEST_FILE = 256 << 20  # bytes; the largest official one, CIFAR-100's train, has 155 million
 LARGEST_ARCHIVE = 512 << 20  # unpacked; the official ones have 186 million
 MOST_MEMBERS = 100
+MOST_READS_AT_END = 16
 PIXELS = 3 * 32 * 32
 
 
@@ -64,6 +65,11 @@ CIFAR100 = Cifar(
     mean=(0.5071, 0.4866, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
 )
+
+
+def cifar_files(kind: Cifar, path: Path) -> list[Path]:
+    """What `read_cifar` reads, in its order."""
+    return [path / file for file in (*kind.train, kind.test)] if path.is_dir() else [path]
 
 
 def read_cifar(kind: Cifar, path: Path) -> Dataset:
@@ -124,14 +130,21 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> b
 
 
 class _Bounded:
-    """A stream that refuses to unpack more than an official archive could hold."""
+    """A stream that refuses to unpack more than an official archive could hold, or to be read on and on at its end.
+
+    tarfile skips a member piece by piece, also one that claims more than there will ever be.
+    """
 
     def __init__(self, stream: io.BufferedIOBase, path: Path) -> None:
         self._stream, self._path, self._left = stream, path, LARGEST_ARCHIVE
+        self._reads_at_end = 0
 
     def read(self, count: int) -> bytes:
         content = self._stream.read(min(count, self._left + 1))
         self._left -= len(content)
+        self._reads_at_end += not content
+        if self._reads_at_end > MOST_READS_AT_END:
+            raise EOFError("it ends inside a member")
         if self._left < 0:
             raise InputError(f"{self._path} unpacks to over {LARGEST_ARCHIVE:,} bytes; an official archive does not")
         return content

@@ -137,10 +137,12 @@ def _targets(name: str, values: Any) -> Tensor:
     tensor = _as_tensor(name, values)
     if tensor.dim() < 1:
         raise InputError(f"{name} must hold a target for each sample, not a single number")
+    if not tensor.numel():
+        raise InputError(f"{name} is empty (shape {tuple(tensor.shape)})")
     if tensor.is_floating_point():
         return _finite(name, tensor.float())
     tensor = tensor.long()
-    if tensor.numel() and int(tensor.min()) < 0:
+    if int(tensor.min()) < 0:
         raise InputError(f"{name} holds label {int(tensor.min())}; labels are counted from 0")
     return tensor
 

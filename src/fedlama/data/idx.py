@@ -19,10 +19,10 @@ import numpy as np
 
 from fedlama.core import InputError
 from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.unpacking import largest_unpacked
 
 UNSIGNED_BYTES = 0x08
 GZIP_MAGIC = b"\x1f\x8b"
-LARGEST_DEFLATE_RATIO = 1032  # no deflate stream unpacks to more bytes than this for each of its own
 CHUNK = 1 << 20
 ROLES = ("train images", "train labels", "test images", "test labels")
 
@@ -114,7 +114,7 @@ def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         file.seek(0)
         if zipped:
             with gzip.open(file) as stream:
-                yield cast(BinaryIO, stream), size * LARGEST_DEFLATE_RATIO
+                yield cast(BinaryIO, stream), largest_unpacked(size)
         else:
             yield file, size
 

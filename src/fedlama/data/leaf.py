@@ -38,6 +38,11 @@ def is_leaf(folder: Path) -> bool:
     return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
+def leaf_files(folder: Path) -> list[Path]:
+    """What `read_leaf` reads, in its order."""
+    return [*sorted((folder / "train").glob("*.json")), *sorted((folder / "test").glob("*.json"))]
+
+
 def read_leaf(folder: Path, name: str | None = None, classes: int | None = None) -> Dataset:
     """The data set in `folder`; each user of train/ is a client, in the order of their names.
 

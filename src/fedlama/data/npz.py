@@ -18,12 +18,12 @@ import numpy as np
 
 from fedlama.core import InputError
 from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.unpacking import largest_unpacked
 
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 JOINT_KEYS = ("x", "y", "test")
 SPLIT_IDS = ("clients_train", "writer_train")
 JOINT_IDS = ("clients", "writer")
-LARGEST_DEFLATE_RATIO = 1032  # no deflate stream unpacks to more bytes than this for each of its own
 NUMBERS_AND_TEXTS = "biufUS"
 
 
@@ -103,9 +103,13 @@ def _wanted(path: Path, keys: list[str]) -> list[str]:
 def _read_member(path: Path, key: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(f"{path}: {key} must be stored or deflated, as numpy's savez and savez_compressed do")
-    most = info.compress_size * (1 if info.compress_type == zipfile.ZIP_STORED else LARGEST_DEFLATE_RATIO)
+    stored = info.compress_type == zipfile.ZIP_STORED
+    most = info.compress_size if stored else largest_unpacked(info.compress_size)
     if info.compress_size > path.stat().st_size or info.file_size > most:
-        raise InputError(f"{path}: {key} claims {info.file_size:,} bytes, more than the file can hold")
+        raise InputError(
+            f"{path}: {key} claims {info.file_size:,} bytes, more than the file can hold or than {most:,}, to which "
+            f"so little is unpacked; if it is right, store it with numpy's savez"
+        )
     with archive.open(info) as stream:
         shape, by_columns, dtype = _read_header(path, key, stream)
         claimed, held = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()

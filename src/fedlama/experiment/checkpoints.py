@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.core import InputError
-from fedlama.experiment.files import write_atomically
+from fedlama.experiment.files import write_atomically, writing
 
 KEPT = 2
 
@@ -30,7 +30,8 @@ class Found:
 
 def save_checkpoint(folder: Path, content: bytes, *, step: int, round: int, config: Mapping[str, Any]) -> None:
     """Write a checkpoint and drop all but the last two."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     name = f"step-{step:09d}"
     write_atomically(folder / f"{name}.safetensors", content)
     voucher = {"sha256": hashlib.sha256(content).hexdigest(), "step": step, "round": round, "config": config}
@@ -62,7 +63,7 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     return [
         f"{key} (was {old.get(key, 'not set')!r}, is {new.get(key, 'not set')!r})"
         for key in sorted({*old, *new})
-        if old.get(key) != new.get(key)
+        if old.get(key) != new.get(key) and (key in old or key != "data.sha256")  # which older runs do not have
     ]
 
 
@@ -73,7 +74,7 @@ def _load(path: Path, config: Mapping[str, Any]) -> tuple[bytes, int]:
         whole = checksum == _checksum(voucher)
         content = path.with_suffix(".safetensors").read_bytes()
         intact = whole and voucher["sha256"] == hashlib.sha256(content).hexdigest()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"the checkpoint {path} is broken ({error})") from None
     if not intact:
         raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")

@@ -26,9 +26,13 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    """[data] What is learnt from; with `validation`, a share of the training samples takes the test samples' place."""
+    """[data] What is learnt from; with `validation`, a share of the training samples takes the test samples' place.
+
+    The hash of its files insists on them.
+    """
 
     name: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 

@@ -16,9 +16,9 @@ import numpy
 import torch
 
 from fedlama.core import InputError
-from fedlama.data import Dataset, Dirichlet, load
+from fedlama.data import Dataset, Dirichlet, data_files, fingerprint, load
 from fedlama.experiment.checkpoints import find_checkpoint
-from fedlama.experiment.config import Config
+from fedlama.experiment.config import Config, DataSection, read_toml
 from fedlama.experiment.files import locked
 from fedlama.experiment.presets import default_model, model_builder
 from fedlama.experiment.run_directory import RunDirectory
@@ -47,6 +47,20 @@ def prepared_data(config: Config) -> Dataset:
     return data.hold_out(share, config.seed) if share else data
 
 
+@cache
+def data_hash(name: str) -> str | None:
+    """The SHA-256 of a set's files, computed once a process; the embedded digits have none."""
+    return fingerprint(name)
+
+
+def _checked_hash(data: DataSection) -> str | None:
+    found = data_hash(data.name)
+    if data.sha256 is not None and data.sha256 != found:
+        files = ", ".join(map(str, data_files(data.name))) or "the embedded data"
+        raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({files}) is {found}")
+    return found
+
+
 def resolve(config: Config) -> Config:
     """The same configuration with every default that depends on the data or the policy written out."""
     data = prepared_data(config)
@@ -59,6 +73,7 @@ def resolve(config: Config) -> Config:
     every = config.train.evaluate_every or default_evaluate_every(config.train.iterations)
     unused = {"increase_factor": 1, "rule": "crossing", "warmup_rounds": 0} if config.policy.kind == "fedavg" else {}
     update = {
+        "data": config.data.model_copy(update={"sha256": _checked_hash(config.data)}),
         "policy": config.policy.model_copy(update=unused),
         "model": config.model.model_copy(update={"name": config.model.name or default_model(data)}),
         "partition": config.partition.model_copy(update=filled),
@@ -104,6 +119,8 @@ def execute(
     with locked(out):
         resume = resume or torchrun_restarts() > 0
         directory = RunDirectory(out, config, replace=replace, resume=resume)
+        if resume:
+            _check_same_data(directory, config)
         if resume and directory.is_finished():
             return None
         keeping = _checkpointing(directory, config, resume)
@@ -141,6 +158,19 @@ def _simulate(config: Config, workers: int | None, take: Observer, keeping: Chec
         on_record=take,
         checkpointing=keeping,
     )
+
+
+def _check_same_data(directory: RunDirectory, config: Config) -> None:
+    """A run that goes on with other data would end with numbers that belong to neither."""
+    path = directory.path / "config.toml"
+    stored = read_toml(path).get("data", {}) if path.exists() else {}
+    before = stored.get("sha256") if isinstance(stored, dict) and stored.get("name") == config.data.name else None
+    if before is not None and before != config.data.sha256:
+        files = ", ".join(map(str, data_files(config.data.name)))
+        raise InputError(
+            f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now "
+            f"{str(config.data.sha256)[:12]}…): restore the data, or start a new run with another --out"
+        )
 
 
 def _checkpointing(directory: RunDirectory, config: Config, resume: bool) -> Checkpointing:

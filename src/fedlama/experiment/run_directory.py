@@ -12,17 +12,19 @@ from __future__ import annotations
 import json
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from fedlama.core import InputError, PolicyState
 from fedlama.experiment.checkpoints import changed_keys, save_checkpoint
 from fedlama.experiment.config import Config, parse_config, read_toml
-from fedlama.experiment.files import write_atomically
+from fedlama.experiment.files import append_line, write_atomically, writing
+from fedlama.experiment.shapes import RecordShape, SummaryShape, TimingShape, check_shape
 from fedlama.experiment.study_index import belongs, setting_of
 from fedlama.training import Record, Result
 
@@ -60,8 +62,8 @@ class RunDirectory:
         if not self._open:
             self.begin()
         seconds = round(time.perf_counter() - self._started, 4)
-        _append(self.path / "rounds.jsonl", asdict(record))
-        _append(self.path / "timings.jsonl", {"round": record.round, "seconds": seconds})
+        append_line(self.path / "rounds.jsonl", json.dumps(asdict(record), allow_nan=False))
+        append_line(self.path / "timings.jsonl", json.dumps({"round": record.round, "seconds": seconds}))
 
     def begin(self) -> None:
         """Make the folder and write the configuration into it."""
@@ -81,13 +83,19 @@ class RunDirectory:
         """Drop what was recorded after this round, which will be recorded again; the records up to it."""
         records: list[Record] = []
         for name in ("rounds.jsonl", "timings.jsonl"):
-            kept = list(_records(self.path / name))[:round_]
+            kept = list(islice(_records(self.path / name), round_))  # what comes after may be torn
             if len(kept) < round_:
                 raise InputError(f"{self.path / name} has {len(kept)} rounds, but the checkpoint is of round {round_}")
+            records = [self._record(entry) for entry in kept] if name == "rounds.jsonl" else records
             write_atomically(self.path / name, "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in kept))
-            records = [Record(**entry) for entry in kept] if name == "rounds.jsonl" else records
         self._open = True
         return records
+
+    def _record(self, entry: Mapping[str, Any]) -> Record:
+        try:
+            return Record(**entry)
+        except TypeError as error:
+            raise InputError(f"{self.path / 'rounds.jsonl'} is not of this version: {error}") from None
 
     def is_finished(self) -> bool:
         """Whether this run, and not one of another configuration, has its summary."""
@@ -116,10 +124,9 @@ class RunDirectory:
     def finish(self, result: Result) -> None:
         """Write the model and, last of all, the summary: a run with a summary is a finished one."""
         weights = self.path / WEIGHTS
-        weights.parent.mkdir(exist_ok=True)
-        partial = weights.with_suffix(".partial")
-        save_file(_unshared(result.model.state_dict()), partial)
-        partial.replace(weights)
+        with writing(weights):
+            weights.parent.mkdir(exist_ok=True)
+        write_atomically(weights, save(_unshared(result.model.state_dict())))
         write_atomically(self.path / "summary.json", json.dumps(result.summary(), indent=2, allow_nan=False) + "\n")
 
 
@@ -148,9 +155,10 @@ def load_run(path: Path) -> Run:
     """Read a run directory, finished or not."""
     if not (path / "config.toml").is_file():
         raise InputError(f"{path} is not a run directory: it has no config.toml")
-    summary = _json(path / "summary.json") if (path / "summary.json").exists() else None
-    if not isinstance(summary, dict | None):
-        raise InputError(f"{path / 'summary.json'} is not a table")
+    summary = None
+    if (path / "summary.json").exists():
+        summary = _json(path / "summary.json")
+        check_shape(SummaryShape, summary, str(path / "summary.json"))
     records = list(_records(path / "rounds.jsonl"))
     return Run(path, read_toml(path / "config.toml"), records, summary, setting_of(path))
 
@@ -202,11 +210,6 @@ def _toml_value(value: Any) -> str:
     return text
 
 
-def _append(path: Path, entry: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry, allow_nan=False) + "\n")
-
-
 def _unshared(state: Mapping[str, Any]) -> dict[str, Any]:
     """safetensors refuses tensors that share memory, as tied weights do: give each its own."""
     return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
@@ -215,22 +218,23 @@ def _unshared(state: Mapping[str, Any]) -> dict[str, Any]:
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not readable JSON ({error})") from None
 
 
-def _records(path: Path) -> Any:
+def _records(path: Path) -> Iterator[dict[str, Any]]:
     """Complete lines only: a run that is going, or was killed, may have half a line at its end."""
     if not path.exists():
         return
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.endswith("\n"):
-            return
+    shape = RecordShape if path.name == "rounds.jsonl" else TimingShape
+    for number, line in enumerate(lines[:-1], start=1):
         try:
-            yield json.loads(line)
-        except ValueError:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
             raise InputError(f"{path}: line {number} is not JSON") from None
+        check_shape(shape, entry, f"{path}: line {number}")
+        yield entry

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedlama.experiment.files import writing
 from fedlama.training import Record
 
 
@@ -23,7 +24,10 @@ def tensorboard_writer(out: Path) -> Callable[[Record], None] | None:
         return SummaryWriter(str(out / "tensorboard"))  # makes the folder, so only with the first record
 
     def write(record: Record) -> None:
-        writer = open_writer()
+        with writing(out / "tensorboard"):
+            add(record, open_writer())
+
+    def add(record: Record, writer: Any) -> None:
         scalars = {
             "loss/training": record.loss,
             "loss/test": record.test_loss,

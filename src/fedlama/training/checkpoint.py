@@ -24,6 +24,8 @@ from fedlama.core import InputError, Ledger, PolicyState
 from fedlama.training.records import Record
 
 STATE_KEY = "fedlama"
+LARGEST = 1 << 62  # of steps and bytes
+PER_LAYER = ("intervals", "discrepancy", "synchronised_at", "sizes", "aggregations", "layer_uplink", "layer_downlink")
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,14 @@ class Checkpoint:
         """From a file's content; anything that does not fit the run is refused."""
         try:
             plain = json.loads(_metadata(content)[STATE_KEY])
+            _check_numbers(plain)
             tensors = {name: _array(entry) for name, entry in deserialize(content)}
             state = PolicyState.from_plain(plain["state"])
             ledger = Ledger.from_plain(plain["ledger"])
             row = tensors["row"]
             counters = tensors.get("counters", np.zeros(0, np.int64))
             memory = tensors.get("memory", np.zeros((0, *memory_shape), np.float32))
-        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"it is not a checkpoint ({error})") from None
         fits = (
             row.shape == (width,)
@@ -63,11 +66,24 @@ class Checkpoint:
             and memory.shape[1:] == memory_shape
             and (row.dtype, counters.dtype, memory.dtype) == (np.float32, np.int64, np.float32)
             and bool(np.isfinite(row).all())
-            and len(state.intervals) == len(ledger.sizes)
         )
         if not fits:
             raise InputError("it does not fit the model")
         return Checkpoint(state, ledger, tuple(plain["averaged"]), row, counters, memory)
+
+
+def _check_numbers(plain: dict[str, Any]) -> None:
+    """Every value is a whole number or a list with one for each layer; only discrepancies are floats."""
+    layers = len(plain["ledger"]["sizes"])
+    for name, value in {**plain["state"], **plain["ledger"]}.items():
+        values: list[Any] = value if isinstance(value, list) else [value]
+        kinds = (int, float) if name == "discrepancy" else (int,)
+        if isinstance(value, list) != (name in PER_LAYER) or (name in PER_LAYER and len(values) != layers):
+            raise ValueError(f"{name} is not as long as there are layers")
+        if not all(type(one) in kinds and 0 <= one < LARGEST for one in values):
+            raise ValueError(f"{name} holds something else than numbers that are not negative")
+    if not all(type(layer) is int and 0 <= layer < layers for layer in plain["averaged"]):
+        raise ValueError("averaged names a layer that is not there")
 
 
 def _metadata(content: bytes) -> dict[str, str]:

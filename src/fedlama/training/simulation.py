@@ -16,6 +16,7 @@ from fedlama.local import SGD
 from fedlama.rows import Binding, check_dtypes, counter_width, describe
 from fedlama.training.checkpoint import Checkpoint, Checkpointing
 from fedlama.training.loop import Federation, Job, Position
+from fedlama.training.memory import check_memory, demand_of, telling_of_memory
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
 from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
@@ -87,6 +88,9 @@ def simulate(
         _check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
         stacked = _stacked(execution, module, layout, job)
+        if World().device(device).type == "cpu":
+            saves = checkpointing is not None
+            check_memory(demand_of(job, layout, local, workers=workers, stacked=stacked, saves=saves))
         records = list(checkpointing.earlier) if checkpointing else []
 
         def take(item: Record | Checkpoint) -> None:
@@ -127,6 +131,7 @@ def _run(
         "memory_shape": (local.memory_rows, layout.parameter_width),
     }
 
+    @telling_of_memory()
     def work(world: World, emit: Callable[[Record | Checkpoint], None]) -> Position:
         here = world.device(device)
         binding = Binding(module.to(here), layout)

@@ -100,7 +100,7 @@ def _worker_main(
     except (BrokenPipeError, ConnectionResetError):
         os._exit(1)  # the parent is gone: nobody listens
     except BaseException as error:
-        kind = type(error).__name__
+        kind = "RunError" if isinstance(error, OSError) else type(error).__name__
         text = str(error) if kind in SENTENCES else traceback.format_exc()
         with suppress(OSError):
             messages.send(("failure", (kind, text)))

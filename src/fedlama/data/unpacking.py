@@ -1,0 +1,10 @@
+"""How much a compressed file may unpack to before it counts as an attack on the memory."""
+
+LARGEST_DEFLATE_RATIO = 1032  # no deflate stream unpacks to more bytes than this for each of its own
+LARGEST_RATIO = 100  # images have 2 to 20; labels that are all alike may have more, but those are small
+ALWAYS_ADMITTED = 64 << 20  # bytes
+
+
+def largest_unpacked(packed: int) -> int:
+    """The most bytes that so many packed ones are unpacked to."""
+    return min(LARGEST_DEFLATE_RATIO * packed, max(ALWAYS_ADMITTED, LARGEST_RATIO * packed))

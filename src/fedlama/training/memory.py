@@ -1,0 +1,178 @@
+"""Whether a run will fit into memory: what it will ask for, what there is, and a refusal with the numbers.
+
+The estimate counts what grows with the model and the clients. Activations come on top: they depend on the module's
+insides, and they are those of one batch a process.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedlama.core import InputError, Layout, RunError
+from fedlama.data import Dataset
+from fedlama.local import SGD
+from fedlama.training.loop import Job
+from fedlama.training.stacked import BLOCK
+
+FLOAT32, FLOAT64 = 4, 8
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "out of memory")
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What of a run is on this machine: so many clients' rows in so many processes."""
+
+    clients: int
+    processes: int
+    width: int  # numbers a row
+    parameter_width: int
+    memory_rows: int  # momentum rows a client
+    data_bytes: int
+    prepared_bytes: int = 0  # stacked execution keeps the samples as floats in each process
+    block: int = 0  # rows of a stack that is not full
+    saved_clients: int = 0  # whose momentum a checkpoint holds
+
+    def parts(self) -> dict[str, int]:
+        """What the memory is for → bytes."""
+        momentum = FLOAT32 * self.memory_rows * self.parameter_width
+        blocks = self.block * (FLOAT32 * self.width + momentum)
+        # The global row, the mean in float64 and its way through the collective; gradients and the mask of kernels
+        averaging = (FLOAT32 + 2 * FLOAT64) * self.width + 3 * FLOAT32 * self.parameter_width
+        # Gathered in every process; then sent, received and encoded
+        checkpoint = (self.processes + 3) * (self.saved_clients * momentum)
+        amounts = {
+            f"{self.clients:,} rows of {_count(self.width)} numbers": FLOAT32 * self.clients * self.width,
+            "their momentum": self.clients * momentum,
+            "gradients and averaging": self.processes * (averaging + blocks),
+            "checkpoints": checkpoint,
+            "data": self.data_bytes + self.processes * self.prepared_bytes,
+        }
+        return {name: amount for name, amount in amounts.items() if amount}
+
+    def total(self) -> int:
+        """Bytes of all parts."""
+        return sum(self.parts().values())
+
+
+def demand_of(job: Job, layout: Layout, rule: SGD, *, workers: int, stacked: bool, saves: bool) -> Demand:
+    """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
+    here, everywhere = local_processes(workers)
+    clients = job.participation.count(len(job.shards))
+    outlives = job.participation.window_steps(job.policy) > job.policy.cycle_steps
+    return Demand(
+        clients=-(-clients * here // everywhere),
+        processes=here,
+        width=layout.width,
+        parameter_width=layout.parameter_width,
+        memory_rows=rule.memory_rows,
+        data_bytes=data_bytes(job.data),
+        prepared_bytes=FLOAT32 * job.data.x_train.numel() if stacked else 0,
+        block=BLOCK if stacked else 0,
+        saved_clients=clients if saves and outlives else 0,
+    )
+
+
+def local_processes(workers: int, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Processes of the run on this machine, and altogether."""
+    size = int(environment.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environment else 1
+    return (int(environment.get("LOCAL_WORLD_SIZE", size)), size) if size > 1 else (workers, workers)
+
+
+def data_bytes(data: Dataset) -> int:
+    """What the samples and targets take, which are loaded already."""
+    return sum(tensor.nbytes for tensor in (data.x_train, data.y_train, data.x_test, data.y_test))
+
+
+def check_memory(demand: Demand, available: int | None = None) -> None:
+    """Refuse a run that will not fit, with the numbers and what to change."""
+    here = available_memory() if available is None else available
+    if here is None or demand.total() <= here + demand.data_bytes:  # the data is loaded already
+        return
+    parts = ", ".join(f"{name} {human(amount)}" for name, amount in demand.parts().items())
+    without_momentum = "set local.momentum to 0, " if demand.memory_rows else ""
+    raise InputError(
+        f"the run needs about {human(demand.total())} of memory: {parts}; {human(here + demand.data_bytes)} are "
+        f"available: lower participation.active, {without_momentum}choose a smaller model, or use more machines with "
+        f"torchrun"
+    )
+
+
+def human(amount: float) -> str:
+    """Bytes for people."""
+    return f"{amount / 1e9:.1f} GB" if amount >= 1e8 else f"{amount / 1e6:.1f} MB"
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e6:.1f} M" if number >= 1e6 else f"{number:,}"
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process and its workers can still get: of the machine, its container, and its own limits."""
+    known = [_of_machine(root), _of_own_limit(root), *_of_groups(root)]
+    return min((max(0, one) for one in known if one is not None), default=None)
+
+
+def _of_machine(root: Path) -> int | None:
+    for line in _lines(root / "proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            return 1024 * int(line.split()[1])
+    return None
+
+
+def _of_own_limit(root: Path) -> int | None:
+    """`ulimit -v` holds for each process; the others fork from this one, so what it has used they have used."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    pages = next(iter(_lines(root / "proc/self/statm")), "0").split()[0]
+    return limit - int(pages) * resource.getpagesize()
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    """Control groups, of both versions: the one of this process and those above it."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _left(root / "sys/fs/cgroup/memory", path, *names)
+
+
+def _left(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    folder = mount / path.strip("/")
+    for one in (folder, *folder.parents):
+        if not one.is_relative_to(mount):
+            return
+        most, used = (next(iter(_lines(one / name)), "") for name in (limit, usage))
+        if most.isdecimal() and used.isdecimal():
+            caches = [
+                int(line.split()[1]) for line in _lines(one / "memory.stat") if line.startswith(f"{reclaimable} ")
+            ]
+            yield int(most) - int(used) + sum(caches)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+@contextmanager
+def telling_of_memory() -> Iterator[None]:
+    """Inside, memory that runs out all the same ends the run with a sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):
+            raise
+        raise RunError(
+            "the memory did not suffice: lower participation.active or local.batch_size, choose a smaller model, or "
+            "use fewer workers"
+        ) from error

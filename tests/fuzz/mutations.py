@@ -1,0 +1,278 @@
+"""Changes that reach behind the first check: JSON stays JSON, a zip's checksums stay right, headers stay in place."""
+
+import io
+import json
+import random
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+
+Change = Callable[[random.Random, bytes], bytes]
+
+NUMBERS = [0, 1, -1, 2, 255, 256, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**400]
+FLOATS = [0.0, -0.0, 0.5, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf")]
+TEXTS = ["", "x", "\x00", "\x1b[31m", "<script>", "../../x", "/etc/passwd", "nan", "é" * 50, "\ud800", "a" * 300, "$_"]
+PLAIN = [None, True, False, [], {}, [[]], [None], {"": None}, *NUMBERS, *FLOATS, *TEXTS]
+WORDS = [
+    *(struct.pack(kind, number) for kind in ("<I", ">I", "<Q") for number in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF)),
+    *(
+        b"\x00",
+        b"\xff",
+        b"\n",
+        b"\r\n",
+        b"[" * 3000,
+        b"{" * 3000,
+        b"9" * 5000,
+        b"NaN",
+        b"-",
+        b'"',
+        b"1e999",
+        b"\\ud800",
+    ),
+]
+OPCODES = [
+    b"c__builtin__\neval\n",
+    b"cos\nsystem\n",
+    b"(",
+    b"R",
+    b"b",
+    b"t",
+    b"u",
+    b"s",
+    b"a",
+    b"e",
+    b"0",
+    b"2",
+    b".",
+    b"h\x00",
+]
+OPCODES += [
+    b"\x93",
+    b"\x81",
+    b"\x85",
+    b"\x86",
+    b"\x87",
+    b"q\x00",
+    b"\x8a\xff",
+    b"B\xff\xff\xff\x7f",
+    b"\x8e" + b"\xff" * 8,
+]
+NAMES = [
+    "cifar-100-python/train",
+    "cifar-100-python/test",
+    "../x",
+    "/tmp/x",
+    "a/../../x",
+    "",
+    "x" * 300,
+    "cifar-100-python",
+]
+
+
+def change(reader: str, draw: random.Random, content: bytes, others: list[bytes]) -> bytes:
+    """One to four changes, half of them with the format in mind."""
+    for _ in range(draw.choice((1, 1, 1, 2, 4))):
+        with_format = draw.random() < 0.6
+        content = SPECIAL[reader](draw, content) if with_format else _plainly(draw, content, others)
+    return content[: 1 << 16]
+
+
+def _plainly(draw: random.Random, content: bytes, others: list[bytes]) -> bytes:
+    start = draw.randrange(len(content) + 1)
+    end = min(len(content), start + draw.choice((1, 1, 2, 4, 16, 200)))
+    match draw.randrange(6):
+        case 0:
+            return content[:start]
+        case 1:
+            return content[:start] + draw.randbytes(end - start) + content[end:]
+        case 2:
+            return content[:start] + draw.choice(WORDS) + content[end if draw.random() < 0.5 else start :]
+        case 3:
+            return content[:start] + content[end:]
+        case 4:
+            return content[:start] + content[start:end] * draw.choice((2, 3, 50)) + content[end:]
+        case _:
+            other = draw.choice(others)
+            return content[:start] + other[draw.randrange(len(other) + 1) :]
+
+
+def _in_json(draw: random.Random, content: bytes) -> bytes:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return _plainly(draw, content, [content])
+    return json.dumps(_changed(draw, value)).encode()
+
+
+def _changed(draw: random.Random, value: object) -> object:
+    """The value with one node of it replaced, doubled or taken away."""
+    if not isinstance(value, dict | list) or not value or draw.random() < 0.1:
+        return draw.choice(PLAIN)
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    key = draw.choice(keys)
+    result = value.copy()
+    match draw.randrange(12):
+        case 0:
+            del result[key]
+        case 1 if isinstance(result, list):
+            result.insert(key, result[key])
+        case 2 if isinstance(result, list):
+            result[key] = result[draw.choice(keys)]
+        case _:
+            result[key] = _changed(draw, result[key])
+    return result
+
+
+def _in_lines(draw: random.Random, content: bytes) -> bytes:
+    lines = content.splitlines(keepends=True)
+    if not lines:
+        return content
+    number = draw.randrange(len(lines))
+    lines[number] = _in_json(draw, lines[number]) + b"\n"
+    return b"".join(lines)
+
+
+def _in_toml(draw: random.Random, content: bytes) -> bytes:
+    """Another value for a key, or a key moved to another place."""
+    lines = content.decode("utf-8", "replace").split("\n")
+    number = draw.randrange(len(lines))
+    key, equals, _ = lines[number].partition("=")
+    values = [
+        "0",
+        "-1",
+        "1.5",
+        "nan",
+        "inf",
+        "1e400",
+        "9" * 30,
+        "true",
+        '""',
+        '"x"',
+        "[]",
+        "{}",
+        "[1, -1]",
+        "1979-05-27",
+    ]
+    if equals and draw.random() < 0.8:
+        lines[number] = f"{key}= {draw.choice(values)}"
+    else:
+        lines.insert(draw.randrange(len(lines)), lines.pop(number))
+    return "\n".join(lines).encode()
+
+
+def _in_npz(draw: random.Random, content: bytes) -> bytes:
+    """A member's header or content changed, packed again with its right checksum."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+    except Exception:
+        return content
+    name = draw.choice(list(members) or ["x.npy"])
+    members[name] = _in_npy(draw, members.get(name, b""))
+    if draw.random() < 0.1:
+        members[draw.choice(["x.npy", "y.npy", "test.npy", "clients.npy", "../x.npy"])] = members[name]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for key, value in members.items():
+            archive.writestr(key, value)
+    return buffer.getvalue()
+
+
+def _in_npy(draw: random.Random, member: bytes) -> bytes:
+    shapes = ["()", "(0,)", "(4,)", "(4, 2, 2)", "(-1,)", "(4, 0)", "(0, 99999999999999999999)", "(2**40,)", "(True,)"]
+    kinds = ["|u1", "<i8", "<f4", "<f2", "|b1", "<U1", "|S4", "|O", "<M8[s]", "<c8", "<U999999999", ">f8", "|V0", "<U0"]
+    if draw.random() < 0.2:
+        return member + b"\x00" * draw.choice((1, 100, 1 << 20))
+    if draw.random() < 0.3:
+        return _plainly(draw, member, [member])
+    text = member[10 : 10 + int.from_bytes(member[8:10], "little")].decode("latin-1").strip()
+    text = re.sub(r"\([^)]*\)", lambda _: draw.choice(shapes), text) if draw.random() < 0.5 else text
+    text = re.sub(r"'[|<>][^']*'", lambda _: repr(draw.choice(kinds)), text) if draw.random() < 0.5 else text
+    text = draw.choice(
+        [text, text, text, "[" * 500, text.replace("False", "True"), "{}", "__import__('os').system('id')"]
+    )
+    header = text.encode("latin-1") + b"\n"
+    return (
+        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + member[len(member) - draw.choice((0, 4, 16)) :]
+    )
+
+
+def _in_safetensors(draw: random.Random, content: bytes) -> bytes:
+    """The header, with its length right, or a field of the state that it carries."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        header = json.loads(content[8 : 8 + length])
+        state = json.loads(header["__metadata__"]["fedlama"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _plainly(draw, content, [content])
+    if draw.random() < 0.6:
+        header["__metadata__"]["fedlama"] = draw.choice((json.dumps(_changed(draw, state)), "[" * 100_000))[:60_000]
+    else:
+        header = _changed(draw, header)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + content[8 + length :]
+
+
+def _in_tar(draw: random.Random, content: bytes) -> bytes:
+    """A member more, of any name and kind, or a header's field changed under a right checksum."""
+    kinds = [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]
+    kinds += [tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"\x00", b"Z"]
+    member = tarfile.TarInfo(draw.choice(NAMES))
+    member.type, member.linkname = draw.choice(kinds), draw.choice(NAMES)[:100]
+    member.size = draw.choice((0, 0, 5, 512, 2**30, 2**33 - 1))
+    try:
+        header = member.tobuf(draw.choice((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)))
+    except ValueError:
+        return content
+    return header + b"x" * (min(member.size, 512) and 512) + content
+
+
+def _in_idx(draw: random.Random, content: bytes) -> bytes:
+    place = 4 * draw.randrange(4)
+    value = draw.choice(
+        (b"\x00\x00\x08\x03", b"\x00\x00\x08\x01", *(struct.pack(">I", n) for n in (0, 1, 2, 2**31, 2**32 - 1)))
+    )
+    changed = content[:place] + value + content[place + 4 :]
+    packed = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return packed.compress(changed + b"\x00" * 100_000) + packed.flush() if draw.random() < 0.1 else changed
+
+
+def _in_pickle(draw: random.Random, content: bytes) -> bytes:
+    start = draw.choice((draw.randrange(len(content) + 1), len(content) - draw.randrange(min(60, len(content) + 1))))
+    return content[:start] + draw.choice(OPCODES) * draw.choice((1, 1, 2, 300)) + content[start + draw.choice((0, 1)) :]
+
+
+def _in_answer(draw: random.Random, content: bytes) -> bytes:
+    lines = [b"Content-Length: -1", b"Content-Length: 99999999999999999999", b"Content-Range: bytes 5-9/10"]
+    lines += [b"Transfer-Encoding: chunked", b"HTTP/1.1 416 No", b"HTTP/1.1 206 Yes", b"HTTP/1.1 500 No", b"X" * 70_000]
+    lines += [
+        b"HTTP/9.9 abc",
+        b"Location: file:///etc/passwd",
+        b"Location: ftp://127.0.0.1/",
+        b"HTTP/1.1 301 Moved",
+        b"\xff: \xff",
+    ]
+    parts = content.split(b"\r\n")
+    parts[draw.randrange(len(parts))] = draw.choice(lines)
+    return b"\r\n".join(parts)
+
+
+SPECIAL: dict[str, Change] = {
+    "cifar-pickle": _in_pickle,
+    "cifar-archive": _in_tar,
+    "idx": _in_idx,
+    "leaf": _in_json,
+    "npz": _in_npz,
+    "config": _in_toml,
+    "checkpoint": _in_safetensors,
+    "voucher": _in_json,
+    "rounds": _in_lines,
+    "summary": _in_json,
+    "run-config": _in_toml,
+    "drawn-rounds": _in_lines,
+    "drawn-summary": _in_json,
+    "http": _in_answer,
+}

@@ -1,0 +1,165 @@
+"""Every reader as a function of some bytes: it writes them where a user would have them and reads that."""
+
+import gzip
+import io
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Console
+
+from fedlama.core import InputError
+from fedlama.data.cifar import CIFAR100, read_cifar
+from fedlama.data.fetch import fetch
+from fedlama.data.idx import MNIST, read_idx, read_idx_set
+from fedlama.data.leaf import read_leaf
+from fedlama.data.npz import read_npz
+from fedlama.experiment.checkpoints import find_checkpoint
+from fedlama.experiment.config import load_config, parse_config
+from fedlama.experiment.run_directory import RunDirectory, load_run, to_toml
+from fedlama.report import compare, terminal_table, verdict
+from fedlama.report.page import render_page
+from fedlama.training.checkpoint import Checkpoint
+
+from . import samples
+
+Reader = Callable[[bytes, Path], object]
+
+
+def read_pickles(content: bytes, folder: Path) -> object:
+    for name in (*CIFAR100.train, CIFAR100.test):
+        (folder / name).write_bytes(content)
+    return read_cifar(CIFAR100, folder)
+
+
+def read_archive(content: bytes, folder: Path) -> object:
+    """What is not gzipped is a tar file: so a change of it has a right checksum."""
+    path = folder / CIFAR100.archive
+    path.write_bytes(content if content.startswith(b"\x1f\x8b") else gzip.compress(content, 1))
+    return read_cifar(CIFAR100, path)
+
+
+def read_idx_files(content: bytes, folder: Path) -> object:
+    for split in ("train", "t10k"):
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(content)
+        (folder / f"{split}-labels-idx1-ubyte").write_bytes(samples.IDX_LABELS)
+    try:
+        return read_idx_set(MNIST, folder)
+    except InputError:
+        return read_idx(folder / "train-images-idx3-ubyte", 1)
+
+
+def read_leaf_folder(content: bytes, folder: Path) -> object:
+    for split in ("train", "test"):
+        (folder / split).mkdir(exist_ok=True)
+        (folder / split / "all.json").write_bytes(content)
+    return read_leaf(folder)
+
+
+def read_npz_file(content: bytes, folder: Path) -> object:
+    (folder / "set.npz").write_bytes(content)
+    return read_npz(folder / "set.npz")
+
+
+def read_config(content: bytes, folder: Path) -> object:
+    """Also built, and written as the run directory has it: that must be a config again."""
+    (folder / "config.toml").write_bytes(content)
+    config = load_config(folder / "config.toml")
+    (folder / "again.toml").write_text(to_toml(config.model_dump(exclude_none=True)), encoding="utf-8")
+    assert load_config(folder / "again.toml") == config
+    for section in (config.policy, config.local, config.participation):
+        section.build()
+    return config.partition.build(has_ids=False)
+
+
+def read_checkpoint(content: bytes, folder: Path) -> object:
+    return Checkpoint.decode(content, **samples.CHECKPOINT_SHAPES)
+
+
+def read_voucher(content: bytes, folder: Path) -> object:
+    (folder / "step-000000006.json").write_bytes(content)
+    (folder / "step-000000006.safetensors").write_bytes(samples.CHECKPOINT)
+    return find_checkpoint(folder, samples.CONFIG)
+
+
+def _run(folder: Path, **files: bytes) -> Path:
+    stored = {"config": samples.CONFIG_TOML, "rounds": samples.ROUNDS, "summary": samples.SUMMARY, **files}
+    for name, ending in (("config", "toml"), ("rounds", "jsonl"), ("summary", "json")):
+        path = folder / f"{name}.{ending}"
+        path.unlink(missing_ok=True)
+        if stored[name]:
+            path.write_bytes(stored[name])
+    return folder
+
+
+def _show(folder: Path, *, draw: bool) -> object:
+    comparison = compare([load_run(folder)])
+    Console(file=io.StringIO(), width=100).print(terminal_table(comparison))
+    return (render_page(comparison, folder) if draw else verdict(comparison)).encode()
+
+
+def read_rounds(content: bytes, folder: Path) -> object:
+    """Shown as an unfinished and as a finished run, and taken up again after its third round."""
+    for summary in (b"", samples.SUMMARY):
+        with suppress(InputError):
+            _show(_run(folder, rounds=content, summary=summary), draw=False)
+    directory = RunDirectory(folder, parse_config(samples.CONFIG), resume=True)
+    (folder / "timings.jsonl").write_bytes(samples.TIMINGS)
+    return directory.continue_after(3)
+
+
+def read_summary(content: bytes, folder: Path) -> object:
+    return _show(_run(folder, summary=content), draw=False)
+
+
+def draw_rounds(content: bytes, folder: Path) -> object:
+    return _show(_run(folder, rounds=content), draw=True)
+
+
+def draw_summary(content: bytes, folder: Path) -> object:
+    return _show(_run(folder, summary=content), draw=True)
+
+
+def read_run_config(content: bytes, folder: Path) -> object:
+    return _show(_run(folder, config=content), draw=False)
+
+
+def read_answer(content: bytes, folder: Path) -> object:
+    """The bytes are a server's whole answer to `fedlama data fetch`, however often it asks."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_answer, args=(server, content))
+        thread.start()
+        try:
+            return fetch("cifar10", folder, url_base=f"http://127.0.0.1:{server.getsockname()[1]}")
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # so that nobody waits for another question
+            thread.join()
+
+
+def _answer(server: socket.socket, content: bytes) -> None:
+    with suppress(OSError):
+        while True:
+            with server.accept()[0] as connection, suppress(OSError):
+                connection.settimeout(2)
+                connection.recv(65536)
+                connection.sendall(content)
+
+
+READERS: dict[str, Reader] = {
+    "cifar-pickle": read_pickles,
+    "cifar-archive": read_archive,
+    "idx": read_idx_files,
+    "leaf": read_leaf_folder,
+    "npz": read_npz_file,
+    "config": read_config,
+    "checkpoint": read_checkpoint,
+    "voucher": read_voucher,
+    "rounds": read_rounds,
+    "summary": read_summary,
+    "run-config": read_run_config,
+    "drawn-rounds": draw_rounds,
+    "drawn-summary": draw_summary,
+    "http": read_answer,
+}
