@@ -550,6 +550,6 @@ def test_toml_survives_a_file(tmp_path):
 
 def test_toml_is_laid_out_for_people():
     text = to_toml(parse_config({**SMALLEST, "seed": 3}).model_dump(exclude_none=True))
-    assert text.startswith('seed = 3\n\n[data]\nname = "digits"\n\n[model]\n')
+    assert text.startswith('seed = 3\n\n[data]\nname = "digits"\nvalidation = 0.0\n\n[model]\n')
     assert "[versions]" not in text  # an empty table says nothing
     assert text.endswith("tensorboard = true\n")
