@@ -68,6 +68,15 @@ def test_a_run_cut_anywhere_and_resumed_equals_the_uninterrupted(rounds, tmp_pat
     assert contents(folder) == uninterrupted
 
 
+def test_a_run_without_momentum_goes_on_inside_a_window(tmp_path):
+    plain = config(local={"momentum": 0.0})
+    execute(plain, tmp_path / "whole", workers=1)
+    with pytest.raises(KilledError):
+        execute(plain, tmp_path / "cut", [kill_after(5)], workers=1)
+    execute(plain, tmp_path / "cut", workers=2, resume=True)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
 def test_a_resumed_result_has_all_records(tmp_path, uninterrupted):
     with pytest.raises(KilledError):
         execute(config(), tmp_path / "run", [kill_after(9)], workers=1)

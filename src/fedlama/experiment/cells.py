@@ -22,11 +22,16 @@ from pathlib import Path
 import torch
 
 from fedlama.core import DivergenceError, InputError, RunError
-from fedlama.experiment.execute import execute
+from fedlama.experiment.checkpoints import changed_keys
+from fedlama.experiment.config import Config, read_toml
+from fedlama.experiment.execute import execute, prepared_data, resolve
 from fedlama.experiment.files import write_atomically
+from fedlama.experiment.presets import model_builder
 from fedlama.experiment.run_directory import load_run
 from fedlama.experiment.study import Cell
+from fedlama.rows import describe
 from fedlama.training import Record
+from fedlama.training.memory import available_memory
 
 DIVERGED = "diverged.txt"  # beside a run that did: the same configuration would do so again
 SENTENCES = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}
@@ -56,19 +61,61 @@ def score_of(out: Path, cell: Cell) -> tuple[float | None, float] | None:
     return (summary["accuracy"], summary["loss"]) if summary else None
 
 
+def check_same_config(out: Path, cell: Cell) -> None:
+    """Refuse a finished run of another configuration: its result is not this study's."""
+    path = out / cell.path / "config.toml"
+    if not path.is_file():  # it diverged in its first round
+        return
+    before, now = read_toml(path), resolve(cell.config).model_dump(exclude_none=True)
+    # Keys that only one version of fedlama knows, and the versions themselves, do not make another configuration
+    comparable = {
+        name: {key: table[key] for key in before[name] if key in table} if isinstance(table, dict) else table
+        for name, table in now.items()
+        if name in before
+    }
+    known = {
+        name: {key: before[name][key] for key in table} if isinstance(table, dict) else before[name]
+        for name, table in comparable.items()
+    }
+    different = [key for key in changed_keys(known, comparable) if not key.startswith("versions.")]
+    if different:
+        raise InputError(
+            f"{path.parent} holds a run of another configuration ({', '.join(different)}): choose another --out, or "
+            f"delete that folder"
+        )
+
+
+def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
+    """How many runs go side by side: one a worker, or as many as have room for their rows."""
+    available = available_memory()
+    if not cells or available is None:
+        return workers
+    largest = max(_row_bytes(config) for config in {cell.setting: cell.config for cell in cells}.values())
+    return max(1, min(workers, available // (2 * largest)))  # twice: gradients, averages and activations come on top
+
+
+def _row_bytes(config: Config) -> int:
+    config = resolve(config)
+    with torch.device("meta"):  # shapes only
+        width = describe(model_builder(config.model.name or "", prepared_data(config))()).width
+    clients = config.participation.build().count(config.partition.clients or 1)
+    return 4 * width * clients * (1 + config.local.build().memory_rows)
+
+
 def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> None:
-    """Run these cells into `out`, as many at a time as there are workers.
+    """Run these cells into `out`, as many at a time as there are workers and memory.
 
     One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
     saved a checkpoint; Ctrl-C does the same.
     """
     waiting, running, failures = list(cells), list[_Running](), list[Exception]()
+    at_once = cells_at_once(cells, workers)
     with _stopping(running) as asked:
         try:
             while running or (waiting and not failures and not asked.is_set()):
                 free = workers - sum(one.workers for one in running)
-                while waiting and free > 0 and not failures and not asked.is_set():
-                    share = max(1, free // len(waiting))
+                while waiting and free > 0 and len(running) < at_once and not failures and not asked.is_set():
+                    share = max(1, free // min(len(waiting), at_once - len(running)))
                     running.append(_start(waiting.pop(0), out, share))
                     free -= share
                 _listen(running, out, watch, failures)
@@ -122,25 +169,26 @@ def _listen(running: list[_Running], out: Path, watch: Watch, failures: list[Exc
         one.process.join()
         one.messages.close()
         running.remove(one)
-        if message is not None:
-            _take_failure(one, out, message, running, failures)
-        watch(one.cell, None)
+        if message is None or _is_divergence(one, out, message, running, failures):
+            watch(one.cell, None)
 
 
-def _take_failure(
+def _is_divergence(
     one: _Running, out: Path, message: tuple[str, str], running: Sequence[_Running], failures: list[Exception]
-) -> None:
+) -> bool:
+    """Note a run that diverged; with any other failure ask the others to stop."""
     kind, text = message
     if kind == "DivergenceError":
         (out / one.cell.path).mkdir(parents=True, exist_ok=True)
         write_atomically(out / one.cell.path / DIVERGED, text + "\n")
-        return
+        return True
     code = one.process.exitcode
     died = f"its process ended with code {code}" if code and not text else text
     if not failures:
         for other in running:
             _ask(other)
     failures.append(SENTENCES.get(kind, RunError)(f"{one.cell.label}: {died}"))
+    return False
 
 
 def _ask(one: _Running) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fedlama.core import RunError
-from fedlama.experiment.cells import DIVERGED, Watch, is_done, run_cells, score_of
+from fedlama.experiment.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.experiment.execute import available_cores, prepared_data, resolve
 from fedlama.experiment.files import locked, write_atomically
 from fedlama.experiment.study import Cell, Setting, Study
@@ -30,7 +30,10 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch) -> Stu
 
 
 def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
-    """Those that are neither finished nor known to diverge."""
+    """Those that are neither finished nor known to diverge; what is there must be of this study."""
+    for cell in cells:
+        if is_done(out, cell):
+            check_same_config(out, cell)
     return [cell for cell in cells if not is_done(out, cell)]
 
 

@@ -101,7 +101,7 @@ class Federation:
             entering = position.state.step % self.window_steps == 0
             if entering or cohort is None:
                 cohort = self._enter(cohort, position)
-                if not entering and resume:
+                if not entering and resume and resume.memory_CMP.size:
                     cohort.memory_CMP.copy_(torch.from_numpy(resume.memory_CMP[cohort.mine]))
             turn = self.job.policy.next(position.state, self.job.iterations)
             position = self._charge_downlink(position, len(cohort.clients), entering)

@@ -1,0 +1,160 @@
+"""`fedlama study` on the command line: real runs, an interruption, a divergence, a changed file."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+STUDY = """
+[data]
+name = "digits"
+[model]
+name = "mlp"
+[partition]
+kind = "dirichlet"
+clients = 12
+alpha = 0.5
+[participation]
+active = 4
+[local]
+batch_size = 16
+[train]
+iterations = {iterations}
+[output]
+tensorboard = false
+[study]
+seeds = [0, 1]
+baseline = "FedAvg(6)"
+learning_rates = [0.05, 0.2, 1e30]
+pilot_iterations = 24
+fedavg_intervals = [12]
+[[study.setting]]
+policy = {{ kind = "fedavg", base_interval = 6 }}
+[[study.setting]]
+policy = {{ kind = "fedlama", base_interval = 6, increase_factor = 4 }}
+"""
+FEDLAMA = [sys.executable, "-m", "fedlama"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A study that was run to its end."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "study.toml").write_text(STUDY.format(iterations=48))
+    return folder, run(folder)
+
+
+def run(folder, *more):
+    command = [*FEDLAMA, "study", "study.toml", "--out", "out", *more]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def stamps(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
+
+
+def test_the_table_in_four_forms(finished):
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "FedLAMA(6, 4)".replace(" ", "\xa0") in done.stdout
+    markdown = (folder / "out" / "table.md").read_text()
+    assert "| FedAvg(6) |" in markdown
+    assert "pilots on a validation split, out of 0.05, 0.2, 1e+30" in markdown
+    latex = (folder / "out" / "table.tex").read_text()
+    assert latex.count(r"\\") == 4
+    assert r"$\pm$" in latex
+    rows = list(csv.DictReader((folder / "out" / "table.csv").read_text().splitlines()))
+    assert [row["setting"] for row in rows] == ["FedAvg(6)", "FedLAMA(6, 4)", "FedAvg(12)"]
+    for row in rows:
+        summaries = [
+            json.loads(path.read_text()) for path in (folder / "out").glob(f"{slug(row['setting'])}/*/summary.json")
+        ]
+        assert float(row["accuracy"]) == pytest.approx(sum(one["accuracy"] for one in summaries) / 2)
+        assert float(row["uplink_bytes"]) == sum(one["uplink_bytes"] for one in summaries) / 2
+    assert [float(row["relative_cost"]) for row in rows][0::2] == [1.0, 0.5]
+
+
+def slug(name):
+    return name.lower().replace("(", "-").replace(", ", "-").replace(")", "")
+
+
+def test_a_rate_that_diverges_is_not_chosen_and_stops_nothing(finished):
+    folder, _ = finished
+    index = json.loads((folder / "out" / "study.json").read_text())
+    for choice in index["choices"].values():
+        assert choice["scores"]["1e+30"] is None
+        assert choice["rate"] in (0.05, 0.2)
+    assert len(list((folder / "out" / "pilots").rglob("diverged.txt"))) == 3
+
+
+def test_a_finished_study_runs_nothing_again(finished):
+    folder, _ = finished
+    before = stamps(folder / "out")
+    again = run(folder, "--resume")
+    assert again.returncode == 0
+    assert stamps(folder / "out") == before
+    assert "runs ·" not in again.stderr  # no cell was run
+
+
+def test_report_names_settings_as_the_study_does_and_leaves_the_pilots_out(finished):
+    folder, _ = finished
+    shown = subprocess.run(
+        [*FEDLAMA, "report", "out", "--out", "again"], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.count("FedAvg(12)") >= 1
+    assert "validation" not in shown
+
+
+def test_a_changed_study_is_refused(finished):
+    folder, _ = finished
+    (folder / "other.toml").write_text(STUDY.format(iterations=72))
+    command = [*FEDLAMA, "study", "other.toml", "--out", "out"]
+    refused = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "train.iterations (was 48, is 72)" in refused.stderr
+
+
+def test_an_interrupted_study_goes_on_and_ends_with_the_same_numbers(tmp_path):
+    text = STUDY.format(iterations=240).replace("learning_rates = [0.05, 0.2, 1e30]\n", "")
+    for name in ("whole", "broken"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "study.toml").write_text(text)
+    assert run(tmp_path / "whole").returncode == 0
+    command = [*FEDLAMA, "study", "study.toml", "--out", "out"]
+    with subprocess.Popen(command, cwd=tmp_path / "broken", stderr=subprocess.PIPE, text=True) as started:
+        wait_for(lambda: any((tmp_path / "broken").rglob("rounds.jsonl")))
+        started.send_signal(signal.SIGTERM)
+        _, told = started.communicate(timeout=60)
+    assert started.returncode == 1
+    assert "the same command goes on from here" in told
+    assert not list((tmp_path / "broken").rglob(".lock"))
+    assert run(tmp_path / "broken").returncode == 0
+    for path in sorted((tmp_path / "whole").rglob("rounds.jsonl")):
+        other = tmp_path / "broken" / path.relative_to(tmp_path / "whole")
+        assert path.read_bytes() == other.read_bytes()
+    assert (tmp_path / "whole/out/table.csv").read_bytes() == (tmp_path / "broken/out/table.csv").read_bytes()
+
+
+def test_a_killed_cell_stops_the_study_and_loses_nothing(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY.format(iterations=2400))
+    command = [*FEDLAMA, "study", "study.toml", "--out", "out", "--workers", "1"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as started:
+        wait_for(lambda: any((tmp_path / "out").glob("fedavg-6/*/rounds.jsonl")))
+        children = subprocess.run(["pgrep", "-P", str(started.pid)], capture_output=True, text=True, check=True).stdout
+        os.kill(int(children.split()[0]), signal.SIGKILL)
+        _, told = started.communicate(timeout=60)
+    assert started.returncode == 1
+    assert "its process ended with code -9" in told
+    assert "Traceback" not in told
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
