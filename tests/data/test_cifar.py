@@ -313,4 +313,4 @@ def test_a_member_that_claims_more_than_there_will_ever_be_is_not_waited_for(tmp
     member.size = 1 << 80
     (tmp_path / "endless.tar.gz").write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(2048)))
     with pytest.raises(InputError, match="not a complete"):
-        read_cifar(CIFAR10, tmp_path / "endless.tar.gz")
+        cifar.read_cifar(cifar.CIFAR10, tmp_path / "endless.tar.gz")
