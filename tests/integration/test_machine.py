@@ -256,7 +256,7 @@ def test_a_config_may_insist_on_its_data(own_data, tmp_path):
     assert execute(load_config(config, [f"data.sha256={right}"]), tmp_path / "run", workers=1)
     with pytest.raises(InputError, match=rf"data.sha256 = '0+': the SHA-256 of .*mine\.npz .*is {right}"):
         execute(load_config(config, [f'data.sha256="{"0" * 64}"']), tmp_path / "other", workers=1)
-    with pytest.raises(InputError, match=r"data\.sha256"):
+    with pytest.raises(InputError, match=r"data\.sha256 = 'abc': must be 64 hexadecimal digits"):
         load_config(config, ["data.sha256=abc"])
     assert not (tmp_path / "other").exists()
 

@@ -80,14 +80,6 @@ def locate(name: str) -> Path | None:
     return found
 
 
-def data_files(name: str) -> list[Path]:
-    """The files that `load` reads, in its order; none for the embedded digits."""
-    path = locate(name)
-    if path is None:
-        return []
-    return KNOWN[name].used(path) if name in KNOWN else leaf_files(path) if path.is_dir() else [path]
-
-
 def catalog() -> list[Entry]:
     """All that `load` knows by name, there or not, and every other set found in the data folders."""
     embedded = Entry("digits", "1,797 handwritten digits of 8×8 pixels, 10 classes", True, None, "embedded")
