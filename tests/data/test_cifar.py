@@ -305,3 +305,12 @@ def test_a_sparse_member_is_refused(tmp_path):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(buffer.getvalue()))
     refused(path)
+
+
+def test_a_member_that_claims_more_than_there_will_ever_be_is_not_waited_for(tmp_path):
+    """tarfile would skip 2⁸⁰ bytes piece by piece, long after the archive has ended."""
+    member = tarfile.TarInfo("cifar-10-batches-py/readme.html")
+    member.size = 1 << 80
+    (tmp_path / "endless.tar.gz").write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(2048)))
+    with pytest.raises(InputError, match="not a complete"):
+        cifar.read_cifar(cifar.CIFAR10, tmp_path / "endless.tar.gz")

@@ -50,6 +50,7 @@ def test_every_other_whole_number_becomes_int64(dtype):
         ({"x_train": [["a"]] * 6}, "numbers"),
         ({"y_train": Y - 1}, "label -1"),
         ({"y_train": torch.tensor(3)}, "a target for each sample"),
+        ({"y_train": np.zeros((6, 0), int), "y_test": np.zeros((2, 0), int)}, "y_train is empty"),
         ({"clients": [1, 2]}, "one id for each of the 6"),
         ({"clients": [1.0, 2, 3, 4, 5, np.inf]}, "NaN or infinite"),
     ],

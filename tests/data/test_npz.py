@@ -227,3 +227,12 @@ def test_an_encrypted_or_oddly_packed_member_is_refused(tmp_path):
         content[content.index(mark) + offset] |= 1  # the flag for encryption
     path.write_bytes(content)
     refused(path)
+
+
+def test_a_member_that_unpacks_to_far_more_than_images_do(tmp_path):
+    """A hundred times its size is admitted, and 64 MB in any case; more is an attack, or better stored as it is."""
+    bomb = np.zeros((80 << 20) // 64, dtype="S64")
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=IMAGES, y=np.zeros(len(IMAGES), int), test=np.arange(len(IMAGES)) > 1, clients=bomb)
+    with little_memory():
+        refused(path, "clients claims 83,886,", "savez")

@@ -5,16 +5,18 @@ Each ends in one sentence without a traceback, and nothing that was finished is 
 
 import fcntl
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_disk import Disk, command, in_a_fork, mounted
 
 from fedlama.core import InputError, RunError
 from fedlama.experiment.config import load_config
-from fedlama.experiment.execute import execute
+from fedlama.experiment.execute import data_hash, execute, load_data
 from fedlama.experiment.files import append_line, locked
 from fedlama.experiment.run_directory import RunDirectory, load_run
 
@@ -209,3 +211,65 @@ def test_a_lock_whose_file_was_deleted_locks_nobody_out(tmp_path, monkeypatch):
         assert tried
         with pytest.raises(InputError, match="another run"), locked(tmp_path):
             pytest.fail("both hold it")
+
+
+@pytest.fixture
+def own_data(tmp_path):
+    """A config on a file of its own, and the file; what a process remembers of data is forgotten."""
+    x = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "mine.npz", x=x, y=np.arange(60) % 3, test=np.arange(60) > 48)
+    path = write_config(tmp_path)
+    path.write_text(path.read_text().replace('"digits"', f'"{tmp_path / "mine.npz"}"'))
+    load_data.cache_clear()
+    data_hash.cache_clear()
+    yield path, tmp_path / "mine.npz"
+    load_data.cache_clear()
+    data_hash.cache_clear()
+
+
+def stop_after_round_six(record) -> None:
+    if record.round == 6:
+        raise RunError("stopped")
+
+
+def test_data_that_changed_under_a_run_is_refused_by_its_file(own_data, tmp_path):
+    config, data = own_data
+    with pytest.raises(RunError, match="stopped"):
+        execute(load_config(config), tmp_path / "run", [stop_after_round_six], workers=1)
+    before = data.read_bytes()
+    assert f'sha256 = "{hashlib.sha256(before).hexdigest()}"' in (tmp_path / "run" / "config.toml").read_text()
+    with np.load(data) as stored:
+        np.savez(data, **{**stored, "x": 255 - stored["x"]})
+    load_data.cache_clear()
+    data_hash.cache_clear()
+    with pytest.raises(InputError, match=r"mine\.npz changed since the run in .*\(SHA-256 .*: restore the data"):
+        execute(load_config(config), tmp_path / "run", resume=True, workers=1)
+    data.write_bytes(before)
+    data_hash.cache_clear()
+    load_data.cache_clear()
+    assert execute(load_config(config), tmp_path / "run", resume=True, workers=1)
+
+
+def test_a_config_may_insist_on_its_data(own_data, tmp_path):
+    config, data = own_data
+    right = hashlib.sha256(data.read_bytes()).hexdigest()
+    assert execute(load_config(config, [f"data.sha256={right}"]), tmp_path / "run", workers=1)
+    with pytest.raises(InputError, match=rf"data.sha256 = '0+': the SHA-256 of .*mine\.npz .*is {right}"):
+        execute(load_config(config, [f'data.sha256="{"0" * 64}"']), tmp_path / "other", workers=1)
+    with pytest.raises(InputError, match=r"data\.sha256 = 'abc': must be 64 hexadecimal digits"):
+        load_config(config, ["data.sha256=abc"])
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_from_before_there_were_hashes_goes_on(own_data, tmp_path):
+    config, _ = own_data
+    with pytest.raises(RunError, match="stopped"):
+        execute(load_config(config), tmp_path / "run", [stop_after_round_six], workers=1)
+    path = tmp_path / "run" / "config.toml"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "sha256" not in line))
+    for voucher in (tmp_path / "run" / "checkpoint").glob("*.json"):
+        content = json.loads(voucher.read_text())
+        del content["config"]["data"]["sha256"], content["checksum"]
+        checksum = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        voucher.write_text(json.dumps({**content, "checksum": checksum}))
+    assert execute(load_config(config), tmp_path / "run", resume=True, workers=1)

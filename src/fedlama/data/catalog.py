@@ -13,7 +13,7 @@ from fedlama.core import InputError
 from fedlama.data.cifar import CIFAR10, CIFAR100, Cifar, cifar_files, read_cifar
 from fedlama.data.dataset import Dataset
 from fedlama.data.digits import digits
-from fedlama.data.idx import EMNIST, FASHION_MNIST, MNIST, IdxSet, find_idx, read_idx_set
+from fedlama.data.idx import EMNIST, FASHION_MNIST, MNIST, IdxSet, find_idx, idx_files, read_idx_set
 from fedlama.data.leaf import FEMNIST_CLASSES, is_leaf, leaf_files, read_leaf
 from fedlama.data.npz import read_npz
 
@@ -78,14 +78,6 @@ def locate(name: str) -> Path | None:
     if found is None:
         raise InputError(_missing(name) if name in KNOWN else _unknown(name))
     return found
-
-
-def data_files(name: str) -> list[Path]:
-    """The files that `load` reads, in its order; none for the embedded digits."""
-    path = locate(name)
-    if path is None:
-        return []
-    return KNOWN[name].used(path) if name in KNOWN else leaf_files(path) if path.is_dir() else [path]
 
 
 def catalog() -> list[Entry]:
@@ -190,12 +182,8 @@ def _find_idx(kind: IdxSet, places: tuple[str, ...], root: Path) -> Path | None:
 
 def _known_idx(kind: IdxSet, what: str, how: str, *places: str) -> _Known:
     files = f"{kind.prefix}train-images-idx3-ubyte[.gz] (and its three companions) in {'/ or '.join(places)}/"
-    used = partial(_idx_files, kind)
+    used = partial(idx_files, kind)
     return _Known(what, files, how, partial(_find_idx, kind, places), partial(read_idx_set, kind), used)
-
-
-def _idx_files(kind: IdxSet, folder: Path) -> list[Path]:
-    return list(find_idx(kind, folder).values())
 
 
 def _find_emnist(root: Path) -> Path | None:
@@ -250,7 +238,7 @@ KNOWN = {
         _GET_EMNIST,
         _find_emnist,
         _read_emnist,
-        lambda folder: [path for kind in EMNIST.values() for path in _idx_files(kind, folder)],
+        lambda folder: [path for kind in EMNIST.values() for path in idx_files(kind, folder)],
     ),
     **{
         kind.name: _known_idx(

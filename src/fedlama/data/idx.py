@@ -54,6 +54,11 @@ def find_idx(kind: IdxSet, folder: Path) -> dict[str, Path]:
     return {role: path for role, path in found.items() if path}
 
 
+def idx_files(kind: IdxSet, folder: Path) -> list[Path]:
+    """What `read_idx_set` reads, in the order of ROLES."""
+    return list(find_idx(kind, folder).values())
+
+
 def _first(folder: Path, prefix: str, split: str, content: str) -> Path | None:
     splits = ("train",) if split == "train" else ("t10k", "test")
     dimensions = 3 if content == "images" else 1

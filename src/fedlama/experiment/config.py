@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def _hash(value: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError("must be 64 hexadecimal digits in lower case, as sha256sum prints them")
+    return value
+
+
 class DataSection(Section):
     """[data] What is learnt from; with `validation`, a share of the training samples takes the test samples' place.
 
@@ -32,7 +39,7 @@ class DataSection(Section):
     """
 
     name: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, AfterValidator(_hash)] | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
