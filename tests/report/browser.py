@@ -77,6 +77,9 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media="", features=scheme)
         self.loaded = False
         self.call("Page.navigate", url=path.as_uri())
+        self.wait_for_load()
+
+    def wait_for_load(self):
         while not self.loaded:
             self._message()
 
@@ -94,7 +97,8 @@ class Browser:
         return self.value(f"new Promise(done => {{ const limit = Date.now() + 10000; {look}; look(); }})")
 
     def hover(self, x, y):
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for place in (x - 3, x):  # a pointer that comes from somewhere
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=place, y=y)
 
     def tap(self, x, y):
         self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
