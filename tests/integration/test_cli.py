@@ -231,6 +231,55 @@ def test_report_draws_again_and_compares(finished, tmp_path):
     assert (tmp_path / "there" / "report.html").exists()
 
 
+def test_report_replays_the_runs_on_a_network(finished, tmp_path):
+    options = ["--uplink", "5Mbit", "--latency", "80ms", "--stragglers", "lognormal:0.5", "--target", "0.05"]
+    done = forked("report", finished[0], "--out", tmp_path / "there", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (tmp_path / "there" / "report.html").read_text(encoding="utf-8")
+    for words in ("sends at 5 Mbit/s and receives at 50 Mbit/s", "one round trip of 80 ms", "σ = 0.5", "as asked for"):
+        assert words in page
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--uplink", "10MB", "such as --uplink 10Mbit"),
+        ("--downlink", "0Mbit", "such as --downlink 10Mbit"),
+        ("--latency", "50", "such as --latency 50ms"),
+        ("--step-time", "fast", "such as --step-time 50ms"),
+        ("--stragglers", "0.5", "such as --stragglers lognormal:0.5"),
+        ("--target", "90", "such as --target 0.9"),
+    ],
+)
+def test_a_network_that_cannot_be_read(finished, tmp_path, option, value, said):
+    assert_refused(forked("report", finished[0], "--out", tmp_path, option, value), f"{option} ", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_watches_until_ctrl_c(finished, tmp_path):
+    """The page of an unfinished run reads itself again while it is watched, and no more when that ends."""
+    run, page = tmp_path / "run", tmp_path / "run" / "report.html"
+    shutil.copytree(finished[0], run, ignore=shutil.ignore_patterns("summary.json", "report.*"))
+    words = [sys.executable, "-m", "fedlama", "report", "--watch", str(run)]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert "following the runs" in process.stdout.readline()
+        assert "Nothing is finished yet" in process.stdout.readline()
+        assert 'http-equiv="refresh"' in page.read_text(encoding="utf-8")
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    assert rest.splitlines()[-1] == f"report: {page}"
+    assert 'http-equiv="refresh"' not in page.read_text(encoding="utf-8")
+
+
+def test_report_watches_until_the_runs_are_finished(finished, tmp_path):
+    done = command("report", finished[0], "--watch", "--out", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 'http-equiv="refresh"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_demo_prints_three_settings_and_draws_the_report(tmp_path):
     done = command("demo", "--seeds", "1", "--iterations", "48", "--out", tmp_path / "demo")
     assert done.returncode == 0, done.stderr

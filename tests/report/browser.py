@@ -6,12 +6,18 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = """--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking
 --disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe"""
+# Chromium reads from 3 and writes to 4, whatever numbers the pipes have; high numbers first, as ours may be 4 and 3.
+START = """import os, sys
+os.dup2(int(sys.argv[1]), 100), os.dup2(int(sys.argv[2]), 101)
+os.dup2(100, 3), os.dup2(101, 4)
+os.execv(sys.argv[3], sys.argv[3:])"""
 PATIENCE = 60.0  # seconds for an answer
 
 
@@ -71,6 +77,9 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media="", features=scheme)
         self.loaded = False
         self.call("Page.navigate", url=path.as_uri())
+        self.wait_for_load()
+
+    def wait_for_load(self):
         while not self.loaded:
             self._message()
 
@@ -80,8 +89,16 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
+    def until(self, condition):
+        """Wait for a JavaScript condition; false if it does not come true."""
+        look = (
+            f"const look = () => ({condition}) ? done(true) : Date.now() > limit ? done(false) : setTimeout(look, 20)"
+        )
+        return self.value(f"new Promise(done => {{ const limit = Date.now() + 10000; {look}; look(); }})")
+
     def hover(self, x, y):
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for place in (x - 3, x):  # a pointer that comes from somewhere
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=place, y=y)
 
     def tap(self, x, y):
         self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
@@ -97,9 +114,8 @@ def browser(profile):
     """A browser with a profile of its own, ended with everything it started."""
     to_chromium, ours = os.pipe()
     from_chromium, theirs = os.pipe()
-    # It reads from 3 and writes to 4, whatever numbers the pipes have here.
-    shell = f'exec "$0" "$@" 3<&{to_chromium} 4>&{theirs}'
-    words = ["sh", "-c", shell, CHROMIUM, *OPTIONS.split(), f"--user-data-dir={profile}"]
+    words = [sys.executable, "-c", START, str(to_chromium), str(theirs), CHROMIUM, *OPTIONS.split()]
+    words.append(f"--user-data-dir={profile}")
     process = subprocess.Popen(
         words, pass_fds=(to_chromium, theirs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

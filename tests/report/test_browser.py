@@ -1,0 +1,177 @@
+"""The page in a real browser: what it shows, what it says when touched, and that it fits."""
+
+import json
+import re
+
+import pytest
+from browser import CHROMIUM, browser
+from hand_made import write_run
+from test_page import HOSTILE, deep_runs, hostile_runs, three_runs
+
+from fedlama.report import draw_report
+from fedlama.report.page import View
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on PATH: the page was not looked at in a browser"),
+]
+OVERFLOW = "document.documentElement.scrollWidth"
+TIP = "[...document.querySelectorAll('.tip')].map(tip => tip.innerText).join(' ')"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Ordinary, hostile and deep runs, each with its page."""
+    made = {}
+    for make in (three_runs, hostile_runs, deep_runs):
+        folder = tmp_path_factory.mktemp(make.__name__)
+        made[make.__name__] = draw_report(make(folder / "runs"), folder / "out")
+    return made
+
+
+def plain(text):
+    return re.sub(r"\s+", " ", text)
+
+
+def chart_middle(page, chart):
+    """Where the middle of a chart is, with it in sight."""
+    page.value(f"document.getElementById('chart-{chart}').scrollIntoView({{block: 'center'}})")
+    box = f"document.querySelector('#chart-{chart} .drawing').getBoundingClientRect()"
+    return page.value(f"(({{x, y, width, height}}) => [x, y, width, height])({box})")
+
+
+def hover(page, chart, across, down):
+    """The pointer over a chart, at parts of its width and height."""
+    left, top, width, height = chart_middle(page, chart)
+    page.hover(left + across * width, top + down * height)
+
+
+def says(page, text):
+    """Whether a tooltip shows this, in a moment."""
+    return page.until(f"{TIP}.replace(/\\s+/g, ' ').includes({json.dumps(text)})")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["three_runs", "hostile_runs", "deep_runs"])
+def test_nothing_overflows_or_complains(page, reports, name, dark):
+    page.complaints.clear()
+    for width in (380, 1280):
+        page.open(reports[name], width=width, dark=dark)
+        page.value("document.querySelectorAll('details').forEach(part => part.open = true)")
+        assert page.value(OVERFLOW) == width
+        drawn = page.value(
+            "[...document.querySelectorAll('.drawing')].map(one => one.querySelectorAll('svg path').length)"
+        )
+        assert len(drawn) >= 6
+        assert all(drawn)
+    assert page.complaints == []
+    assert page.value("document.title").startswith("fedlama report")  # no alert(1) has run: it would still be open
+
+
+def test_colours_follow_the_reader(page, reports):
+    paper = "document.querySelector('#chart-network .drawing svg rect').getAttribute('fill')"
+    page.open(reports["three_runs"])
+    assert page.value(paper) in ("#fff", "#ffffff", "rgb(255,255,255)")
+    scheme = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.call("Emulation.setEmulatedMedia", media="", features=scheme)  # while the page is open
+    assert page.until(f"{paper} === '#14181e'")
+
+
+def test_numbers_on_the_page_are_those_of_the_summaries(page, reports):
+    page.open(reports["three_runs"])
+    script = (
+        "[...document.querySelectorAll('table.settings tbody tr')].map(row => [...row.cells].map(c => c.innerText))"
+    )
+    rows = {plain(row[0]).strip(): [plain(cell).strip() for cell in row[1:]] for row in page.value(script)}
+    runs = reports["three_runs"].parents[1] / "runs"
+    for label, name in {"FedAvg(6)": "fast", "FedAvg(24)": "slow", "FedLAMA(6, 4)": "lama"}.items():
+        summary = json.loads((runs / name / "summary.json").read_text())
+        accuracy, _, uplink, downlink, _ = rows[label]
+        assert accuracy == f"{100 * summary['accuracy']:.2f} %"
+        assert (uplink, downlink) == (f"{summary['uplink_bytes'] / 1000:.2f} kB",) * 2
+        last = f"fedlamaReport.charts[1].rows.filter(row => row[0] === {label!r}).at(-1)"
+        assert page.value(last)[2:4] == [summary["uplink_bytes"], summary["accuracy"]]
+
+
+def test_hovering_gives_values(page, reports):
+    page.open(reports["three_runs"])
+    assert page.value(TIP) == ""
+    hover(page, "accuracy-over-steps", 0.92, 0.4)  # the last evaluation, at step 48
+    assert says(page, "step 48 FedAvg(6) bytes sent 6.4 kB · accuracy 90.00 %")
+    assert says(page, "FedLAMA(6, 4) bytes sent 2.56 kB · accuracy 80.00 %")
+    hover(page, "aggregations-by-layer", 0.6, 0.2)
+    assert says(page, "conv.weight FedAvg(6) times averaged 8 · share of the model 80.00 %")
+    assert says(page, "FedLAMA(6, 4) times averaged 2 · share of the model 80.00 %")
+    hover(page, "intervals-1", 0.6, 0.2)
+    assert says(page, "layer: conv.weight first cycle: 1 last cycle: 2 interval in steps: 24")
+    hover(page, "network", 0.5, 0.5)
+    assert says(page, "uplink in bit/s")
+    hover(page, "crossing-1", 0.3, 0.5)
+    assert says(page, "lengthened true")
+
+
+def test_hostile_names_are_text_in_a_tooltip(page, reports):
+    page.open(reports["hostile_runs"])
+    hover(page, "aggregations-by-layer", 0.5, 0.1)
+    assert says(page, HOSTILE)
+    assert page.value("document.querySelectorAll('.tip script, .tip img').length") == 0
+
+
+def test_charts_are_saved_and_their_numbers_taken(page, reports, tmp_path):
+    page.open(reports["three_runs"])
+    text = page.value("fedlamaReport.csv(fedlamaReport.charts.find(chart => chart.id === 'frontier'))")
+    first, *rows = text.split("\r\n")
+    assert first == "setting,bytes up and down,accuracy,standard deviation,mean − deviation,mean + deviation"
+    assert '"FedLAMA(6, 4)",5120,0.8,,,' in rows
+    pictures = page.value("fedlamaReport.charts.map(fedlamaReport.picture)")
+    assert all(picture.startswith("<svg") and "</svg>" in picture for picture in pictures)
+    assert all("FedLAMA(6, 4)" in picture for picture in pictures[:5])
+    page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    for kind in ("svg", "png", "csv"):
+        page.value(f"document.querySelector('#chart-network [data-save={kind}]').click()")
+    wanted = {"network.svg": b"<svg", "network.png": b"\x89PNG", "network.csv": b"setting,uplink"}
+    for _ in range(200):  # written after the click, under another name first
+        if {path.name for path in tmp_path.iterdir()} == set(wanted):
+            break
+        page.value("new Promise(done => setTimeout(done, 50))")
+    assert all((tmp_path / name).read_bytes().startswith(start) for name, start in wanted.items())
+
+
+def test_without_scripts_and_on_paper_there_are_still_pictures(page, reports):
+    shown = """[...document.querySelectorAll('{}')].filter(one => one.getBoundingClientRect().height > 50).length"""
+    page.open(reports["three_runs"])
+    charts = page.value("fedlamaReport.charts.length")
+    assert page.value(shown.format(".drawing")) == charts
+    assert page.value(shown.format(".still")) == 0
+    page.call("Emulation.setEmulatedMedia", media="print", features=[])
+    assert (page.value(shown.format(".drawing")), page.value(shown.format(".still"))) == (0, charts)
+    page.open(reports["three_runs"], scripts=False)
+    document = page.call("DOM.getDocument")["root"]["nodeId"]
+    stills = page.call("DOM.querySelectorAll", nodeId=document, selector=".still")["nodeIds"]
+    heights = [page.call("DOM.getBoxModel", nodeId=node)["model"]["height"] for node in stills]
+    assert len(heights) == charts
+    assert min(heights) > 50
+
+
+def test_a_page_of_runs_that_are_going_reads_itself_again(page, tmp_path):
+    run = write_run(tmp_path / "run", finished=False)
+    path = draw_report([run], tmp_path / "out", view=View(refresh=1))
+    page.open(path)
+    page.value("window.seen = true")
+    page.loaded = False
+    page.wait_for_load()
+    assert page.value("window.seen") is None
+
+
+def test_tapping_gives_values(page, reports):
+    """Last, because a screen that was touched once takes the mouse for a finger."""
+    page.open(reports["three_runs"], width=380, touch=True)
+    left, top, width, height = chart_middle(page, "frontier")
+    page.tap(left + 0.9 * width, top + 0.5 * height)
+    assert says(page, "FedAvg(6) accuracy 90.00 %")
