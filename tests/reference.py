@@ -12,11 +12,26 @@ from torch.nn.functional import cross_entropy
 
 
 def fedlama(
-    model, *, batch, cohort, samples, base_interval, increase_factor, iterations, window, learning_rate, momentum, decay
+    model,
+    *,
+    batch,
+    cohort,
+    samples,
+    base_interval,
+    increase_factor,
+    iterations,
+    window,
+    learning_rate,
+    momentum,
+    decay,
+    fails_before=lambda client, step: False,
+    fate=lambda client, first, last: None,
 ):
     """Train `model` in place with `batch(client, step)` and `cohort(window)`; what happened, round by round.
 
     `samples[client]` is what a client weighs in the average. Every trainable tensor is a layer, kernels are adaptive.
+    `fails_before(client, step)` tells of the cycle that begins after `step` steps; `fate` of the round with these
+    steps: None, "silent" if the client sends nothing, "refused" if what it sends does not count.
     """
     sizes = {name: tensor.numel() for name, tensor in model.named_parameters()}
     kernels = [name for name, tensor in model.named_parameters() if tensor.dim() >= 2]
@@ -26,32 +41,43 @@ def fedlama(
     averaged_at = dict.fromkeys(sizes, 0)
     kappa = dict.fromkeys(sizes, 0)
     cycle = base_interval * increase_factor
-    rounds, losses, discrepancy, down = [], [], {}, 0
+    rounds, losses, discrepancy, first = [], {}, {}, 0
+    fresh = []  # the layers averaged after the round before
     for step in range(iterations):
         if step % window == 0:  # a cohort enters: it gets the whole model and has no momentum
-            weights = {client: samples[client] for client in cohort(step // window)}
-            weights = {client: weight / sum(weights.values()) for client, weight in weights.items()}
-            copies = {client: deepcopy(model) for client in weights}
+            clients, copies, optimizers = cohort(step // window), {}, {}
+        if step % cycle == 0:  # whoever was left out comes back as if new
+            there = [client for client in clients if not fails_before(client, step)]
+            copies = {client: copies.get(client) or deepcopy(model) for client in there}
             optimizers = {
-                client: torch.optim.SGD(copy.parameters(), learning_rate, momentum, weight_decay=decay)
+                client: optimizers.get(client)
+                or torch.optim.SGD(copy.parameters(), learning_rate, momentum, weight_decay=decay)
                 for client, copy in copies.items()
             }
-            down += len(copies) * (4 * sum(sizes.values()) + statistics_bytes)
+        if step == first:
+            sent = sizes if step % cycle == 0 else fresh  # at a cycle's start every layer is new to everyone
+            down = len(copies) * (sum(4 * sizes[name] for name in sent) + statistics_bytes)
+            losses = {client: [] for client in copies}
 
-        losses.append(0.0)
         for client, copy in copies.items():
             inputs, targets = batch(client, step)
             loss = cross_entropy(copy(inputs), targets)
             optimizers[client].zero_grad()
             loss.backward()
             optimizers[client].step()
-            losses[-1] += weights[client] * loss.item()
+            losses[client].append(loss.item())
 
         done = step + 1  # steps taken
         all_due = done % cycle == 0 or done == iterations
         due = [name for name in sizes if all_due or done % cycle % intervals[name] == 0]
         if not due:
             continue
+        fates = {client: fate(client, first, done) for client in copies}
+        senders = sum(what != "silent" for what in fates.values())
+        copies = {client: copy for client, copy in copies.items() if fates[client] is None}
+        optimizers = {client: optimizers[client] for client in copies}
+        weights = {client: samples[client] for client in copies}
+        weights = {client: weight / sum(weights.values()) for client, weight in weights.items()}
         states = {client: copy.state_dict() for client, copy in copies.items()}
         for name in due + statistics:
             mean = sum(weights[client] * states[client][name].double() for client in states).float()
@@ -65,21 +91,19 @@ def fedlama(
                 kappa[name] += 1
             for state in (model.state_dict(), *states.values()):
                 state[name].copy_(mean)
-        message = len(copies) * (sum(4 * sizes[name] for name in due) + statistics_bytes)
         rounds.append(
             {
                 "step": done,
                 "due": due,
                 "intervals": list(intervals.values()),
                 "discrepancy": [discrepancy[name] if name in due else None for name in sizes],
-                "loss": sum(losses) / len(losses),
-                "up": message,
+                "loss": sum(weights[client] * sum(losses[client]) / len(losses[client]) for client in copies),
+                "up": senders * (sum(4 * sizes[name] for name in due) + statistics_bytes),
                 "down": down,
+                "averaged": list(copies),
             }
         )
-        losses, down = [], 0
-        if done % window:
-            down = message  # the cohort stays: it is sent what was averaged, as the next round starts
+        first, fresh = done, due
         if done % cycle == 0 and any(discrepancy.values()):
             long = lengthened(kernels, discrepancy, sizes)
             intervals = {name: cycle if name in long else base_interval for name in sizes}

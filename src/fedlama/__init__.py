@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from fedlama.core import FedAvg, FedLAMA, InputError, RunError, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD
-    from fedlama.training import Participation, Record, Result, simulate
+    from fedlama.training import Faults, Participation, Record, Result, simulate
 
 _ROOMS = {
     "fedlama.averager": ("LayerwiseModelAverager",),
     "fedlama.core": ("FedAvg", "FedLAMA", "InputError", "RunError", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD",),
-    "fedlama.training": ("Participation", "Record", "Result", "simulate"),
+    "fedlama.training": ("Faults", "Participation", "Record", "Result", "simulate"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -31,6 +31,7 @@ __all__ = [
     "IID",
     "SGD",
     "Dirichlet",
+    "Faults",
     "FedAvg",
     "FedLAMA",
     "InputError",

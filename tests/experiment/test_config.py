@@ -5,13 +5,22 @@ import math
 import re
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama import IID, SGD, Dirichlet, FedAvg, FedLAMA, InputError, Natural, Participation
-from fedlama.experiment.config import Config, Section, apply_overrides, load_config, parse_config, read_toml
+from fedlama import IID, SGD, Dirichlet, Faults, FedAvg, FedLAMA, InputError, Natural, Participation
+from fedlama.experiment.config import (
+    Config,
+    FaultsSection,
+    Section,
+    apply_overrides,
+    load_config,
+    parse_config,
+    read_toml,
+)
 from fedlama.experiment.run_directory import to_toml
 
 SMALLEST = {"data": {"name": "digits"}, "train": {"iterations": 8}}
@@ -32,8 +41,13 @@ def refusal(tables: dict) -> str:
 
 
 def sections() -> dict[str, type[Section]]:
-    found = {name: field.annotation for name, field in Config.model_fields.items()}
-    return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Section)}
+    found = {name: (field.annotation, *get_args(field.annotation)) for name, field in Config.model_fields.items()}
+    return {
+        name: kind
+        for name, kinds in found.items()
+        for kind in kinds
+        if isinstance(kind, type) and issubclass(kind, Section)
+    }
 
 
 # What is wrong, and what is said about it.
@@ -69,6 +83,7 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion():
         ("train", "weights", "sample", "uniform, samples", "samples"),
         ("local", "decayed", "kernel", "all, kernels", "kernels"),
         ("local", "kind", "SGD", "sgd", "sgd"),
+        ("faults", "on_too_few", "repeats", "repeat, stop", "repeat"),
         ("partition", "kind", "IID", "iid, dirichlet, natural", "iid"),
     ],
 )
@@ -491,6 +506,33 @@ def test_the_local_rule_takes_every_key_of_its_section():
     assert rule == SGD(**{**keys, "decay_steps": (100, 200)})
 
 
+def test_faults_take_every_key_of_their_section():
+    keys = {
+        "fail_before": 0.1,
+        "fail_during": 0.2,
+        "straggle": 0.3,
+        "corrupt": 0.4,
+        "exclude_nonfinite": True,
+        "norm_limit": 5.0,
+        "min_clients": 2,
+        "on_too_few": "stop",
+    }
+    assert parse_config(with_section("faults", **keys)).faults.build() == Faults(**keys)
+    assert set(keys) == set(FaultsSection.model_fields)
+
+
+def test_without_a_table_there_are_no_faults_and_an_empty_one_tolerates_what_is_not_finite():
+    assert parse_config(SMALLEST).faults is None
+    assert parse_config({**SMALLEST, "faults": {}}).faults.build() == Faults()
+    assert Faults().exclude_nonfinite
+
+
+def test_a_table_that_may_be_left_out_has_helpful_errors_too():
+    message = refusal(with_section("faults", stragle=0.1))
+    assert "unknown key 'faults.stragle'; did you mean 'straggle'? [faults] takes fail_before" in message
+    assert "faults.straggle = 1.5: must be at most 1" in refusal(with_section("faults", straggle=1.5))
+
+
 # There and back again.
 
 above_zero = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -526,6 +568,7 @@ configs = st.fixed_dictionaries(
         "local": section_of(
             learning_rate=above_zero, momentum=st.floats(0, 1, exclude_max=True), decay_steps=st.lists(counts)
         ),
+        "faults": section_of(straggle=st.floats(0, 1), norm_limit=st.floats(1e-30, 1e30), min_clients=counts),
         "output": section_of(tensorboard=st.booleans()),
         "versions": st.dictionaries(names, names),
     },

@@ -8,6 +8,7 @@ from torch import nn
 
 import fedlama
 from fedlama.data import Batches, Natural, arrays
+from fedlama.training.faults import FAILED_DURING, LATE
 from reference import fedlama as twin
 
 # No client ends an epoch with a batch of one, which BatchNorm refuses, nor of two, which it turns into ±1: that, like
@@ -45,6 +46,8 @@ def both(
     weights="uniform",
     network=network,
     execution="one-by-one",
+    faults=None,
+    fates=None,
     **rule,
 ):
     """The run and its twin; they start from the same weights because the twin is handed a copy of the built module."""
@@ -67,6 +70,7 @@ def both(
         weights=weights,
         seed=SEED,
         execution=execution,
+        faults=faults,
     )
     model = built[0].train()
     told = twin(
@@ -81,6 +85,7 @@ def both(
         learning_rate=0.05,
         momentum=rule.get("momentum", 0.0),
         decay=rule.get("weight_decay", 0.0),
+        **(fates or {}),
     )
     return result, told, model
 
@@ -99,6 +104,42 @@ RUNS = {
 }
 
 
+# Who fails when, for both: client 0 sleeps through every other cycle, client 1 leaves at steps 9 and 31, client 2 is
+# late in the rounds to steps 4, 16 and 40, client 3 returns NaN with step 20, and client 4 infinity with steps 3 and 43
+def fails_before(client, step):
+    return client == 0 and step // 6 % 2 == 1
+
+
+def fate(client, first, last):
+    steps = {1: {9, 31}, 2: {4, 16, 40}, 3: {20}, 4: {3, 43}}.get(client, set())
+    if not any(first < step <= last for step in steps):
+        return None
+    return "silent" if client == 1 else "refused"
+
+
+class Scripted(fedlama.Faults):
+    def fails_before(self, stretch, client):
+        return fails_before(client, stretch.cycle.start)
+
+    def misses(self, stretch, client):
+        happens = fate(client, stretch.steps.start, stretch.steps.stop) is not None
+        return {1: FAILED_DURING, 2: LATE}.get(client) if happens else None
+
+    def broken_number(self, stretch, client):
+        happens = fate(client, stretch.steps.start, stretch.steps.stop) is not None
+        return {3: float("nan"), 4: float("-inf")}.get(client) if happens else None
+
+
+FAULTS = {"faults": Scripted(corrupt=0.5), "fates": {"fails_before": fails_before, "fate": fate}}
+RUNS |= {
+    "faults": (fedlama.FedLAMA(2, 3), {"iterations": 48, **FAULTS}),
+    "faults, several cycles a window": (
+        fedlama.FedLAMA(2, 3),
+        {"iterations": 45, "weights": "samples", **EVERYTHING, "participation": 4, **FAULTS},
+    ),
+}
+
+
 @pytest.fixture(scope="module", params=RUNS.values(), ids=RUNS.keys())
 def run(request):
     policy, settings = request.param
@@ -109,6 +150,17 @@ def test_rounds_are_the_same(run):
     result, told, _ = run
     for name, key in (("step", "step"), ("due", "due"), ("intervals", "intervals")):
         assert [getattr(record, name) for record in result.records] == [entry[key] for entry in told["rounds"]]
+
+
+def test_those_left_out_are_the_same(run):
+    result, told, _ = run
+    left: dict[int, set[int]] = {}  # cycle → who was left out of it so far
+    for record, entry in zip(result.records, told["rounds"], strict=True):
+        gone = left.setdefault(record.cycle, set())
+        assert not gone & {one["client"] for one in record.excluded}  # named once a cycle
+        gone |= {one["client"] for one in record.excluded}
+        assert not gone & set(entry["averaged"])
+        assert len(gone) + len(entry["averaged"]) in {len(SAMPLES), 4, 3, 2}
 
 
 def test_weights_and_statistics_are_the_same(run):
@@ -169,3 +221,15 @@ def test_clients_trained_in_stacks_are_trained_the_same(monkeypatch, block):
     test_weights_and_statistics_are_the_same(run)
     test_discrepancies_and_losses_are_the_same(run)
     test_costs_and_bytes_are_the_same(run)
+
+
+def test_faults_in_stacks_are_the_same():
+    run = both(fedlama.FedLAMA(2, 3), execution="stacked", network=plain_network, iterations=45, **EVERYTHING, **FAULTS)
+    for compare in (
+        test_rounds_are_the_same,
+        test_those_left_out_are_the_same,
+        test_weights_and_statistics_are_the_same,
+        test_discrepancies_and_losses_are_the_same,
+        test_costs_and_bytes_are_the_same,
+    ):
+        compare(run)

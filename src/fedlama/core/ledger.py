@@ -48,10 +48,13 @@ class Ledger:
         statistics = BYTES_PER_NUMBER * self.statistics_size * (entering + (staying if fresh else 0))
         return replace(self, layer_downlink=tuple(down), statistics_downlink=self.statistics_downlink + statistics)
 
-    def charge_uplink(self, *, encoded: Mapping[int, int], statistics: int) -> Ledger:
-        """As a round ends: `encoded[l]` bytes for each due layer, and the statistics' bytes, summed over clients."""
+    def charge_uplink(self, *, encoded: Mapping[int, int], statistics: int, aggregated: bool = True) -> Ledger:
+        """As a round ends: `encoded[l]` bytes for each due layer, and the statistics' bytes, summed over clients.
+
+        Bytes that were sent count also where nothing came of them (`aggregated=False`).
+        """
         up = [charged + encoded.get(index, 0) for index, charged in enumerate(self.layer_uplink)]
-        counts = [count + (index in encoded) for index, count in enumerate(self.aggregations)]
+        counts = [count + (aggregated and index in encoded) for index, count in enumerate(self.aggregations)]
         return replace(
             self,
             layer_uplink=tuple(up),

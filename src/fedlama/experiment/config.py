@@ -14,7 +14,8 @@ from fedlama.core import FedAvg, FedLAMA, InputError, Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.experiment.messages import explain
 from fedlama.local import SGD
-from fedlama.training import Participation
+from fedlama.training import Faults, Participation
+from fedlama.training.faults import LARGEST_LIMIT
 
 Positive = Annotated[int, Field(ge=1)]
 DEFAULT_CLIENTS, DEFAULT_ALPHA, DEFAULT_MIN_SAMPLES = 32, 0.5, 10
@@ -138,6 +139,26 @@ class LocalSection(Section):
         return SGD(**{**values, "decay_steps": tuple(self.decay_steps)})
 
 
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class FaultsSection(Section):
+    """[faults] What may happen to clients, and what the server tolerates. Without this table: nothing."""
+
+    fail_before: Probability = 0.0
+    fail_during: Probability = 0.0
+    straggle: Probability = 0.0
+    corrupt: Probability = 0.0
+    exclude_nonfinite: bool = True
+    norm_limit: Annotated[float, Field(gt=0, le=LARGEST_LIMIT)] | None = None
+    min_clients: Positive = 1
+    on_too_few: Literal["repeat", "stop"] = "repeat"
+
+    def build(self) -> Faults:
+        """The faults this section describes."""
+        return Faults(**self.model_dump())
+
+
 class TrainSection(Section):
     """[train] How long, and what is measured on the way."""
 
@@ -166,6 +187,7 @@ class Config(Section):
     participation: ParticipationSection = ParticipationSection()
     policy: PolicySection = PolicySection()
     local: LocalSection = LocalSection()
+    faults: FaultsSection | None = None
     train: TrainSection
     output: OutputSection = OutputSection()
     versions: dict[str, str] = {}  # written into a run directory's config.toml; ignored when read

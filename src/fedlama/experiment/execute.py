@@ -151,6 +151,7 @@ def _simulate(config: Config, workers: int | None, take: Observer, keeping: Chec
         weights=config.train.weights,
         layers=config.model.layers,
         adaptive=config.model.adaptive,
+        faults=config.faults.build() if config.faults else None,
         evaluate_every=config.train.evaluate_every,
         device=config.train.device,
         execution=config.train.execution,

@@ -99,10 +99,11 @@ def _table(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
     table = root
     for name in path:
         field = table.model_fields.get(name)
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        kinds = (field.annotation, *get_args(field.annotation)) if field else ()  # a table that may be left out, too
+        inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if not inner:
             break
-        table = inner
+        table = inner[0]
     return table
 
 

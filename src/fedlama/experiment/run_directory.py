@@ -35,7 +35,7 @@ WEIGHTS = Path("checkpoint") / "model.safetensors"
 class RunDirectory:
     """Written while a run is going; every record is on disk before the next round starts.
 
-    Nothing is written before the first record: input that turns out to be wrong leaves no folder behind.
+    Nothing is written before the first record or checkpoint: input that turns out to be wrong leaves no folder behind.
     """
 
     def __init__(self, path: Path, config: Config, *, replace: bool = False, resume: bool = False) -> None:
@@ -113,6 +113,8 @@ class RunDirectory:
 
     def save_checkpoint(self, content: bytes, state: PolicyState) -> None:
         """Keep a checkpoint, with the configuration it belongs to."""
+        if not self._open:  # a run may stop before its first record
+            self.begin()
         save_checkpoint(
             self.path / "checkpoint",
             content,

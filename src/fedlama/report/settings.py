@@ -40,9 +40,8 @@ def flat_config(run: Run) -> dict[str, Any]:
     tables = parse_config(run.config, str(run.path / "config.toml")).model_dump()
     if tables["policy"]["kind"] == "fedavg":  # only the interval counts there
         tables["policy"] = {name: tables["policy"][name] for name in ("kind", "base_interval")}
-    return {
-        f"{table}.{key}": value for table, keys in tables.items() if table not in IGNORED for key, value in keys.items()
-    }
+    given = {table: keys or {} for table, keys in tables.items() if table not in IGNORED}  # [faults] may be left out
+    return {f"{table}.{key}": value for table, keys in given.items() for key, value in keys.items()}
 
 
 def differing_keys(configs: Iterable[Mapping[str, Any]]) -> list[str]:

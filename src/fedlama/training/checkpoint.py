@@ -1,8 +1,9 @@
 """What a run needs to go on, and when to save it.
 
-At a cycle's end every layer has just been averaged, so a run is its global row, its policy state and its ledger; inside
-a window there is also what the local rule remembers of each client (momentum). Draws need nothing: they are functions
-of the seed and the step. A checkpoint is one safetensors file with the plain values as JSON in its header.
+At a cycle's end every layer has just been averaged and whoever was left out is back, so a run is its global row, its
+policy state and its ledger; inside a window there is also what the local rule remembers of each client (momentum).
+Draws need nothing: they are functions of the seed and the step. A checkpoint is one safetensors file with the plain
+values as JSON in its header.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from fedlama.core import InputError, Ledger, PolicyState
+from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
 
 STATE_KEY = "fedlama"
@@ -30,7 +32,7 @@ PER_LAYER = ("intervals", "discrepancy", "synchronised_at", "sizes", "aggregatio
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run at a cycle's end."""
+    """A run at a cycle's end, or where a round waits for new clients."""
 
     state: PolicyState
     ledger: Ledger
@@ -38,10 +40,13 @@ class Checkpoint:
     row: NDArray[np.float32]
     counters: NDArray[np.int64]
     memory_CMP: NDArray[np.float32]  # no clients at a window's end: nothing outlives it
+    attempt: int = 0  # cohorts of this window that were given up
+    discarded: Discarded | None = None  # what they leave to a round that is still to be repeated
 
     def encode(self) -> bytes:
         """As the content of a file."""
         plain = {"state": asdict(self.state), "ledger": asdict(self.ledger), "averaged": self.averaged}
+        plain |= {"attempt": self.attempt, "discarded": asdict(self.discarded) if self.discarded else None}
         tensors = {"row": self.row, "counters": self.counters, "memory": self.memory_CMP}
         filled = {name: np.ascontiguousarray(value) for name, value in tensors.items() if value.size}
         return save(filled, metadata={STATE_KEY: json.dumps(plain, allow_nan=False)})
@@ -55,6 +60,7 @@ class Checkpoint:
             tensors = {name: _array(entry) for name, entry in deserialize(content)}
             state = PolicyState.from_plain(plain["state"])
             ledger = Ledger.from_plain(plain["ledger"])
+            attempt, discarded = int(plain["attempt"]), Discarded.from_plain(plain["discarded"])
             row = tensors["row"]
             counters = tensors.get("counters", np.zeros(0, np.int64))
             memory = tensors.get("memory", np.zeros((0, *memory_shape), np.float32))
@@ -69,7 +75,7 @@ class Checkpoint:
         )
         if not fits:
             raise InputError("it does not fit the model")
-        return Checkpoint(state, ledger, tuple(plain["averaged"]), row, counters, memory)
+        return Checkpoint(state, ledger, tuple(plain["averaged"]), row, counters, memory, attempt, discarded)
 
 
 def _check_numbers(plain: dict[str, Any]) -> None:

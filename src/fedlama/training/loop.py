@@ -4,76 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fedlama.core import DivergenceError, Layout, Ledger, Policy, PolicyState, Turn, random_key
-from fedlama.data import Dataset, Shards
+from fedlama.core import Layout, Ledger, Turn, random_key
 from fedlama.rows import Binding, exact_sums, magnitudes, squared_distances, unpack
+from fedlama.training.attendance import begin_round, break_updates, diverged, given_up, judge, present_runs, set_back
 from fedlama.training.checkpoint import Checkpoint, Control
-from fedlama.training.participation import Participation
+from fedlama.training.faults import MOST_ATTEMPTS, Discarded, Stretch
 from fedlama.training.records import Record
 from fedlama.training.stacked import StackedTrainer
-from fedlama.training.trainer import Loss, Metric, Trainer, evaluate
+from fedlama.training.trainer import Trainer, evaluate
+from fedlama.training.values import Cohort, Job, Position, Reports, Verdict
 from fedlama.training.world import World
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that a run is, but for its position."""
-
-    policy: Policy
-    participation: Participation
-    weights: str
-    iterations: int
-    evaluate_every: int
-    seed: int
-    precision: str
-    data: Dataset
-    shards: Shards
-    loss: Loss
-    metric: Metric | None
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a run stands after a round; `row` and `counters` are the global model."""
-
-    state: PolicyState
-    ledger: Ledger
-    row: Tensor
-    counters: Tensor
-    averaged: tuple[int, ...] = ()  # the layers averaged after the latest round
-
-    def to_cpu(self) -> Position:
-        """The same position as tensors in main memory."""
-        return replace(self, row=torch.as_tensor(self.row).cpu(), counters=torch.as_tensor(self.counters).cpu())
-
-    def as_arrays(self) -> Position:
-        """With numpy arrays in place of tensors: those travel between processes as plain bytes."""
-        return replace(self, row=self.row.numpy(), counters=self.counters.numpy())
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """The clients of one window; the rows are those of `mine`, this process's share of them."""
-
-    clients: list[int]
-    weights: list[float]
-    mine: list[int]  # indices into clients
-    rows_CP: Tensor
-    memory_CMP: Tensor  # what the local rule keeps: momentum
-    counters_CK: Tensor  # whole-number buffers
-
-
-@dataclass(frozen=True)
-class Reports:
-    """What the clients of a cohort tell after a round of training, in their order."""
-
-    losses: list[float]  # mean over the round's steps
-    largest_CS: Tensor  # the largest magnitude of every slice that is averaged
 
 
 class Federation:
@@ -97,20 +42,71 @@ class Federation:
         position = self._resumed(resume) if resume else self.start()
         cohort = None
         while position.state.step < self.job.iterations:
-            before = position
-            entering = position.state.step % self.window_steps == 0
+            entering = position.state.step % self.window_steps == 0 or position.discarded is not None
             if entering or cohort is None:
                 cohort = self._enter(cohort, position)
                 if not entering and resume and resume.memory_CMP.size:
                     cohort.memory_CMP.copy_(torch.from_numpy(resume.memory_CMP[cohort.mine]))
             turn = self.job.policy.next(position.state, self.job.iterations)
-            position = self._charge_downlink(position, len(cohort.clients), entering)
-            reports = self._train(cohort, position.state, turn)
-            position = self._aggregate(cohort, position, turn, reports)
-            emit(self._record(before, position, turn, cohort, reports))
+            begun, verdict = self._train_and_judge(cohort, position, turn, entering)
+            if self.job.faults and cohort.present < self.job.faults.min_clients:
+                position = self._discard(cohort, position, begun, turn, verdict)
+                if self._gives_up(position):
+                    if control:
+                        emit(self._checkpoint(position))
+                    break
+                continue
+            after = self._aggregate(cohort, begun, turn, verdict)
+            emit(self._record(position, after, turn, verdict))
+            position = after
             if control and turn.ends_cycle and self._saved_and_stops(control, position, cohort, emit):
                 break
         return position
+
+    def _train_and_judge(
+        self, cohort: Cohort, position: Position, turn: Turn, entering: bool
+    ) -> tuple[Position, Verdict]:
+        """A round up to its average: what was sent to the clients is charged, and whose update counts is known."""
+        faults, stretch = self.job.faults, self._stretch(cohort, position, turn)
+        absent = begin_round(cohort, faults, stretch) if faults else {}
+        begun = self._charge_downlink(position, cohort.present, entering)
+        reports = self._train(cohort, position.row, turn, stretch)
+        verdict = judge(cohort, reports, faults, stretch, absent)
+        if cohort.gone:
+            set_back(cohort, position.row, position.counters)
+        return begun, verdict
+
+    def _stretch(self, cohort: Cohort, position: Position, turn: Turn) -> Stretch:
+        state, job = position.state, self.job
+        cycle_end = min(state.cycle_start + job.policy.cycle_steps, job.iterations)
+        return Stretch(
+            seed=job.seed,
+            round=state.round + 1,
+            attempt=position.attempt,
+            cycle=range(max(state.cycle_start, cohort.entered), cycle_end),
+            steps=range(state.step, state.step + turn.steps),
+        )
+
+    def _discard(self, cohort: Cohort, before: Position, begun: Position, turn: Turn, verdict: Verdict) -> Position:
+        """Too few are left: nothing is averaged, what was sent stays counted, and the round waits for new clients.
+
+        Those will begin with the server's row as it is, every layer as it was last averaged. So all copies of all
+        layers are equal there, and Eq. 2 counts its steps from there.
+        """
+        ledger = begun.ledger.charge_uplink(
+            encoded=begun.ledger.plain_bytes(turn.due, verdict.uploads),
+            statistics=begun.ledger.plain_statistics_bytes(verdict.uploads),
+            aggregated=False,
+        )
+        state = replace(before.state, synchronised_at=(before.state.step,) * len(self.layout.layers))
+        entries = given_up(cohort, verdict, before.attempt)
+        discarded = (before.discarded or Discarded()).extended(entries, before.ledger, ledger)
+        return replace(before, state=state, ledger=ledger, attempt=before.attempt + 1, discarded=discarded)
+
+    def _gives_up(self, position: Position) -> bool:
+        """Whether to stop at a round that had too few clients; a resumed run tries new ones."""
+        assert self.job.faults
+        return self.job.faults.on_too_few == "stop" or position.attempt % MOST_ATTEMPTS == 0
 
     def start(self) -> Position:
         """The position before the first step: the module as it was built."""
@@ -122,7 +118,7 @@ class Federation:
     def _resumed(self, saved: Checkpoint) -> Position:
         device = self.binding.device
         row, counters = torch.from_numpy(saved.row).to(device), torch.from_numpy(saved.counters).to(device)
-        return Position(saved.state, saved.ledger, row, counters, saved.averaged)
+        return Position(saved.state, saved.ledger, row, counters, saved.averaged, saved.attempt, saved.discarded)
 
     def _saved_and_stops(
         self, control: Control, position: Position, cohort: Cohort, emit: Callable[[Record | Checkpoint], None]
@@ -132,11 +128,16 @@ class Federation:
         self.world.max_(wishes)
         save, stop = wishes.bool().tolist()
         if save and position.state.step < self.job.iterations:
-            memory = self._gathered_memory(cohort, position.state.step)
-            here = position.to_cpu()
-            row, counters = here.row.numpy().copy(), here.counters.numpy().copy()
-            emit(Checkpoint(position.state, position.ledger, position.averaged, row, counters, memory.cpu().numpy()))
+            emit(self._checkpoint(position, self._gathered_memory(cohort, position.state.step)))
         return stop
+
+    def _checkpoint(self, position: Position, memory_CMP: Tensor | None = None) -> Checkpoint:
+        """The position as a file holds it; no momentum where new clients will begin."""
+        if memory_CMP is None:
+            memory_CMP = torch.zeros(0, self.trainer.rule.memory_rows, self.layout.parameter_width)
+        here = position.to_cpu()
+        row, counters, memory = here.row.numpy().copy(), here.counters.numpy().copy(), memory_CMP.cpu().numpy()
+        return Checkpoint(here.state, here.ledger, here.averaged, row, counters, memory, here.attempt, here.discarded)
 
     def _gathered_memory(self, cohort: Cohort, step: int) -> Tensor:
         """Every client's momentum, in client order; none at a window's end, where it is forgotten."""
@@ -158,7 +159,8 @@ class Federation:
     def _enter(self, old: Cohort | None, position: Position) -> Cohort:
         """A window starts: draw its clients, set their rows to the global row and forget the momentum."""
         job = self.job
-        clients = job.participation.cohort(len(job.shards), job.seed, position.state.step // self.window_steps)
+        step = position.state.step
+        clients = job.participation.cohort(len(job.shards), job.seed, step // self.window_steps, position.attempt)
         samples = [job.shards.size_of(client) for client in clients]
         counted = samples if job.weights == "samples" else [1] * len(samples)
         costs = [min(count, self.trainer.rule.batch_size) for count in samples]
@@ -167,7 +169,8 @@ class Federation:
         rows.copy_(position.row)
         memory.zero_()
         counters.copy_(position.counters)
-        return Cohort(clients, [count / sum(counted) for count in counted], mine, rows, memory, counters)
+        weights = [count / sum(counted) for count in counted]
+        return Cohort(clients, counted, weights, mine, rows, memory, counters, entered=step)
 
     def _storage(self, old: Cohort | None, size: int) -> tuple[Tensor, Tensor, Tensor]:
         if old is not None and len(old.mine) == size:
@@ -183,51 +186,63 @@ class Federation:
         )
         return replace(position, ledger=ledger)
 
-    def _train(self, cohort: Cohort, state: PolicyState, turn: Turn) -> Reports:
-        """Every client's steps, and what each has to tell of them; one that is not finite ends the run."""
-        steps = range(state.step, state.step + turn.steps)
-        mine = [cohort.clients[index] for index in cohort.mine]
-        slices = self._averaged_slices(turn)
-        told_CX = torch.zeros(len(cohort.clients), 1 + len(slices), dtype=torch.float64, device=self.binding.device)
-        losses = self.trainer.train(mine, cohort.rows_CP, cohort.memory_CMP, cohort.counters_CK, steps)
-        told_CX[cohort.mine, 0] = losses
-        told_CX[cohort.mine, 1:] = magnitudes(cohort.rows_CP, slices)
+    def _train(self, cohort: Cohort, row: Tensor, turn: Turn, stretch: Stretch) -> Reports:
+        """Every client's steps, and what each has to tell of them."""
+        faults, slices = self.job.faults, self._averaged_slices(turn)
+        limited = faults is not None and faults.norm_limit is not None
+        width = 1 + len(slices) + limited
+        told_CX = torch.zeros(len(cohort.clients), width, dtype=torch.float64, device=self.binding.device)
+        told_CX[cohort.mine, 0] = self._step(cohort, stretch.steps)
+        if faults and faults.corrupt:
+            break_updates(cohort, faults, stretch, row, slices[0])
+        told_CX[cohort.mine, 1 : 1 + len(slices)] = magnitudes(cohort.rows_CP, slices)
+        if limited:
+            told_CX[cohort.mine, -1] = squared_distances(row, cohort.rows_CP, self.layout.slices_of(turn.due)).sum(
+                dim=1
+            )
         self.world.sum_(told_CX)
-        reports = Reports(told_CX[:, 0].tolist(), told_CX[:, 1:])
-        finite = reports.largest_CS.isfinite().all(dim=1).tolist()
-        for client, loss, weights_are_finite in zip(cohort.clients, reports.losses, finite, strict=True):
-            if not math.isfinite(loss):
-                raise _diverged(f"the loss of client {client} was", state)
-            if not weights_are_finite:
-                raise _diverged(f"the weights of client {client} were", state)
-        return reports
+        norms = told_CX[:, -1].sqrt().tolist() if limited else []
+        return Reports(told_CX[:, 0].tolist(), told_CX[:, 1 : 1 + len(slices)], norms)
+
+    def _step(self, cohort: Cohort, steps: range) -> Tensor:
+        """Take these steps with this process's clients; their mean losses, zero for those who are gone."""
+        losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=self.binding.device)
+        mine = [cohort.clients[index] for index in cohort.mine]
+        for part in present_runs(cohort, self.trainer.at_once):
+            rows, memory, counters = cohort.rows_CP[part], cohort.memory_CMP[part], cohort.counters_CK[part]
+            losses[part] = self.trainer.train(mine[part], rows, memory, counters, steps)
+        return losses
 
     def _averaged_slices(self, turn: Turn) -> list[slice]:
         return [*self.layout.slices_of(turn.due), *self.layout.statistics]
 
-    def _aggregate(self, cohort: Cohort, position: Position, turn: Turn, reports: Reports) -> Position:
+    def _aggregate(self, cohort: Cohort, position: Position, turn: Turn, verdict: Verdict) -> Position:
         """Average the due layers and the statistics, measure the distances, then overwrite the local copies."""
-        slices, largest = self._averaged_slices(turn), reports.largest_CS.amax(dim=0).tolist()
-        mine_weights = [cohort.weights[index] for index in cohort.mine]
-        sums = exact_sums(cohort.rows_CP, mine_weights, slices, largest)
+        slices = self._averaged_slices(turn)
+        mine_weights = [verdict.weights[index] for index in cohort.mine]
+        sums = exact_sums(cohort.rows_CP, mine_weights, slices, verdict.largest)
         self.world.sum_(sums)
         unpack(sums, position.row, slices)
-        squared = self._mean_squared_distances(cohort, position.row, turn)
+        squared = self._mean_squared_distances(cohort, position.row, turn, verdict.weights)
         for part in slices:
             cohort.rows_CP[:, part] = position.row[part]
         counters = self._join_counters(cohort, position.counters)
-        clients, ledger = len(cohort.clients), position.ledger
+        uploads, ledger = verdict.uploads, position.ledger
+        state = self.job.policy.observe(position.state, turn, squared, self.layout.layers)
         return Position(
-            state=self.job.policy.observe(position.state, turn, squared, self.layout.layers),
+            state=state,
             ledger=ledger.charge_uplink(
-                encoded=ledger.plain_bytes(turn.due, clients), statistics=ledger.plain_statistics_bytes(clients)
+                encoded=ledger.plain_bytes(turn.due, uploads), statistics=ledger.plain_statistics_bytes(uploads)
             ),
             row=position.row,
             counters=counters,
             averaged=turn.due,
+            attempt=position.attempt if state.step % self.window_steps else 0,
         )
 
-    def _mean_squared_distances(self, cohort: Cohort, row: Tensor, turn: Turn) -> dict[int, float]:
+    def _mean_squared_distances(
+        self, cohort: Cohort, row: Tensor, turn: Turn, weights: list[float]
+    ) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
         slices = self.layout.slices_of(turn.due)
         squared_CS = torch.zeros(len(cohort.clients), len(slices), dtype=torch.float64, device=self.binding.device)
@@ -235,7 +250,7 @@ class Federation:
         self.world.sum_(squared_CS)
         columns = iter(squared_CS.T.tolist())
         return {
-            layer: sum(_weighted(cohort.weights, next(columns)) for _ in self.layout.layers[layer].slices)
+            layer: sum(_weighted(weights, next(columns)) for _ in self.layout.layers[layer].slices)
             for layer in turn.due
         }
 
@@ -243,7 +258,9 @@ class Federation:
         """Whole-number buffers are equal on every client or count upwards, so the server keeps the largest."""
         if not len(counters):
             return counters
-        joined = cohort.counters_CK.amax(dim=0) if cohort.mine else counters.clone()
+        here = [place for place, index in enumerate(cohort.mine) if index not in cohort.gone]
+        least = torch.iinfo(counters.dtype).min
+        joined = cohort.counters_CK[here].amax(dim=0) if here else torch.full_like(counters, least)
         self.world.max_(joined)
         cohort.counters_CK.copy_(joined)
         return joined
@@ -259,14 +276,12 @@ class Federation:
         key = random_key(self.job.seed, "evaluate", step)
         loss, score = evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
         if not math.isfinite(loss) or (score is not None and not math.isfinite(score)):
-            state = position.state
-            raise _diverged(
-                "the test loss or metric was", replace(state, round=state.round - 1, step=step - turn.steps)
-            )
+            raise diverged("the test loss or metric was", position.state.round, step - turn.steps)
         return loss, score
 
-    def _record(self, before: Position, after: Position, turn: Turn, cohort: Cohort, reports: Reports) -> Record:
+    def _record(self, before: Position, after: Position, turn: Turn, verdict: Verdict) -> Record:
         test_loss, score = self._scores(after, turn)
+        earlier = before.discarded or Discarded()
         due, layers = set(turn.due), self.layout.layers
         return Record(
             round=after.state.round,
@@ -275,21 +290,14 @@ class Federation:
             due=[layers[index].name for index in turn.due],
             intervals=list(before.state.intervals),
             discrepancy=[value if i in due else None for i, value in enumerate(after.state.discrepancy)],
-            loss=_weighted(cohort.weights, reports.losses),
+            loss=_weighted(verdict.weights, verdict.losses),
             test_loss=test_loss,
             accuracy=score,
-            uplink_bytes=after.ledger.uplink_bytes - before.ledger.uplink_bytes,
-            downlink_bytes=after.ledger.downlink_bytes - before.ledger.downlink_bytes,
+            uplink_bytes=after.ledger.uplink_bytes - before.ledger.uplink_bytes + earlier.uplink_bytes,
+            downlink_bytes=after.ledger.downlink_bytes - before.ledger.downlink_bytes + earlier.downlink_bytes,
             cost=after.ledger.relative_cost(after.state.step, self.job.policy.base_interval),
-            excluded=[],
+            excluded=[*earlier.excluded, *verdict.excluded],
         )
-
-
-def _diverged(what: str, state: PolicyState) -> DivergenceError:
-    return DivergenceError(
-        f"{what} not finite in round {state.round + 1} (from step {state.step + 1}): "
-        f"the training diverged, so lower local.learning_rate"
-    )
 
 
 def _weighted(weights: list[float], values: list[float]) -> float:

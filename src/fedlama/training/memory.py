@@ -16,8 +16,8 @@ from pathlib import Path
 from fedlama.core import InputError, Layout, RunError
 from fedlama.data import Dataset
 from fedlama.local import SGD
-from fedlama.training.loop import Job
 from fedlama.training.stacked import BLOCK
+from fedlama.training.values import Job
 
 FLOAT32, FLOAT64 = 4, 8
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "out of memory")

@@ -53,10 +53,11 @@ class Participation:
             )
         return window
 
-    def cohort(self, population: int, seed: int, window: int) -> list[int]:
-        """The clients of one window, in ascending order."""
+    def cohort(self, population: int, seed: int, window: int, attempt: int = 0) -> list[int]:
+        """The clients of one window, in ascending order; at another attempt, other ones."""
         count = self.count(population)
         if count == population:
             return list(range(population))
-        generator = np.random.Generator(np.random.Philox(key=random_key(seed, "cohort", window)))
+        place = (window, attempt) if attempt else (window,)
+        generator = np.random.Generator(np.random.Philox(key=random_key(seed, "cohort", *place)))
         return sorted(generator.choice(population, count, replace=False, shuffle=False).tolist())

@@ -15,12 +15,14 @@ from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.local import SGD
 from fedlama.rows import Binding, check_dtypes, counter_width, describe
 from fedlama.training.checkpoint import Checkpoint, Checkpointing
-from fedlama.training.loop import Federation, Job, Position
+from fedlama.training.faults import Faults
+from fedlama.training.loop import Federation
 from fedlama.training.memory import check_memory, demand_of, telling_of_memory
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
 from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
 from fedlama.training.trainer import PRECISIONS, Loss, Metric, Trainer, accuracy, build, torch_settings
+from fedlama.training.values import Job, Position
 from fedlama.training.workers import run_workers
 from fedlama.training.world import World, backend_for, has_process_group, launched_by_torchrun, torchrun_world
 
@@ -43,6 +45,7 @@ def simulate(
     weights: str = "uniform",
     layers: str = "tensor",
     adaptive: Sequence[str] | None = None,
+    faults: Faults | None = None,
     loss: Loss | None = None,
     metric: Metric | None = None,
     evaluate_every: int | None = None,
@@ -58,7 +61,8 @@ def simulate(
     client ids). `participation` is a fraction (float) or number (int) of clients that train at a time, drawn anew every
     `window` steps (default: one cycle of the policy). `workers` processes share the work. `execution` is how a process
     trains its clients: one by one, or small models in stacks. `precision="bfloat16"` computes local steps under
-    autocast; weights, averages and evaluation stay float32. The same arguments give the same bits on the same
+    autocast; weights, averages and evaluation stay float32. `faults` lets clients fail; without it, one whose loss or
+    weights are not finite ends the run. The same arguments give the same bits on the same
     machine, whatever the number of workers.
     """
     _check_kinds(data, policy, local, partition)
@@ -75,10 +79,10 @@ def simulate(
     participation.window_steps(policy)
     _check_device(device)
     shards = (partition or Natural()).assign(data, seed)
-    participation.count(len(shards))
+    _check_faults(faults, participation.count(len(shards)))
     loss, metric = _task(data, loss, metric)
     every = evaluate_every or default_evaluate_every(iterations)
-    job = Job(policy, participation, weights, iterations, every, seed, precision, data, shards, loss, metric)
+    job = Job(policy, participation, weights, iterations, every, seed, precision, data, shards, loss, metric, faults)
     started = time.perf_counter()
     uses_gpu = workers == 1 and World().device(device).type == "cuda"
     with torch_settings(uses_gpu):
@@ -104,8 +108,29 @@ def simulate(
 
         end = _run(job, module, layout, local, workers, device, stacked, checkpointing, take)
         if end.state.step < iterations:
-            raise RunError(f"stopped at step {end.state.step} of {iterations}, as asked; --resume continues from there")
+            raise RunError(_why_stopped(end, job))
         return _result(job, module, layout, end, records, time.perf_counter() - started)
+
+
+def _check_faults(faults: Faults | None, active: int) -> None:
+    if faults is None:
+        return
+    if not isinstance(faults, Faults):
+        raise InputError(f"faults must be made with fedlama.Faults(…), not {type(faults).__name__}")
+    if faults.min_clients > active:
+        raise InputError(f"faults.min_clients is {faults.min_clients}, but only {active} clients train at a time")
+
+
+def _why_stopped(end: Position, job: Job) -> str:
+    where = f"stopped at step {end.state.step} of {job.iterations}"
+    if end.discarded is None:
+        return f"{where}, as asked; --resume continues from there"
+    assert job.faults, "only faults make a round one to be repeated"
+    tried = f" at {end.attempt} attempts" if end.attempt > 1 else ""
+    return (
+        f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
+        f"{end.state.round + 1}{tried}; --resume continues from there with new clients"
+    )
 
 
 def default_evaluate_every(iterations: int) -> int:

@@ -1,0 +1,132 @@
+"""Clients that fail, come late or return nonsense: which faults are simulated, and what the server does about them.
+
+Who is struck when is a function of the seed, the global step, the attempt and the client, as every draw is: it depends
+neither on the number of processes nor on what happened before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedlama.core import InputError, Ledger, check_number, check_whole, random_key
+
+ON_TOO_FEW = ("repeat", "stop")
+LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32
+MOST_ATTEMPTS = 100  # cohorts in a row that were too small: then something else is wrong, and the run stops
+
+FAILED_BEFORE = "failed before the cycle"
+FAILED_DURING = "failed during the cycle"
+LATE = "missed the deadline"
+NOT_FINITE = "not finite"
+TOO_LARGE = "norm beyond the limit"
+TOO_FEW_LEFT = "too few clients left"  # it did nothing wrong, but the attempt did not count
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A round, and what is left of its cycle from where the cohort began it; steps are global ones."""
+
+    seed: int
+    round: int
+    attempt: int
+    cycle: range
+    steps: range
+
+    @property
+    def begins_cycle(self) -> bool:
+        """Whether the cohort begins a cycle with this round."""
+        return self.steps.start == self.cycle.start
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What may happen to a client, as probabilities, and what the server tolerates.
+
+    For each cycle a client fails before it (`fail_before`) or at some step of it (`fail_during`). After each round it
+    misses the deadline (`straggle`) or returns a broken update (`corrupt`): NaN, infinite or, if there is a limit, too
+    large. The server leaves out what is not finite (`exclude_nonfinite`; otherwise that ends the run) and updates of
+    the due layers whose L2 norm is above `norm_limit`. Whoever was left out takes no part again before the next cycle.
+    With fewer than `min_clients` left, a round is repeated with new clients, or the run stops (`on_too_few`).
+    """
+
+    fail_before: float = 0.0
+    fail_during: float = 0.0
+    straggle: float = 0.0
+    corrupt: float = 0.0
+    exclude_nonfinite: bool = True
+    norm_limit: float | None = None
+    min_clients: int = 1
+    on_too_few: str = "repeat"
+
+    def __post_init__(self) -> None:
+        for name in ("fail_before", "fail_during", "straggle", "corrupt"):
+            check_number(f"faults.{name}", getattr(self, name), least=0, most=1)
+        if self.norm_limit is not None:
+            check_number("faults.norm_limit", self.norm_limit, above=0, most=LARGEST_LIMIT)
+        check_whole("faults.min_clients", self.min_clients, least=1)
+        if self.on_too_few not in ON_TOO_FEW:
+            raise InputError(f"faults.on_too_few must be one of {', '.join(ON_TOO_FEW)}, not {self.on_too_few!r}")
+        if self.corrupt and not self.exclude_nonfinite:
+            raise InputError(
+                f"faults.corrupt = {self.corrupt} returns NaN, which would end the run: "
+                f"leave faults.exclude_nonfinite at true"
+            )
+
+    def fails_before(self, stretch: Stretch, client: int) -> bool:
+        """Whether a client takes no part in this cycle at all."""
+        return _chance(self.fail_before, stretch, "before", stretch.cycle.start, client)
+
+    def misses(self, stretch: Stretch, client: int) -> str | None:
+        """Why the server has no update of this client at the end of the round, if so."""
+        if _chance(self.fail_during, stretch, "during", stretch.cycle.start, client):
+            drawn = _uniform(stretch, "when", stretch.cycle.start, client)
+            if stretch.cycle[int(drawn * len(stretch.cycle))] in stretch.steps:
+                return FAILED_DURING
+        return LATE if _chance(self.straggle, stretch, "straggle", stretch.steps.start, client) else None
+
+    def broken_number(self, stretch: Stretch, client: int) -> float | None:
+        """What stands in the update of a client that returns a broken one."""
+        if not _chance(self.corrupt, stretch, "corrupt", stretch.steps.start, client):
+            return None
+        numbers = [float("nan"), float("inf"), *([10 * self.norm_limit] if self.norm_limit else [])]
+        return numbers[int(_uniform(stretch, "how", stretch.steps.start, client) * len(numbers))]
+
+
+@dataclass(frozen=True)
+class Discarded:
+    """What the attempts at a round that did not count leave behind: who was in them, and what was sent."""
+
+    excluded: tuple[dict[str, Any], ...] = ()
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+
+    def extended(self, entries: Sequence[dict[str, Any]], before: Ledger, after: Ledger) -> Discarded:
+        """With one more attempt, between these two accounts."""
+        up, down = after.uplink_bytes - before.uplink_bytes, after.downlink_bytes - before.downlink_bytes
+        return Discarded((*self.excluded, *entries), self.uplink_bytes + up, self.downlink_bytes + down)
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any] | None) -> Discarded | None:
+        """Back from what JSON makes of it."""
+        if values is None:
+            return None
+        entries = tuple(
+            excluded(int(one["client"]), str(one["reason"]), int(one["attempt"])) for one in values["excluded"]
+        )
+        return Discarded(entries, int(values["uplink_bytes"]), int(values["downlink_bytes"]))
+
+
+def excluded(client: int, reason: str, attempt: int) -> dict[str, Any]:
+    """An entry of a record: who was left out, why, and at which attempt of the window (counted from 1)."""
+    return {"client": client, "reason": reason, "attempt": attempt}
+
+
+def _chance(probability: float, stretch: Stretch, purpose: str, step: int, client: int) -> bool:
+    return probability > 0 and _uniform(stretch, purpose, step, client) < probability
+
+
+def _uniform(stretch: Stretch, purpose: str, step: int, client: int) -> float:
+    """From 0 to below 1."""
+    return random_key(stretch.seed, f"faults {purpose}", step, stretch.attempt, client) % 2**53 / 2**53
