@@ -1,0 +1,92 @@
+"""The paper's table beside ours: on a small real study, with figures that a paper might have printed."""
+
+import csv
+import io
+
+import pytest
+
+from fedlama.experiment.reproduce import Panel, Reproduction, Row
+from fedlama.experiment.run_directory import find_runs
+from fedlama.experiment.study import parse_study
+from fedlama.experiment.study_run import run_study
+from fedlama.report import compare
+from fedlama.report.grids import Grid
+from fedlama.report.reproduction import Outcome, draw_figures, reproduction_grid
+
+STUDY = {
+    "data": {"name": "digits"},
+    "model": {"name": "mlp"},
+    "partition": {"kind": "iid", "clients": 4},
+    "train": {"iterations": 24},
+    "output": {"tensorboard": False},
+    "study": {
+        "seeds": [0],
+        "baseline": "FedAvg(3)",
+        "setting": [
+            {"policy": {"kind": "fedavg", "base_interval": 3}},
+            {"policy": {"kind": "fedlama", "base_interval": 3, "increase_factor": 2}},
+            {"policy": {"kind": "fedavg", "base_interval": 6}},
+        ],
+    },
+}
+ROWS = (
+    Row(interval=3, rate=0.4, accuracy=88.61, spread=0.1, cost=100.0),
+    Row(interval=3, factor=2, rate=0.3, accuracy=86.6, spread=0.1),
+)
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduction")
+    study = parse_study(STUDY)
+    index = run_study(study, folder, 1, lambda cell, record: None)
+    panel = Panel("Digits, α = 0.1", "digits", study, ROWS, ("4 clients in place of 128",))
+    return Outcome(panel, compare(find_runs([folder]), baseline="FedAvg(3)"), index)
+
+
+def made(draw=None):
+    return Reproduction("table4", "Table 4: digits", "cpu", (), ("it contradicts itself.",), draw)
+
+
+def test_the_papers_numbers_stand_beside_ours(outcome):
+    grid = reproduction_grid(made(), [outcome])
+    by_name = {row[0]: row for row in grid.rows}
+    assert by_name["FedAvg(3)"][1:4] == ["88.61 ± 0.1 %", "100.00 %", "0.4"]
+    assert by_name["FedAvg(3)"][5] == "100.00 %"
+    assert by_name["FedLAMA(3, 2)"][1:4] == ["86.60 ± 0.1 %", "–", "0.3"]  # the paper prints no cost in its appendix
+    assert by_name["FedAvg(6)"][1:4] == ["–", "–", "–"]  # only ours
+    assert by_name["FedAvg(6)"][5] == "50.00 %"
+    assert grid.parts == {0: "Digits, α = 0.1"}
+
+
+def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(outcome):
+    notes = "\n".join(reproduction_grid(made(), [outcome]).notes)
+    assert "4 clients in place of 128" in notes
+    assert "The paper: it contradicts itself." in notes
+    assert "At equal bytes FedLAMA(3, 2)" in notes
+    assert "not the paper's and are not to be read as such" in notes
+
+
+def test_numbers_in_csv_are_not_rounded(outcome):
+    rows = list(csv.DictReader(io.StringIO(reproduction_grid(made(), [outcome]).csv())))
+    by_name = {row["setting"]: row for row in rows}
+    assert float(by_name["FedAvg(3)"]["paper_accuracy"]) == pytest.approx(0.8861)
+    assert by_name["FedAvg(6)"]["paper_accuracy"] == ""
+    score = outcome.comparison.settings[0].accuracy
+    assert score is not None
+    assert float(by_name[outcome.comparison.settings[0].label]["accuracy"]) == score.mean
+
+
+@pytest.mark.parametrize(("draw", "count"), [("crossing", 1), ("aggregations", 1), ("sizes", 1), ("curves", 1)])
+def test_figures_are_drawn(outcome, draw, count, tmp_path):
+    paths = draw_figures(made(draw), [outcome], tmp_path)
+    assert len(paths) == count
+    assert all(path.read_text().lstrip().startswith("<?xml") for path in paths)
+
+
+def test_text_is_text_in_every_form():
+    grid = Grid(["a|b", "%"], [["x_1 & <b>", "1 ± 2 %"]], ["50 % of $"], [{"a": "x,y"}], {0: "*part*"})
+    assert r"x\_1 &amp; &lt;b&gt;" in grid.markdown()
+    assert r"*\*part\**" in grid.markdown()
+    assert r"x\_1 \& <b> & 1 $\pm$ 2 \%" in grid.latex()
+    assert '"x,y"' in grid.csv()
