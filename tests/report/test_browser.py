@@ -118,7 +118,7 @@ def test_hovering_gives_values(page, reports):
 
 def test_hostile_names_are_text_in_a_tooltip(page, reports):
     page.open(reports["hostile_runs"])
-    hover(page, "aggregations-by-layer", 0.5, 0.1)
+    hover(page, "aggregations-by-layer", 0.8, 0.1)  # right of the names
     assert says(page, HOSTILE)
     assert page.value("document.querySelectorAll('.tip script, .tip img').length") == 0
 

@@ -214,7 +214,7 @@ const fedlamaCharts = (() => {
     Object.assign(option.yAxis.nameTextStyle, { align: "right" });
     const narrow = document.documentElement.clientWidth < 600;
     const size = chart.y.categories.length > 30 ? 10 : 12;
-    Object.assign(option.yAxis.axisLabel, { interval: 0, hideOverlap: false, formatter: shortened(narrow ? 15 : 32), fontSize: size, color: option.textStyle.color });
+    Object.assign(option.yAxis.axisLabel, { interval: 0, hideOverlap: false, formatter: shortened(narrow ? 15 : 28), fontSize: size, color: option.textStyle.color });
     option.grid.top = chart.y.name ? 26 : 8;
   };
 
