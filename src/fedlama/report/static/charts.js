@@ -181,7 +181,7 @@ const fedlamaCharts = (() => {
     };
     const bars = chart.range === "bars";
     const data = bars ? known.map((row) => [row[x], row[high]]) : known.slice(0, 1).map((row) => [row[x], row[high]]);
-    return { type: "custom", name: series.name, data, renderItem: bars ? bar : band, clip: true, silent: true, tooltip: { show: false }, z: 2 };
+    return { type: "custom", name: series.name, data, renderItem: bars ? bar : band, itemStyle: { color: fill }, clip: true, silent: true, tooltip: { show: false }, z: 2 };
   };
 
   // A bar a layer and setting, first layer on top; dots where there are many.
