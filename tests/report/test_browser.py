@@ -118,7 +118,7 @@ def test_hovering_gives_values(page, reports):
 
 def test_hostile_names_are_text_in_a_tooltip(page, reports):
     page.open(reports["hostile_runs"])
-    hover(page, "aggregations-by-layer", 0.5, 0.1)
+    hover(page, "aggregations-by-layer", 0.8, 0.1)  # right of the names
     assert says(page, HOSTILE)
     assert page.value("document.querySelectorAll('.tip script, .tip img').length") == 0
 
@@ -132,6 +132,8 @@ def test_charts_are_saved_and_their_numbers_taken(page, reports, tmp_path):
     pictures = page.value("fedlamaReport.charts.map(fedlamaReport.picture)")
     assert all(picture.startswith("<svg") and "</svg>" in picture for picture in pictures)
     assert all("FedLAMA(6, 4)" in picture for picture in pictures[:5])
+    default = ("#5070dd", "#b6d634", "#505372")  # the library's own colours: a legend that does not know its lines
+    assert not any(colour in picture for colour in default for picture in pictures)
     page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     for kind in ("svg", "png", "csv"):
         page.value(f"document.querySelector('#chart-network [data-save={kind}]').click()")

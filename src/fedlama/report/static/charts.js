@@ -181,7 +181,7 @@ const fedlamaCharts = (() => {
     };
     const bars = chart.range === "bars";
     const data = bars ? known.map((row) => [row[x], row[high]]) : known.slice(0, 1).map((row) => [row[x], row[high]]);
-    return { type: "custom", name: series.name, data, renderItem: bars ? bar : band, clip: true, silent: true, tooltip: { show: false }, z: 2 };
+    return { type: "custom", name: series.name, data, renderItem: bars ? bar : band, itemStyle: { color: fill }, clip: true, silent: true, tooltip: { show: false }, z: 2 };
   };
 
   // A bar a layer and setting, first layer on top; dots where there are many.
@@ -214,7 +214,7 @@ const fedlamaCharts = (() => {
     Object.assign(option.yAxis.nameTextStyle, { align: "right" });
     const narrow = document.documentElement.clientWidth < 600;
     const size = chart.y.categories.length > 30 ? 10 : 12;
-    Object.assign(option.yAxis.axisLabel, { interval: 0, hideOverlap: false, formatter: shortened(narrow ? 15 : 32), fontSize: size, color: option.textStyle.color });
+    Object.assign(option.yAxis.axisLabel, { interval: 0, hideOverlap: false, formatter: shortened(narrow ? 15 : 28), fontSize: size, color: option.textStyle.color });
     option.grid.top = chart.y.name ? 26 : 8;
   };
 
