@@ -103,8 +103,6 @@ def _report(folder: Path, index: StudyIndex) -> tuple[Comparison, Path]:
     from fedlama.report import compare, draw_report
 
     runs = find_runs([folder])
-    order = list(dict.fromkeys(index.labels.values()))
-    runs.sort(key=lambda run: (order.index(run.label), run.seed))  # as in the study's file, not by folder
     return compare(runs, baseline=index.baseline), draw_report(runs, folder, baseline=index.baseline)
 
 

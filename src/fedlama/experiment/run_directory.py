@@ -25,7 +25,7 @@ from fedlama.experiment.checkpoints import changed_keys, save_checkpoint
 from fedlama.experiment.config import Config, parse_config, read_toml
 from fedlama.experiment.files import append_line, write_atomically, writing
 from fedlama.experiment.shapes import RecordShape, SummaryShape, TimingShape, check_shape
-from fedlama.experiment.study_index import belongs, setting_of
+from fedlama.experiment.study_index import belongs, in_study_order, setting_of
 from fedlama.training import Record, Result
 
 FILES = ("config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "report.html", "report.png")
@@ -174,7 +174,7 @@ def find_runs(paths: list[Path]) -> list[Run]:
         if not path.is_dir():
             raise InputError(f"{path} is a file; name a run's folder")
         inside = [rounds.parent for rounds in path.rglob("rounds.jsonl") if _is_run(rounds.parent)]
-        inside = sorted(run for run in inside if belongs(run, path))
+        inside = in_study_order([run for run in inside if belongs(run, path)], path)
         if not inside and not _is_run(path):
             raise InputError(f"{path} holds no run: no config.toml and rounds.jsonl in it or below it")
         inside = inside or [path]

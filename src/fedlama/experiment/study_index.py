@@ -58,3 +58,10 @@ def belongs(run: Path, named: Path) -> bool:
         if folder == named:
             break
     return True
+
+
+def in_study_order(runs: list[Path], named: Path) -> list[Path]:
+    """As the study has them, if the folder that the user named is one; otherwise by name."""
+    index = read_index(named)
+    places = {named / run: number for number, run in enumerate(index.labels)} if index else {}
+    return sorted(runs, key=lambda run: (places.get(run, 0), run))
