@@ -71,7 +71,7 @@ def in_a_fork(scenario, *arguments, answers: Path) -> dict:
     """What a scenario returns (as JSON), run in a process of its own."""
     process = get_context("fork").Process(target=_scenario, args=(scenario, arguments, answers))
     process.start()
-    process.join(timeout=120)
+    process.join(timeout=900)  # a busy machine may take its time
     assert process.exitcode == 0, f"the scenario ended with {process.exitcode}: {_read(answers)}"
     return json.loads(answers.read_text())
 
