@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test lint bench format clean
+.PHONY: help demo test lint soak bench format clean
 
 help:            ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ lint: .venv/.dev ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+MINUTES ?= 10
+soak: .venv/.dev ## drawn configurations, killed and resumed, all checked: 10 minutes, or MINUTES=1
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 bench: .venv/.dev ## benchmarks: fedlama beside a bare loop and other simulators, as ratios
 	$(BIN)/python -m benchmarks --write results/benchmarks.md

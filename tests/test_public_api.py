@@ -43,6 +43,20 @@ def test_the_rules_have_these_names(rule):
     assert fedlama.FedLAMA(4, 2, rule=rule).rule == rule
 
 
+def test_faults():
+    assert parameters(fedlama.Faults, BY_POSITION) == {
+        "fail_before": 0.0,
+        "fail_during": 0.0,
+        "straggle": 0.0,
+        "corrupt": 0.0,
+        "exclude_nonfinite": True,
+        "norm_limit": None,
+        "min_clients": 1,
+        "on_too_few": "repeat",
+    }
+    assert parameters(fedlama.simulate, BY_NAME)["faults"] is None
+
+
 def test_simulate():
     assert parameters(fedlama.simulate, BY_POSITION) == {"model": EMPTY, "data": EMPTY}
     by_name = parameters(fedlama.simulate, BY_NAME)

@@ -77,6 +77,50 @@ def test_a_run_without_momentum_goes_on_inside_a_window(tmp_path):
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
+FAULTS = {"fail_before": 0.2, "fail_during": 0.2, "straggle": 0.2, "corrupt": 0.1, "norm_limit": 5.0, "min_clients": 3}
+
+
+@pytest.fixture(scope="module")
+def with_faults(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults") / "run"
+    execute(config(faults=FAULTS), folder, workers=1)
+    return contents(folder)
+
+
+@pytest.mark.parametrize("rounds", [1, 10, 23])
+def test_a_run_with_faults_cut_anywhere_and_resumed_equals_the_uninterrupted(rounds, tmp_path, with_faults):
+    records = [json.loads(line) for line in with_faults["rounds.jsonl"].splitlines()]
+    assert any(one["attempt"] > 1 for record in records for one in record["excluded"])  # some rounds were repeated
+    with pytest.raises(KilledError):
+        execute(config(faults=FAULTS), tmp_path / "run", [kill_after(rounds)], workers=1)
+    execute(config(faults=FAULTS), tmp_path / "run", workers=2, resume=True)
+    assert contents(tmp_path / "run") == with_faults
+
+
+def test_a_run_that_stops_for_want_of_clients_can_be_resumed_each_time(tmp_path, with_faults):
+    folder, patient = tmp_path / "run", config(faults={**FAULTS, "on_too_few": "stop"})
+    for _ in range(100):
+        try:
+            execute(patient, folder, workers=1, resume=folder.exists())
+        except RunError:
+            continue
+        break
+    assert (folder / "rounds.jsonl").read_bytes() == with_faults["rounds.jsonl"]
+    assert (folder / COMPARED[2]).read_bytes() == with_faults[COMPARED[2]]
+
+
+def test_a_run_may_stop_before_its_first_record(tmp_path):
+    never = config(faults={"straggle": 1.0, "on_too_few": "stop"})
+    for attempt, resume in ((1, False), (2, True)):
+        with pytest.raises(
+            RunError, match=r"stopped at step 0 of 96: fewer than faults\.min_clients = 1 .* in round 1"
+        ):
+            execute(never, tmp_path / "run", workers=1, resume=resume)
+        assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.toml", "checkpoint"}, attempt
+    with pytest.raises(InputError, match=r"another configuration: faults\.straggle \(was 1\.0, is 0\.5\)"):
+        execute(config(faults={"straggle": 0.5, "on_too_few": "stop"}), tmp_path / "run", workers=1, resume=True)
+
+
 def test_a_resumed_result_has_all_records(tmp_path, uninterrupted):
     with pytest.raises(KilledError):
         execute(config(), tmp_path / "run", [kill_after(9)], workers=1)

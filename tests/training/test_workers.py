@@ -133,6 +133,18 @@ def test_no_process_is_left_behind_when_the_parent_is_killed(tmp_path):
     _wait_until(lambda: not any(_alive(pid) for pid in workers))
 
 
+def test_no_temporary_folder_is_made_that_a_killed_parent_would_leave(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def work(world, emit):
+        world.sum_(torch.ones(1))
+        emit(sorted(path.name for path in tmp_path.iterdir()))
+
+    found: list[list[str]] = []
+    run_workers(2, work, found.append, "gloo")
+    assert found == [[]]
+
+
 def _wait_until(condition, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not condition():

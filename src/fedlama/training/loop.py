@@ -37,7 +37,8 @@ class Federation:
     ) -> Position:
         """Train to the last step, handing out each round's record, and checkpoints when `control` asks for them.
 
-        Ends early, at a cycle's end and after a checkpoint, if `control` says so.
+        Ends early, at a cycle's end and after a checkpoint, if `control` says so; and after a checkpoint where too few
+        clients are left to go on.
         """
         position = self._resumed(resume) if resume else self.start()
         cohort = None
@@ -157,9 +158,8 @@ class Federation:
         return row
 
     def _enter(self, old: Cohort | None, position: Position) -> Cohort:
-        """A window starts: draw its clients, set their rows to the global row and forget the momentum."""
-        job = self.job
-        step = position.state.step
+        """Draw the clients of a window, set their rows to the global row and forget the momentum."""
+        job, step = self.job, position.state.step
         clients = job.participation.cohort(len(job.shards), job.seed, step // self.window_steps, position.attempt)
         samples = [job.shards.size_of(client) for client in clients]
         counted = samples if job.weights == "samples" else [1] * len(samples)
@@ -197,9 +197,8 @@ class Federation:
             break_updates(cohort, faults, stretch, row, slices[0])
         told_CX[cohort.mine, 1 : 1 + len(slices)] = magnitudes(cohort.rows_CP, slices)
         if limited:
-            told_CX[cohort.mine, -1] = squared_distances(row, cohort.rows_CP, self.layout.slices_of(turn.due)).sum(
-                dim=1
-            )
+            changed_CS = squared_distances(row, cohort.rows_CP, self.layout.slices_of(turn.due))
+            told_CX[cohort.mine, -1] = changed_CS.sum(dim=1)
         self.world.sum_(told_CX)
         norms = told_CX[:, -1].sqrt().tolist() if limited else []
         return Reports(told_CX[:, 0].tolist(), told_CX[:, 1 : 1 + len(slices)], norms)

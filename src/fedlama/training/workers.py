@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
@@ -55,7 +55,8 @@ def run_workers(count: int, work: Work, on_message: Callable[[Any], None], backe
 def _workers(count: int, work: Work, backend: str) -> Iterator[list[_Worker]]:
     context = get_context("fork")
     exchange = Exchange(count) if backend == "gloo" else None
-    with tempfile.TemporaryDirectory(prefix="fedlama-") as folder:
+    # Only where the processes meet at a file is there a folder: nobody would remove it after a SIGKILL
+    with nullcontext("") if exchange else tempfile.TemporaryDirectory(prefix="fedlama-") as folder:
         pipes = [context.Pipe(duplex=False) for _ in range(count)]
         workers: list[_Worker] = []
         try:

@@ -1,0 +1,6 @@
+"""Runs of randomly drawn small configurations, killed and resumed, with everything checked that must hold of any run.
+
+    python -m tests.soak --minutes 10 [--seed 0]
+
+A trial is a function of its number, so `--seed N --trials 1` repeats trial N.
+"""

@@ -1,0 +1,164 @@
+"""One trial: an uninterrupted run in this process, then the same through the command line, killed and resumed."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from fedlama.core import InputError, RunError
+from fedlama.experiment.config import parse_config
+from fedlama.experiment.execute import execute
+from fedlama.experiment.run_directory import to_toml
+from fedlama.training.loop import Federation
+
+from .checks import check_run, contents, require
+from .drawing import Trial
+
+MOST_RESUMES = 60  # of a run that stops wherever too few clients are left
+PATIENCE = 300.0  # seconds without an end: it hangs
+MARK = "FEDLAMA_SOAK"  # in the environment of all that a trial starts
+
+
+def try_out(trial: Trial, folder: Path) -> bool:
+    """Whether the configuration could be run at all; BrokenError if something did not hold."""
+    config = parse_config(trial.tables)
+    whole, killed, temporary = folder / "whole", folder / "killed", folder / "temporary"
+    temporary.mkdir(parents=True)
+    file = folder / "config.toml"
+    file.write_text(to_toml(config.model_dump(exclude_none=True)))
+    held = resources()
+    try:
+        with synchronised_rows_checked():
+            finish_in_process(config, whole)
+    except InputError:  # a draw that does not fit, such as BatchNorm with a batch of one
+        return False
+    check_run(whole)
+    require_no_more_than(held, "in this process")
+    mark = f"{os.getpid()}-{trial.number}"
+    finish_killed(trial, file, killed, {**os.environ, "TMPDIR": str(temporary), MARK: mark})
+    require(contents(killed) == contents(whole), "a resumed run differs from the uninterrupted one")
+    require(not list(temporary.iterdir()), f"temporary files were left: {sorted(map(str, temporary.iterdir()))}")
+    wait_for_the_end_of(mark)
+    require_no_more_than(held, "by the command")
+    return True
+
+
+def finish_in_process(config, folder: Path) -> None:
+    for attempt in range(MOST_RESUMES):
+        try:
+            execute(config, folder, workers=1, resume=attempt > 0)
+        except RunError as error:
+            require("with new clients" in str(error), f"the run failed: {error}")
+        else:
+            return
+    require(False, f"{MOST_RESUMES} resumes were not enough")
+
+
+@contextlib.contextmanager
+def synchronised_rows_checked():
+    """Let every cycle's end look at the rows: all clients' copies of all layers are the global row."""
+    aggregate = Federation._aggregate
+
+    def checked(self, cohort, position, turn, verdict):
+        after = aggregate(self, cohort, position, turn, verdict)
+        if turn.ends_cycle:
+            same = torch.equal(cohort.rows_CP, after.row.expand_as(cohort.rows_CP))
+            require(same, f"rows differ from the global one at the end of cycle {after.state.cycle}")
+            require(bool(after.row.isfinite().all()), f"the global row is not finite after cycle {after.state.cycle}")
+        return after
+
+    Federation._aggregate = checked
+    try:
+        yield
+    finally:
+        Federation._aggregate = aggregate
+
+
+def finish_killed(trial: Trial, file: Path, folder: Path, environment: dict[str, str]) -> None:
+    for rounds in trial.kills:
+        process = start(trial, file, folder, environment)
+        wait_for_rounds(folder, process, rounds_of(folder) + rounds)
+        kill(process, trial.kills_a_worker)
+    for _ in range(MOST_RESUMES):
+        process = start(trial, file, folder, environment)
+        try:
+            said = process.communicate(timeout=PATIENCE)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            require(False, "the command hangs")
+        if process.returncode == 0:
+            return
+        require(process.returncode == 1 and "with new clients" in said, f"exit {process.returncode}: {said}")
+        require("Traceback" not in said, said)
+    require(False, f"{MOST_RESUMES} resumes were not enough")
+
+
+def start(trial: Trial, file: Path, folder: Path, environment: dict[str, str]) -> subprocess.Popen:
+    command = [sys.executable, "-m", "fedlama", "run", str(file), "--out", str(folder), "--resume"]
+    command += ["--workers", str(trial.workers)]
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment, cwd=folder.parent
+    )
+
+
+def kill(process: subprocess.Popen, a_worker: bool) -> None:
+    victims = children_of(process.pid) if a_worker else []
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(victims[-1] if victims else process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+
+
+def children_of(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def rounds_of(folder: Path) -> int:
+    path = folder / "rounds.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def wait_for_rounds(folder: Path, process: subprocess.Popen, rounds: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while rounds_of(folder) < rounds and process.poll() is None:
+        require(time.monotonic() < deadline, "the command hangs")
+        time.sleep(0.01)
+
+
+def resources() -> dict[str, int]:
+    """Open files, children and shared memory, as far as they are this process's or named like ours."""
+    return {
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "children": len(children_of(os.getpid())),
+        "shared memory": len([*Path("/dev/shm").glob("sem.*"), *Path("/dev/shm").glob("torch_*")]),
+    }
+
+
+def require_no_more_than(held: dict[str, int], where: str) -> None:
+    """Look a few times: another program of this machine may hold shared memory for a moment."""
+    for _ in range(50):
+        now = resources()
+        if all(now[name] <= held[name] for name in held):
+            return
+        time.sleep(0.1)
+    require(False, f"left behind {where}: {held} became {now}")
+
+
+def wait_for_the_end_of(mark: str) -> None:
+    """Workers of a killed parent end by themselves, within seconds."""
+    deadline = time.monotonic() + 20
+    while running := [path for path in Path("/proc").glob("[0-9]*") if _is_marked(path, mark)]:
+        require(time.monotonic() < deadline, f"processes were left: {running}")
+        time.sleep(0.05)
+
+
+def _is_marked(process: Path, mark: str) -> bool:
+    with contextlib.suppress(OSError):
+        return f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+    return False
