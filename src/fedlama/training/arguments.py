@@ -1,0 +1,128 @@
+"""What is wrong with the arguments of a simulation, said before anything is spent."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from fedlama.core import InputError, Policy, check_whole
+from fedlama.data import Dataset, Partition, Shards
+from fedlama.local import SGD
+from fedlama.training.faults import Faults
+from fedlama.training.trainer import Loss, Metric, accuracy
+
+
+def check_kinds(data: Dataset, policy: Policy, local: SGD, partition: Partition | None) -> None:
+    """Everything was made with what makes it."""
+    if partition is not None and not hasattr(partition, "assign"):
+        raise InputError(f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {partition!r}")
+    wanted = (
+        ("data", data, Dataset, "fedlama.data.arrays(…) or fedlama.data.load(…)"),
+        ("policy", policy, Policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)"),
+        ("local", local, SGD, "fedlama.SGD(…)"),
+    )
+    for name, value, kind, example in wanted:
+        if not isinstance(value, kind):
+            raise InputError(f"{name} must be made with {example}, not {type(value).__name__}")
+
+
+def check_numbers(**values: int | None) -> None:
+    """Each is a whole number from 1."""
+    for name, value in values.items():
+        if value is not None:
+            check_whole(name, value, least=1)
+
+
+def check_device(name: str) -> None:
+    """The device is one that torch knows and finds."""
+    try:
+        kind = torch.device("cpu" if name == "auto" else name).type
+    except RuntimeError:
+        raise InputError(f"device {name!r} is not one that torch knows: use auto, cpu or cuda") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device {name!r}: torch finds no CUDA device on this machine; use auto or cpu")
+
+
+def check_faults(faults: Faults | None, active: int) -> None:
+    """What faults ask for can be met."""
+    if faults is None:
+        return
+    if not isinstance(faults, Faults):
+        raise InputError(f"faults must be made with fedlama.Faults(…), not {type(faults).__name__}")
+    if faults.min_clients > active:
+        raise InputError(f"faults.min_clients is {faults.min_clients}, but only {active} clients train at a time")
+
+
+def task_of(data: Dataset, loss: Loss | None, metric: Metric | None) -> tuple[Loss, Metric | None]:
+    """Classification unless the user says otherwise."""
+    classifies = not data.y_train.is_floating_point()
+    if loss is None and not classifies:
+        raise InputError(
+            "the targets are not whole numbers, so there is no default loss: "
+            "pass loss= (such as torch.nn.functional.mse_loss) and, if you like, metric="
+        )
+    if metric is None and classifies and data.y_train.dim() == 1:
+        metric = accuracy
+    return loss or nn.functional.cross_entropy, metric
+
+
+@torch.no_grad()
+def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric | None) -> None:
+    """One forward pass before anything is spent: shapes that do not fit are the user's input, not our failure."""
+    expected = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
+    module.eval()
+    try:
+        outputs = module(data.inputs(data.x_train[:2]))
+    except expected as error:
+        shape = tuple(data.x_train.shape[1:])
+        raise InputError(f"the model does not take {data.name}'s samples of shape {shape}: {error}") from error
+    finally:
+        module.train()
+    if loss is nn.functional.cross_entropy and isinstance(outputs, Tensor) and outputs.dim() >= 2:
+        _check_labels(data, outputs.shape[1])
+    try:
+        values = {
+            name: measure(outputs, data.y_train[:2])
+            for name, measure in (("loss", loss), ("metric", metric))
+            if measure
+        }
+    except expected as error:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(
+            f"the loss or metric does not take the model's output ({shape}) with targets of shape "
+            f"{tuple(data.y_train[:2].shape)}: {error}"
+        ) from error
+    for name, value in values.items():
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise InputError(f"the {name} must be one number, not a tensor of shape {tuple(value.shape)}")
+
+
+@torch.no_grad()
+def check_single_samples(module: nn.Module, data: Dataset, shards: Shards, batch_size: int) -> None:
+    """BatchNorm cannot train on one value a channel, and the last batch of an epoch may hold a single sample."""
+    if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+        return
+    single = (shards.sizes % batch_size == 1).nonzero()
+    if not len(single):
+        return
+    try:
+        deepcopy(module)(data.inputs(data.x_train[:1]))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        client = int(single[0])
+        raise InputError(
+            f"client {client} has {int(shards.sizes[client])} samples, so batches of {batch_size} leave one over, and "
+            f"this model's BatchNorm cannot train on a single sample: choose another local.batch_size"
+        ) from None
+
+
+def _check_labels(data: Dataset, classes: int) -> None:
+    for name, targets in (("y_train", data.y_train), ("y_test", data.y_test)):
+        if int(targets.max()) >= classes:
+            raise InputError(
+                f"{data.name}'s {name} holds label {int(targets.max())}, outside the model's {classes} classes "
+                f"(labels are counted from 0)"
+            )
