@@ -46,7 +46,7 @@ class Federation:
             entering = position.state.step % self.window_steps == 0 or position.discarded is not None
             if entering or cohort is None:
                 cohort = self._enter(cohort, position)
-                if not entering and resume:
+                if not entering and resume and cohort.memory_CMP.numel():
                     cohort.memory_CMP.copy_(torch.from_numpy(resume.memory_CMP[cohort.mine]))
             turn = self.job.policy.next(position.state, self.job.iterations)
             begun, verdict = self._train_and_judge(cohort, position, turn, entering)
