@@ -1,4 +1,4 @@
-"""A very short soak: three drawn configurations through all the checks; and the checks do find what is wrong."""
+"""A very short soak: two drawn configurations through all the checks; and the checks do find what is wrong."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from soak.checks import BrokenError, check_run
 from soak.drawing import draw
 from soak.trials import finish_in_process, try_out
 
-TRIALS = (11, 12, 13)
+TRIALS = (12, 119)
 
 
 @pytest.mark.slow
@@ -30,10 +30,9 @@ def finished(tmp_path_factory):
         "data": {"name": "digits"},
         "model": {"name": "mlp"},
         "partition": {"kind": "iid", "clients": 5},
-        "participation": {"active": 3},
         "policy": {"base_interval": 2, "increase_factor": 2},
         "train": {"iterations": 11},
-        "faults": {"straggle": 0.3, "fail_during": 0.3, "fail_before": 0.2, "min_clients": 2},
+        "faults": {"straggle": 0.3, "fail_during": 0.3, "fail_before": 0.2},
         "output": {"tensorboard": False},
     }
     finish_in_process(parse_config(tables), folder)

@@ -14,6 +14,7 @@ from fedlama.core import InputError, RunError
 from fedlama.experiment.config import parse_config
 from fedlama.experiment.execute import execute
 from fedlama.experiment.run_directory import to_toml
+from fedlama.training.checkpoint import Control
 from fedlama.training.loop import Federation
 
 from .checks import check_run, contents, require
@@ -31,6 +32,7 @@ def try_out(trial: Trial, folder: Path) -> bool:
     temporary.mkdir(parents=True)
     file = folder / "config.toml"
     file.write_text(to_toml(config.model_dump(exclude_none=True)))
+    Control()  # for the first one Python opens a piece of shared memory, which it keeps for all that follow
     held = resources()
     try:
         with synchronised_rows_checked():
