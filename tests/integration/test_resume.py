@@ -68,15 +68,6 @@ def test_a_run_cut_anywhere_and_resumed_equals_the_uninterrupted(rounds, tmp_pat
     assert contents(folder) == uninterrupted
 
 
-<<<<<<< HEAD
-def test_a_run_without_momentum_goes_on_inside_a_window(tmp_path):
-    plain = config(local={"momentum": 0.0})
-    execute(plain, tmp_path / "whole", workers=1)
-    with pytest.raises(KilledError):
-        execute(plain, tmp_path / "cut", [kill_after(5)], workers=1)
-    execute(plain, tmp_path / "cut", workers=2, resume=True)
-    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
-=======
 def test_a_run_without_momentum_resumes_inside_a_window(tmp_path):
     plain = config(local={"momentum": 0.0}, train={"iterations": 48})  # nothing outlives a cycle, but the window does
     execute(plain, tmp_path / "whole", workers=1)
@@ -84,7 +75,6 @@ def test_a_run_without_momentum_resumes_inside_a_window(tmp_path):
         execute(plain, tmp_path / "run", [kill_after(3)], workers=1)  # the checkpoint is of step 6 of a window of 24
     execute(plain, tmp_path / "run", workers=1, resume=True)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
->>>>>>> 2e1e36e56d71124d61d858930a2afbabad49d0df
 
 
 FAULTS = {"fail_before": 0.2, "fail_during": 0.2, "straggle": 0.2, "corrupt": 0.1, "norm_limit": 5.0, "min_clients": 3}

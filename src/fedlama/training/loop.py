@@ -46,11 +46,7 @@ class Federation:
             entering = position.state.step % self.window_steps == 0 or position.discarded is not None
             if entering or cohort is None:
                 cohort = self._enter(cohort, position)
-<<<<<<< HEAD
-                if not entering and resume and resume.memory_CMP.size:
-=======
                 if not entering and resume and cohort.memory_CMP.numel():
->>>>>>> 2e1e36e56d71124d61d858930a2afbabad49d0df
                     cohort.memory_CMP.copy_(torch.from_numpy(resume.memory_CMP[cohort.mine]))
             turn = self.job.policy.next(position.state, self.job.iterations)
             begun, verdict = self._train_and_judge(cohort, position, turn, entering)
