@@ -14,6 +14,7 @@ from fedlama.core import InputError, RunError
 from fedlama.version import __version__
 
 if TYPE_CHECKING:
+    from fedlama.report.comparison import Comparison
     from fedlama.report.page import View
 
 HELP = "\n\n".join(
@@ -160,7 +161,23 @@ def _report(folders: list[Path], out: Path, view: View | None = None) -> None:
     page = draw_report(runs, out, baseline=baseline, view=view)
     Console().print(terminal_table(comparison))
     print(verdict(comparison))
+    if view is not None:
+        _tell_replay(comparison, view)
     print(f"report: {page}")
+
+
+def _tell_replay(comparison: Comparison, view: View) -> None:
+    """On the network that was asked for, how long each setting would have taken."""
+    from fedlama.report.network import replay
+    from fedlama.report.network_charts import network_rows, payoff_sentences, target_text
+
+    played = replay(comparison, view.network, view.target)
+    if played is None:
+        return
+    for row in network_rows(played, comparison):
+        print(f"{row['label']}: {row['numbers'][-1]} to {target_text(played, comparison)} on this network")
+    for sentence in payoff_sentences(played, comparison):
+        print(sentence)
 
 
 def _follow(folders: list[Path], out: Path, view: View) -> None:

@@ -77,7 +77,7 @@ def _outcome(panel: Panel, folder: Path, workers: int | None, display: object) -
     from fedlama.report.reproduction import Outcome
 
     assert isinstance(display, StudyDisplay)
-    index = run_study(panel.study, folder / panel.folder, workers, display)
+    index = run_study(panel.study, folder / panel.folder, workers, display, shared=True)
     comparison, _ = _report(folder / panel.folder, index)
     return Outcome(panel, comparison, index)
 
@@ -99,11 +99,13 @@ def _show(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> None
 
 
 def _report(folder: Path, index: StudyIndex) -> tuple[Comparison, Path]:
+    """This study's settings as numbers, and the page of all runs that its folder holds."""
     from fedlama.experiment.run_directory import find_runs
     from fedlama.report import compare, draw_report
 
     runs = find_runs([folder])
-    return compare(runs, baseline=index.baseline), draw_report(runs, folder, baseline=index.baseline)
+    own = [run for run in runs if run.path.relative_to(folder).as_posix() in index.labels]
+    return compare(own, baseline=index.baseline), draw_report(runs, folder, baseline=index.baseline)
 
 
 def _say(notes: Sequence[str], files: Sequence[str]) -> None:
@@ -118,5 +120,6 @@ def _list() -> None:
 
     for name in (*TABLES, *FIGURES):
         made = reproduction(name, "cpu")
-        runs = sum(len(panel.study.cells({})) for panel in made.panels)
-        print(f"{name:9} {made.title} ({runs} runs at the scale cpu)")
+        cells = {(panel.folder, cell.path) for panel in made.panels for cell in panel.study.cells({})}
+        pilots = {(panel.folder, cell.path) for panel in made.panels for cell in panel.study.pilots()}
+        print(f"{name:9} {made.title} ({len(cells)} runs and {len(pilots)} short pilots at the scale cpu)")

@@ -20,7 +20,7 @@ from fedlama.experiment.checkpoints import find_checkpoint
 from fedlama.experiment.config import load_config, parse_config
 from fedlama.experiment.run_directory import RunDirectory, load_run, to_toml
 from fedlama.report import compare, terminal_table, verdict
-from fedlama.report.page import render_page
+from fedlama.report.page import View, render_page
 from fedlama.training.checkpoint import Checkpoint
 
 from . import samples
@@ -97,7 +97,7 @@ def _run(folder: Path, **files: bytes) -> Path:
 def _show(folder: Path, *, draw: bool) -> object:
     comparison = compare([load_run(folder)])
     Console(file=io.StringIO(), width=100).print(terminal_table(comparison))
-    return (render_page(comparison, folder) if draw else verdict(comparison)).encode()
+    return (render_page(comparison, folder, View()) if draw else verdict(comparison)).encode()
 
 
 def read_rounds(content: bytes, folder: Path) -> object:

@@ -1,11 +1,13 @@
 """Following runs: drawn at every change, for the last time without a refresh, and ended by Ctrl-C."""
 
 import shutil
+from contextlib import ExitStack
 
 import pytest
 from hand_made import write_run
 
 from fedlama.core import InputError
+from fedlama.experiment.files import locked
 from fedlama.report.watch import REFRESH, watch
 
 
@@ -39,8 +41,10 @@ def test_draws_at_every_change_until_all_is_finished(tmp_path, finished):
     run = tmp_path / "runs" / "one"
     lines = (finished / "rounds.jsonl").read_text().splitlines(keepends=True)
 
+    held = ExitStack()
+
     def begin():
-        run.mkdir()
+        held.enter_context(locked(run))  # as the process that writes a run does
         shutil.copy(finished / "config.toml", run)
         (run / "rounds.jsonl").write_text(lines[0])
 
@@ -50,6 +54,7 @@ def test_draws_at_every_change_until_all_is_finished(tmp_path, finished):
     def end():
         (run / "rounds.jsonl").write_text("".join(lines))
         shutil.copy(finished / "summary.json", run)
+        held.close()
 
     run.parent.mkdir()
     drawings = Drawings()
@@ -114,3 +119,14 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path, finished):
 
     watch([run], mended, script(None))
     assert drawings == [(8, REFRESH), (9, REFRESH), (9, None)]
+
+
+def test_a_run_that_was_killed_is_not_waited_for(tmp_path, finished):
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    shutil.copy(finished / "config.toml", run)
+    shutil.copy(finished / "rounds.jsonl", run)
+    (run / ".lock").touch()  # left behind by a process that is gone
+    drawings = Drawings()
+    watch([run.parent], drawings, script(None))
+    assert drawings == [(8, REFRESH), (8, None)]

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ import torch
 from fedlama.core import DivergenceError, InputError, RunError
 from fedlama.experiment.checkpoints import changed_keys
 from fedlama.experiment.config import Config, read_toml
-from fedlama.experiment.execute import execute, prepared_data, resolve
+from fedlama.experiment.execute import SAME_SIGNAL, execute, prepared_data, resolve
 from fedlama.experiment.files import write_atomically
 from fedlama.experiment.presets import model_builder
 from fedlama.experiment.run_directory import load_run
@@ -32,6 +33,8 @@ from fedlama.experiment.study import Cell
 from fedlama.rows import describe
 from fedlama.training import Record
 from fedlama.training.memory import available_memory
+from fedlama.training.workers import die_with_parent
+from fedlama.training.world import launched_by_torchrun
 
 DIVERGED = "diverged.txt"  # beside a run that did: the same configuration would do so again
 SENTENCES = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}
@@ -57,7 +60,10 @@ def score_of(out: Path, cell: Cell) -> tuple[float | None, float] | None:
     """A finished cell's accuracy, if it has one, and loss; None if it diverged."""
     if (out / cell.path / DIVERGED).is_file():
         return None
-    summary = load_run(out / cell.path).summary
+    try:
+        summary = load_run(out / cell.path).summary
+    except InputError as error:
+        raise InputError(f"{error}; delete that folder to run it again") from None
     return (summary["accuracy"], summary["loss"]) if summary else None
 
 
@@ -108,6 +114,10 @@ def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> N
     One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
     saved a checkpoint; Ctrl-C does the same.
     """
+    if launched_by_torchrun():
+        raise InputError(
+            "a study's runs share one machine: without torchrun it uses all cores; torchrun is for fedlama run"
+        )
     waiting, running, failures = list(cells), list[_Running](), list[Exception]()
     at_once = cells_at_once(cells, workers)
     with _stopping(running) as asked:
@@ -141,6 +151,7 @@ def _start(cell: Cell, out: Path, workers: int) -> _Running:
 def _cell_main(cell: Cell, out: Path, workers: int, receiver: Connection, sender: Connection) -> None:
     receiver.close()
     torch.set_num_threads(1)  # a fork has none of its parent's threads, and torch would wait for them for ever
+    die_with_parent()
     os.setpgid(0, 0)  # Ctrl-C is the study's to understand, which then asks with SIGTERM
     try:
         execute(cell.config, out / cell.path, [sender.send], workers=workers, resume=True, quiet=True)
@@ -206,9 +217,15 @@ def _stopping(running: list[_Running]) -> Iterator[threading.Event]:
         yield asked
         return
 
+    first = 0.0
+
     def ask(number: int, frame: object) -> None:
-        if asked.is_set():
+        nonlocal first
+        if asked.is_set() and time.monotonic() - first > SAME_SIGNAL:
             raise KeyboardInterrupt
+        if asked.is_set():
+            return
+        first = time.monotonic()
         asked.set()
         for one in running:
             _ask(one)

@@ -42,12 +42,13 @@ def save_checkpoint(folder: Path, content: bytes, *, step: int, round: int, conf
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def find_checkpoint(folder: Path, config: Mapping[str, Any]) -> Found | None:
-    """The newest checkpoint of this configuration that is whole; None where there is none."""
+def find_checkpoint(folder: Path, config: Mapping[str, Any], rounds: int | None = None) -> Found | None:
+    """The newest checkpoint of this configuration that is whole and of a round that is on record; None if none is."""
     refused: list[str] = []
     for path in sorted(folder.glob("step-*.json"), reverse=True):
         try:
             content, round_ = _load(path, config)
+            _check_recorded(path, round_, rounds)
         except InputError as error:
             refused.append(str(error))
             continue
@@ -55,6 +56,11 @@ def find_checkpoint(folder: Path, config: Mapping[str, Any]) -> Found | None:
     if refused:
         raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
     return None
+
+
+def _check_recorded(path: Path, round_: int, rounds: int | None) -> None:
+    if rounds is not None and round_ > rounds:
+        raise InputError(f"the checkpoint {path} is of round {round_}, but rounds.jsonl has only {rounds}")
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

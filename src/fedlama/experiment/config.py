@@ -180,7 +180,7 @@ class OutputSection(Section):
 class Config(Section):
     """A whole run. Only data.name and train.iterations have no default."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**62)] = 0
     data: DataSection
     model: ModelSection = ModelSection()
     partition: PartitionSection = PartitionSection()

@@ -7,6 +7,7 @@ import platform
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -30,6 +31,8 @@ from fedlama.training.world import torchrun_rank, torchrun_restarts
 from fedlama.version import __version__
 
 Observer = Callable[[Record], None]
+
+SAME_SIGNAL = 0.5  # seconds: `timeout` sends its signal to a process and then to its group
 
 
 @cache
@@ -179,7 +182,8 @@ def _checkpointing(directory: RunDirectory, config: Config, resume: bool) -> Che
     keeping = Checkpointing(Control(60 * config.train.checkpoint_minutes), directory.save_checkpoint)
     if not resume:
         return keeping
-    found = find_checkpoint(directory.path / "checkpoint", config.model_dump(exclude_none=True))
+    saved = directory.path / "checkpoint"
+    found = find_checkpoint(saved, config.model_dump(exclude_none=True), directory.rounds())
     if found is None:
         directory.check_same_config()
         return keeping
@@ -196,10 +200,16 @@ def stop_on_signals(control: Control, quiet: bool = False) -> Iterator[None]:
         yield
         return
 
+    first = 0.0
+
     def ask(number: int, frame: object) -> None:
+        nonlocal first
+        if first and time.monotonic() - first > SAME_SIGNAL:
+            raise KeyboardInterrupt
+        if first:
+            return
+        first = time.monotonic()
         control.request_stop()
-        for one in before:
-            signal.signal(one, signal.default_int_handler)
         if not quiet:
             print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
 

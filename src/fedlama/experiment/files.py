@@ -100,3 +100,18 @@ def _is_still(path: Path, handle: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
         return False
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds this folder now; a lock file whose process was killed is only a file."""
+    try:
+        handle = os.open(path / ".lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

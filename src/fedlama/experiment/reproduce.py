@@ -22,6 +22,13 @@ SCALES = ("cpu", "paper")
 ACTIVE_ON_CPU = 4
 PAPER_SEEDS = [0, 1, 2]
 
+# What is true of every table of the paper, and what is done here instead
+REMARKS = (
+    "Algorithm 2 is misprinted (δ < λ always holds); here layers are lengthened up to the crossing of δ and 1 − λ.",
+    "Its accuracies are the largest over ranks of local models; here the averaged model is tested.",
+    "It draws clients anew every φτ' steps, so FedAvg more often than FedLAMA; here all settings have the same ones.",
+)
+
 Draw = Literal["crossing", "aggregations", "sizes", "curves"]
 
 
@@ -127,10 +134,11 @@ def reproduction(name: str, scale: str) -> Reproduction:
     if name in TABLES:
         table = table_recipe(name)
         panels = tuple(_panel(name, number, scale) for number in range(len(table.group)))
-        return Reproduction(name, table.title, scale, panels, tuple(table.remarks))
+        return Reproduction(name, table.title, scale, panels, (*table.remarks, *REMARKS))
     figure = FigureRecipe.model_validate(_read(name))
     panels = tuple(_panel(place.table, place.group, scale) for place in figure.panel)
-    return Reproduction(name, figure.title, scale, panels, (), figure.draw)
+    remarks = [remark for place in figure.panel for remark in table_recipe(place.table).remarks]
+    return Reproduction(name, figure.title, scale, panels, (*dict.fromkeys(remarks), *REMARKS), figure.draw)
 
 
 @cache
@@ -219,7 +227,8 @@ def _rate(row: Row, scale: str) -> dict[str, Any]:
 
 
 def _title(common: Scale, group: Group, scale: str) -> str:
-    alpha = "" if group.alpha is None else f", α = {group.alpha:g}"
+    here = "" if _alpha(group, scale) == group.alpha else f" (here {group.cpu_alpha:g})"
+    alpha = "" if group.alpha is None else f", α = {group.alpha:g}{here}"
     return f"{common.title}, {group.active:.0%} active{alpha}".replace("%", " %")
 
 
@@ -235,7 +244,9 @@ def _scaled(recipe: TableRecipe, group: Group, common: Scale, source: str, study
         "one seed" if group.seeds == 1 else f"{group.seeds} seeds",
     ]
     if group.cpu_alpha is not None:
-        found.append(f"α = {group.cpu_alpha:g} in place of {group.alpha:g}")
+        twin = any(one.alpha == group.cpu_alpha and one.active == group.active for one in recipe.group)
+        same = ", which makes these the runs of the group above or below at that α" if twin else ""
+        found.append(f"α = {group.cpu_alpha:g} in place of {group.alpha:g}{same}")
     if config.model.name != common.paper["model"]["name"]:
         found.append(f"the model {config.model.name} in place of {common.paper['model']['name']}")
     return [*found, *_stand_in(common, source)]

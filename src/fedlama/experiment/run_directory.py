@@ -10,9 +10,11 @@ checkpoint/     the global model as safetensors
 from __future__ import annotations
 
 import json
+import os
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -79,12 +81,20 @@ class RunDirectory:
             raise InputError(f"{self.path}: cannot be written ({error.strerror})") from None
         self._open = True
 
+    def rounds(self) -> int:
+        """How many rounds are on record, up to the first that cannot be read."""
+        count = 0
+        with suppress(InputError):
+            for _ in _records(self.path / "rounds.jsonl"):
+                count += 1
+        return count
+
     def continue_after(self, round_: int) -> list[Record]:
         """Drop what was recorded after this round, which will be recorded again; the records up to it."""
         records: list[Record] = []
         for name in ("rounds.jsonl", "timings.jsonl"):
             kept = list(islice(_records(self.path / name), round_))  # what comes after may be torn
-            if len(kept) < round_:
+            if len(kept) < round_ and name == "rounds.jsonl":
                 raise InputError(f"{self.path / name} has {len(kept)} rounds, but the checkpoint is of round {round_}")
             records = [self._record(entry) for entry in kept] if name == "rounds.jsonl" else records
             write_atomically(self.path / name, "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in kept))
@@ -112,7 +122,9 @@ class RunDirectory:
                 raise InputError(f"{self.path} holds a run of another configuration: {', '.join(different)}")
 
     def save_checkpoint(self, content: bytes, state: PolicyState) -> None:
-        """Keep a checkpoint, with the configuration it belongs to."""
+        """Keep a checkpoint, with the configuration it belongs to; the records up to it reach the disk before it."""
+        with suppress(OSError), (self.path / "rounds.jsonl").open("rb") as records:
+            os.fsync(records.fileno())
         if not self._open:  # a run may stop before its first record
             self.begin()
         save_checkpoint(
@@ -219,9 +231,15 @@ def _unshared(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return _text_only(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not readable JSON ({error})") from None
+
+
+def _text_only(entry: Any) -> Any:
+    """JSON can spell half a surrogate pair, which is no text and cannot be shown: a ValueError."""
+    json.dumps(entry, ensure_ascii=False).encode("utf-8")
+    return entry
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -229,13 +247,13 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     shape = RecordShape if path.name == "rounds.jsonl" else TimingShape
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            entry = json.loads(line)
+            entry = _text_only(json.loads(line.decode("utf-8")))
         except (ValueError, RecursionError):
             raise InputError(f"{path}: line {number} is not JSON") from None
         check_shape(shape, entry, f"{path}: line {number}")

@@ -86,7 +86,7 @@ class Study:
             for seed in self.options.pilot_seeds
         ]
 
-    def cells(self, chosen: Mapping[str, float]) -> list[Cell]:
+    def cells(self, chosen: Mapping[str, float | None]) -> list[Cell]:
         """The runs of the table, at the learning rates that the pilots chose; first seeds come first."""
         rounds = max(len(setting.seeds) for setting in self.settings)
         return [

@@ -15,7 +15,7 @@ INDEX = "study.json"
 class Choice(Section):
     """How a setting came by its learning rate: the mean validation score at each rate tried, None if it diverged."""
 
-    rate: float
+    rate: float | None  # None: the training diverged at every one
     scores: dict[str, float | None]  # rate as text, as JSON has it
     at_edge: bool  # whether a rate outside of those tried might have been better
 

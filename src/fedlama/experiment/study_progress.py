@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -25,20 +26,21 @@ class StudyDisplay:
     def __init__(self, cells: int, steps: int, bar: Progress | None, stream: TextIO) -> None:
         self.cells, self.steps, self.bar, self.stream = cells, steps, bar, stream
         self.ended = 0
-        self._done: dict[Path, int] = {}
-        self._accuracy: dict[Path, float] = {}
+        self._done: dict[str, int] = {}
+        self._accuracy: dict[str, float] = {}
         self._started = self._latest_line = time.monotonic()
         self._task = bar.add_task("study", total=steps, status="") if bar else None
 
     def __call__(self, cell: Cell, record: Record | None) -> None:
         """Take a cell's record, or its end."""
+        key = _key(cell)
         if record is None:
             self.ended += 1
-            self._done[cell.path] = cell.config.train.iterations
+            self._done[key] = cell.config.train.iterations
         else:
-            self._done[cell.path] = record.step
+            self._done[key] = record.step
             if record.accuracy is not None:
-                self._accuracy[cell.path] = record.accuracy
+                self._accuracy[key] = record.accuracy
         done = sum(self._done.values())
         if self.bar and self._task is not None:
             status = f"{self.ended}/{self.cells} runs · {cell.label}"
@@ -49,16 +51,22 @@ class StudyDisplay:
     def _line(self, cell: Cell, record: Record | None, done: int) -> None:
         self._latest_line = time.monotonic()
         left = (self._latest_line - self._started) * (self.steps - done) / max(1, done)
-        reached = self._accuracy.get(cell.path)
+        reached = self._accuracy.get(_key(cell))
         score = "" if reached is None else f" · accuracy {reached:.2%}"
         state = "done" if record is None else f"step {record.step}"
         runs = f"{self.ended}/{self.cells} runs"
         print(f"{runs} · {cell.label}: {state}{score} · {left / 60:.0f} min left", file=self.stream, flush=True)
 
 
+def _key(cell: Cell) -> str:
+    """Which run this is: the same folder below two studies' folders holds two."""
+    return f"{cell.path} {cell.config.model_dump_json()}"
+
+
 def planned(studies: Sequence[tuple[Study, Path]]) -> list[Cell]:
-    """Every run that these studies still need, whatever learning rates will be chosen."""
-    return [cell for study, out in studies for cell in (*study.pilots(), *study.cells({})) if not is_done(out, cell)]
+    """Every run that these studies still need, whatever learning rates will be chosen; two may share a folder."""
+    cells = {out / cell.path: cell for study, out in studies for cell in (*study.pilots(), *study.cells({}))}
+    return [cell for path, cell in cells.items() if not is_done(path.parent, replace(cell, path=Path(path.name)))]
 
 
 @contextmanager

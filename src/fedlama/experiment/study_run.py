@@ -6,27 +6,53 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fedlama.core import RunError
+from fedlama.core import InputError
 from fedlama.experiment.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.experiment.execute import available_cores, prepared_data, resolve
 from fedlama.experiment.files import locked, write_atomically
 from fedlama.experiment.study import Cell, Setting, Study
-from fedlama.experiment.study_index import INDEX, Choice, StudyIndex
+from fedlama.experiment.study_index import INDEX, Choice, StudyIndex, read_index
 
 
-def run_study(study: Study, out: Path, workers: int | None, watch: Watch) -> StudyIndex:
-    """Run what is missing of a study into `out`; what the folder then holds."""
+def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, shared: bool = False) -> StudyIndex:
+    """Run what is missing of a study into `out`; what the folder then holds of it.
+
+    A `shared` folder may also hold runs of other studies, which its index keeps.
+    """
     with locked(out):
+        others = _other_runs(out) if shared else None
+        (out / INDEX).unlink(missing_ok=True)  # it is written anew, and must not stand in the way if it is damaged
         for setting in study.settings:  # wrong input shows before the first run, and forked runs share the data
             resolve(setting.config)
             prepared_data(setting.config)
         pilots = study.pilots()
         run_cells(missing(pilots, out), out, workers or available_cores(), watch)
         choices = {setting.name: choose(setting, pilots, out) for setting in study.settings if setting.learning_rates}
-        cells = study.cells({name: choice.rate for name, choice in choices.items()})
-        index = _index(study, choices, cells, out)
+        rates = {name: choice.rate for name, choice in choices.items()}
+        cells = [cell for cell in study.cells(rates) if rates.get(cell.setting, 0.0) is not None]
+        _keep(_index(study, choices, cells, out), others, out)
         run_cells(missing(cells, out), out, workers or available_cores(), watch)
-        return _index(study, index.choices, cells, out)
+        index = _index(study, choices, cells, out)
+        _keep(index, others, out)
+        return index
+
+
+def _other_runs(out: Path) -> StudyIndex | None:
+    try:
+        return read_index(out)
+    except InputError:
+        return None
+
+
+def _keep(index: StudyIndex, others: StudyIndex | None, out: Path) -> None:
+    if others is not None:
+        update = {
+            "labels": {**others.labels, **index.labels},
+            "choices": {**others.choices, **index.choices},
+            "diverged": {**others.diverged, **index.diverged},
+        }
+        index = index.model_copy(update=update)
+    write_atomically(out / INDEX, index.model_dump_json(indent=2) + "\n")
 
 
 def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
@@ -44,10 +70,7 @@ def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
         for rate in setting.learning_rates
     }
     known = {rate: score for rate, score in scores.items() if score is not None}
-    if not known:
-        rates = ", ".join(f"{rate:g}" for rate in scores)
-        raise RunError(f"{setting.name}: the training diverged at every learning rate that was tried ({rates})")
-    best = max(known, key=lambda rate: (known[rate], -rate))
+    best = max(known, key=lambda rate: (known[rate], -rate), default=None)
     at_edge = len(scores) > 1 and best in (min(scores), max(scores))
     return Choice(rate=best, scores={f"{rate:g}": score for rate, score in scores.items()}, at_edge=at_edge)
 
@@ -62,11 +85,9 @@ def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
 
 def _index(study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], out: Path) -> StudyIndex:
     texts = {cell.path.as_posix(): out / cell.path / DIVERGED for cell in cells}
-    index = StudyIndex(
+    return StudyIndex(
         baseline=study.options.baseline,
         labels={cell.path.as_posix(): cell.setting for cell in cells},
         choices=dict(choices),
         diverged={name: path.read_text(encoding="utf-8").strip() for name, path in texts.items() if path.is_file()},
     )
-    write_atomically(out / INDEX, index.model_dump_json(indent=2) + "\n")
-    return index

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -57,7 +58,7 @@ class Grid:
     def terminal(self) -> Table:
         """For `rich.console.Console.print`."""
         title = Text(self.caption) if self.caption else None
-        table = Table(title=title, header_style="bold", title_justify="left")
+        table = Table(title=title, header_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for number, heading in enumerate(self.headings):
             table.add_column(heading, justify="right" if number else "left", overflow="fold")
         for number, row in enumerate(self.rows):

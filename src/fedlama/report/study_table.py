@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedlama.experiment.study_index import StudyIndex
 from fedlama.report.comparison import Comparison, Setting
-from fedlama.report.formats import human_bytes, notes, percent, seeds_text, spread_text
+from fedlama.report.formats import UNKNOWN, human_bytes, notes, percent, seeds_text, spread_text
 from fedlama.report.grids import Grid
 
 
@@ -12,6 +12,8 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
     """One row a setting."""
     diverged = [label for label in dict.fromkeys(index.labels.values()) if _diverged_count(index, label)]
     rows = [_cells(setting, comparison) for setting in comparison.settings]
+    absent = [label for label in _settings(index) if label not in {setting.label for setting in comparison.settings}]
+    rows += [[label, "diverged", *[UNKNOWN] * 5] for label in absent]
     return Grid(
         headings=["setting", comparison.metric, "cost", "uplink", "downlink", "rate", "seeds"],
         rows=rows,
@@ -19,6 +21,10 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
         records=[_record(setting, comparison) for setting in comparison.settings],
         parts={},
     )
+
+
+def _settings(index: StudyIndex) -> list[str]:
+    return list(dict.fromkeys((*index.labels.values(), *index.choices)))
 
 
 def learning_rate(setting: Setting) -> str:
@@ -34,6 +40,9 @@ def choice_notes(index: StudyIndex) -> list[str]:
     rates = ", ".join(sorted(tried, key=float))
     found = [f"Learning rates were chosen by pilots on a validation split, out of {rates}."]
     edges = [label for label, choice in index.choices.items() if choice.at_edge]
+    for label, choice in index.choices.items():
+        if choice.rate is None:
+            found.append(f"{label} diverged at every learning rate that was tried ({', '.join(choice.scores)}).")
     if edges:
         found.append(f"At the edge of the rates tried, so that another may be better: {', '.join(edges)}.")
     return found

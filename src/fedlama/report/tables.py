@@ -12,7 +12,12 @@ from fedlama.report.grids import markdown_text
 
 def headings(comparison: Comparison) -> list[str]:
     """The columns of the main table."""
-    return ["setting", comparison.metric, "cost", "uplink", "downlink", "seeds"]
+    rate = ["learning rate"] if _rates_differ(comparison) else []
+    return ["setting", comparison.metric, "cost", "uplink", "downlink", *rate, "seeds"]
+
+
+def _rates_differ(comparison: Comparison) -> bool:
+    return len({setting.config.get("local.learning_rate") for setting in comparison.settings}) > 1
 
 
 def cells(setting: Setting, comparison: Comparison) -> list[str]:
@@ -23,6 +28,7 @@ def cells(setting: Setting, comparison: Comparison) -> list[str]:
         percent(shown_cost(setting, comparison)),
         human_bytes(setting.uplink_bytes),
         human_bytes(setting.downlink_bytes),
+        *([f"{setting.config['local.learning_rate']:g}"] if _rates_differ(comparison) else []),
         seeds_text(setting),
     ]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedlama.core import InputError
+from fedlama.experiment.files import is_locked
 from fedlama.experiment.run_directory import Run, find_runs
 
 WATCHED = ("config.toml", "rounds.jsonl", "summary.json")
@@ -39,10 +40,9 @@ def watch(folders: Sequence[Path], draw: Draw, pause: Callable[[float], None] = 
 
 
 def is_going(folders: Sequence[Path]) -> bool:
-    """Whether a run below is unfinished, or holds its lock; an empty folder is still waited for."""
-    runs = [path.parent for folder in folders for path in folder.rglob("rounds.jsonl")]
-    unfinished = any(not (run / "summary.json").exists() for run in runs)
-    return not runs or unfinished or any(True for folder in folders for _ in folder.rglob(".lock"))
+    """Whether a process holds a run or a study below; an empty folder is still waited for."""
+    runs = any(True for folder in folders for _ in folder.rglob("rounds.jsonl"))
+    return not runs or any(is_locked(lock.parent) for folder in folders for lock in folder.rglob(".lock"))
 
 
 def _state(folders: Sequence[Path]) -> State:

@@ -110,6 +110,7 @@ class Control:
     def __init__(self, save_every_seconds: float | None = None) -> None:
         self._every = save_every_seconds
         self._latest = time.monotonic()
+        self.between_windows = False  # save only where no momentum outlives the cycle: it may not fit into memory
         self._stop = RawValue(ctypes.c_bool, False)  # in shared memory: forked workers see what the parent sets
 
     def request_stop(self) -> None:

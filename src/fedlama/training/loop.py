@@ -60,7 +60,8 @@ class Federation:
             after = self._aggregate(cohort, begun, turn, verdict)
             emit(self._record(position, after, turn, verdict))
             position = after
-            if control and turn.ends_cycle and self._saved_and_stops(control, position, cohort, emit):
+            may_save = control and turn.ends_cycle and self._may_save(control, position)
+            if control and may_save and self._saved_and_stops(control, position, cohort, emit):
                 break
         return position
 
@@ -120,6 +121,9 @@ class Federation:
         device = self.binding.device
         row, counters = torch.from_numpy(saved.row).to(device), torch.from_numpy(saved.counters).to(device)
         return Position(saved.state, saved.ledger, row, counters, saved.averaged, saved.attempt, saved.discarded)
+
+    def _may_save(self, control: Control, position: Position) -> bool:
+        return not control.between_windows or position.state.step % self.window_steps == 0
 
     def _saved_and_stops(
         self, control: Control, position: Position, cohort: Cohort, emit: Callable[[Record | Checkpoint], None]

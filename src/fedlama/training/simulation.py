@@ -24,7 +24,7 @@ from fedlama.training.arguments import (
 from fedlama.training.checkpoint import Checkpoint, Checkpointing
 from fedlama.training.faults import Faults
 from fedlama.training.loop import Federation
-from fedlama.training.memory import check_memory, demand_of, telling_of_memory
+from fedlama.training.memory import check_memory, demand_of, fits, telling_of_memory
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
 from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
@@ -34,6 +34,7 @@ from fedlama.training.workers import run_workers
 from fedlama.training.world import World, backend_for, has_process_group, launched_by_torchrun, torchrun_world
 
 WEIGHTINGS = ("uniform", "samples")
+MOST_NAMED = 4  # clients in a sentence
 DEFAULT_EVALUATIONS = 20
 
 
@@ -100,8 +101,12 @@ def simulate(
         layout = describe(module, layers, adaptive)
         stacked = _stacked(execution, module, layout, job)
         if World().device(device).type == "cpu":
-            saves = checkpointing is not None
-            check_memory(demand_of(job, layout, local, workers=workers, stacked=stacked, saves=saves))
+            demand = demand_of(job, layout, local, workers=workers, stacked=stacked, saves=checkpointing is not None)
+            if checkpointing and not fits(demand):
+                # Between windows there is no momentum to save: a run should not fail for its checkpoints
+                checkpointing.control.between_windows = True
+                demand = replace(demand, saved_clients=0)
+            check_memory(demand)
         records = list(checkpointing.earlier) if checkpointing else []
 
         def take(item: Record | Checkpoint) -> None:
@@ -125,9 +130,12 @@ def _why_stopped(end: Position, job: Job) -> str:
         return f"{where}, as asked; --resume continues from there"
     assert job.faults, "only faults make a round one to be repeated"
     tried = f" at {end.attempt} attempts" if end.attempt > 1 else ""
+    left_out = [one for one in end.discarded.excluded if one["attempt"] == end.attempt]
+    who = "; ".join(f"client {one['client']}: {one['reason']}" for one in left_out[:MOST_NAMED])
     return (
         f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
-        f"{end.state.round + 1}{tried}; --resume continues from there with new clients"
+        f"{end.state.round + 1}{tried} ({who}{'; …' if len(left_out) > MOST_NAMED else ''}); --resume continues from "
+        f"there with new clients"
     )
 
 

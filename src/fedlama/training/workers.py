@@ -90,7 +90,7 @@ def _worker_main(
     emit: Callable[[Any], None] = (lambda item: messages.send(("item", item))) if rank == 0 else (lambda item: None)
     try:
         torch.set_num_threads(1)
-        _die_with_parent()
+        die_with_parent()
         _keep_freed_memory()
         if exchange:
             result = work(SharedWorld(exchange, rank), emit)
@@ -108,7 +108,7 @@ def _worker_main(
         os._exit(1)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """On Linux the kernel ends an orphan at once; elsewhere its broken pipe does, with the next record."""
     set_death_signal = 1  # prctl.h's PR_SET_PDEATHSIG
     with suppress(OSError, AttributeError):
