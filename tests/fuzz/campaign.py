@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fedlama
 
-from .guard import ForbiddenError, guarded
+from .guard import MEMORY_FLOOR, PAGE_FLOOR, ForbiddenError, guarded
 from .mutations import change
 from .readers import READERS
 from .samples import SAMPLES, name_of
@@ -27,9 +27,10 @@ def attempt(reader: str, content: bytes) -> None:
     """Give a reader one input; what it must not do is raised as FoundError."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         (Path(folder) / "in").mkdir()
+        floor = PAGE_FLOOR if reader.startswith("drawn") else MEMORY_FLOOR
         started = time.process_time()
         try:
-            with guarded(Path(folder) / "in", len(content)):
+            with guarded(Path(folder) / "in", len(content), floor):
                 READERS[reader](content, Path(folder) / "in")
         except (Exception, ForbiddenError) as error:
             raise FoundError(f"{reader}: {type(error).__name__}: {str(error)[:200]}") from error

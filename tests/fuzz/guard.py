@@ -25,6 +25,7 @@ STARTS_SOMETHING = (
 CHANGES_FILES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.chmod", "os.truncate")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 MEMORY_FLOOR = 8 << 20  # bytes: what a reader may use beside what its file can unpack to
+PAGE_FLOOR = 64 << 20  # the same where a report is drawn, with its scripts and pictures
 MEMORY_A_BYTE = 2500  # deflate unpacks a byte to 1032, and there may be two copies of that
 
 
@@ -61,7 +62,7 @@ sys.addaudithook(_watch)
 
 
 @contextmanager
-def guarded(folder: Path, size: int):
+def guarded(folder: Path, size: int, floor: int = MEMORY_FLOOR):
     """Inside, a reader of `size` bytes may write into `folder` alone, and use memory in proportion."""
     global _folder  # noqa: PLW0603 - an audit hook cannot be taken away again, so it is told when to look
     tracemalloc.start()
@@ -74,5 +75,5 @@ def guarded(folder: Path, size: int):
         _folder = None
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    if peak > MEMORY_FLOOR + MEMORY_A_BYTE * size:
+    if peak > floor + MEMORY_A_BYTE * size:
         raise ForbiddenError(f"uses {peak:,} bytes of memory for a file of {size:,}")

@@ -133,6 +133,9 @@ def wait_for_rounds(folder: Path, process: subprocess.Popen, rounds: int) -> Non
         time.sleep(0.01)
 
 
+_FIRST = Control()  # shared values of multiprocessing open an arena once a process, which is no leak
+
+
 def resources() -> dict[str, int]:
     """Open files, children and shared memory, as far as they are this process's or named like ours."""
     return {
