@@ -51,6 +51,10 @@ def study(
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, or `list`.")],
     scale: Annotated[str, typer.Option(help="cpu: scaled down for two cores; paper: all of it.")] = "cpu",
+    group: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only this group of lines, counted from 1: one activity and one α."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: reproduction/SCALE].")] = None,
     workers: Workers = None,
     resume: Annotated[bool, typer.Option("--resume", help=ResumeHelp)] = False,
@@ -65,7 +69,7 @@ def reproduce(
     if name == "list":
         _list()
         return
-    made, folder = reproduction(name, scale), out or Path("reproduction") / scale
+    made, folder = reproduction(name, scale, group), out or Path("reproduction") / scale
     with study_progress([(panel.study, folder / panel.folder) for panel in made.panels]) as display:
         outcomes = [_outcome(panel, folder, workers, display) for panel in made.panels]
     _show(made, outcomes, folder)
@@ -88,13 +92,13 @@ def _show(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> None
     from fedlama.report.reproduction import draw_figures, reproduction_grid
 
     grid = reproduction_grid(made, outcomes)
-    grid.write(folder, made.name)
+    grid.write(folder, made.file_name)
     Console().print(grid.terminal())
     pictures = draw_figures(made, outcomes, folder) if made.draw else []
     reports = [f"report: {folder / outcome.panel.folder / 'report.html'}" for outcome in outcomes]
     _say(
         grid.notes,
-        [f"table: {folder / made.name}.md (and .csv, .tex)", *(f"figure: {path}" for path in pictures), *reports],
+        [f"table: {folder / made.file_name}.md (and .csv, .tex)", *(f"figure: {path}" for path in pictures), *reports],
     )
 
 

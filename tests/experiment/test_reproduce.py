@@ -1,9 +1,12 @@
 """The packaged recipes: every table and figure expands into configurations of the paper, or says what differs."""
 
+import io
+
 import pytest
 
 from fedlama.core import InputError
 from fedlama.experiment.reproduce import FIGURES, TABLES, reproduction, table_recipe
+from fedlama.experiment.study_progress import StudyDisplay, planned
 
 
 @pytest.mark.parametrize("name", [*TABLES, *FIGURES])
@@ -79,3 +82,28 @@ def test_known_inconsistencies_of_the_paper_are_flagged():
     remarks = " ".join(reproduction("table4", "cpu").remarks)
     assert "84.02" in remarks
     assert "τ' = 10" in " ".join(reproduction("table12", "cpu").remarks)
+
+
+def test_one_group_of_a_table():
+    made = reproduction("table4", "cpu", group=2)
+    assert [panel.title for panel in made.panels] == [reproduction("table4", "cpu").panels[1].title]
+    assert made.file_name == "table4-group2"
+    with pytest.raises(InputError, match="table4 has 4 groups"):
+        reproduction("table4", "cpu", group=5)
+
+
+def test_what_is_printed_as_another_alpha_says_so():
+    assert reproduction("table4", "cpu").panels[0].title.endswith("α = 0.1 (here 0.5)")
+    assert reproduction("table4", "paper").panels[0].title.endswith("α = 0.1")
+    twins = reproduction("table7", "cpu").panels[7:9]
+    assert twins[0].folder == twins[1].folder
+    assert any("the runs of the group above or below" in text for text in twins[1].scaled)
+
+
+def test_progress_counts_every_run_once(tmp_path):
+    made = reproduction("table7", "cpu")
+    cells = planned([(panel.study, tmp_path / panel.folder) for panel in made.panels])
+    display = StudyDisplay(len(cells), sum(cell.config.train.iterations for cell in cells), None, io.StringIO())
+    for cell in cells:
+        display(cell, None)
+    assert sum(display._done.values()) == display.steps

@@ -107,3 +107,8 @@ def test_a_study_needs_settings():
         parse_study({**BASE, "study": {}}, "s.toml")
     with pytest.raises(InputError, match=r"needs a \[study\] table"):
         parse_study(BASE, "s.toml")
+
+
+def test_single_brackets():
+    with pytest.raises(InputError, match="double brackets"):
+        parse_study({**BASE, "study": {"setting": FEDAVG}}, "s.toml")

@@ -14,6 +14,7 @@ import pytest
 from fedlama.core import InputError, RunError
 from fedlama.experiment.config import parse_config
 from fedlama.experiment.execute import execute
+from fedlama.experiment.run_directory import load_run
 
 COMPARED = ("rounds.jsonl", "config.toml", "checkpoint/model.safetensors")
 
@@ -295,3 +296,31 @@ def test_a_stopped_simulation_is_told_as_a_failed_run(tmp_path):
 
     with pytest.raises(RunError, match=r"stopped at step 12 of 96"):
         execute(config(), tmp_path / "run", [press], workers=1)
+
+
+def test_records_that_are_short_of_the_newest_checkpoint_take_the_one_before(tmp_path, uninterrupted, capsys):
+    folder = tmp_path / "run"
+    with pytest.raises(KilledError):
+        execute(config(), folder, [kill_after(9)], workers=1)
+    lines = (folder / "rounds.jsonl").read_bytes().splitlines(keepends=True)
+    newest = max(json.loads(path.read_text())["round"] for path in (folder / "checkpoint").glob("step-*.json"))
+    (folder / "rounds.jsonl").write_bytes(b"".join(lines[: newest - 1]) + b"\xff broken\n")
+    (folder / "timings.jsonl").unlink()  # holds nothing that matters
+    execute(config(), folder, workers=1, resume=True)
+    assert "rounds.jsonl has only" in capsys.readouterr().err
+    assert contents(folder) == uninterrupted
+
+
+def test_half_a_surrogate_pair_is_no_text(tmp_path):
+    execute(config(train={"iterations": 6}), tmp_path / "run", workers=1)
+    for name in ("rounds.jsonl", "summary.json"):
+        text = (tmp_path / "run" / name).read_text()
+        (tmp_path / "run" / name).write_text(text.replace("fc1.weight", "\\ud800x"))
+        with pytest.raises(InputError, match="JSON"):
+            load_run(tmp_path / "run")
+        (tmp_path / "run" / name).write_text(text)
+
+
+def test_a_seed_that_could_not_be_read_back_is_refused():
+    with pytest.raises(InputError, match="seed"):
+        config(seed=2**70)

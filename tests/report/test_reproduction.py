@@ -12,6 +12,7 @@ from fedlama.experiment.study_run import run_study
 from fedlama.report import compare
 from fedlama.report.grids import Grid
 from fedlama.report.reproduction import Outcome, draw_figures, reproduction_grid
+from fedlama.report.study_table import study_grid
 
 STUDY = {
     "data": {"name": "digits"},
@@ -90,3 +91,32 @@ def test_text_is_text_in_every_form():
     assert r"*\*part\**" in grid.markdown()
     assert r"x\_1 \& <b> & 1 $\pm$ 2 \%" in grid.latex()
     assert '"x,y"' in grid.csv()
+
+
+def test_a_folder_that_several_studies_share_keeps_all_their_runs(tmp_path):
+    run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None, shared=True)
+    fewer = {
+        **STUDY,
+        "participation": {"window": 6},
+        "study": {**STUDY["study"], "setting": STUDY["study"]["setting"][:1]},
+    }
+    own = run_study(parse_study(fewer), tmp_path, 1, lambda cell, record: None, shared=True)
+    assert list(own.labels) == ["fedavg-3/seed0"]
+    assert [run.label for run in find_runs([tmp_path])] == ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
+
+
+def test_a_setting_that_diverges_everywhere_stops_nothing(tmp_path):
+    settings = [*STUDY["study"]["setting"][:1], {**STUDY["study"]["setting"][1], "learning_rates": [1e30]}]
+    study = parse_study({**STUDY, "study": {**STUDY["study"], "setting": settings}})
+    index = run_study(study, tmp_path, 1, lambda cell, record: None)
+    assert index.choices["FedLAMA(3, 2)"].rate is None
+    grid = study_grid(compare(find_runs([tmp_path])), index)
+    assert [row[:2] for row in grid.rows][1] == ["FedLAMA(3, 2)", "diverged"]
+    assert any("diverged at every learning rate that was tried (1e+30)" in note for note in grid.notes)
+
+
+def test_a_damaged_index_is_written_anew_and_a_damaged_summary_is_told(tmp_path):
+    run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
+    (tmp_path / "study.json").write_text("garbage")
+    run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
+    assert len(find_runs([tmp_path])) == 3

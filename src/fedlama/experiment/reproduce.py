@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -121,10 +121,26 @@ class Reproduction:
     panels: tuple[Panel, ...]
     remarks: tuple[str, ...]
     draw: Draw | None = None
+    group: int | None = None
+
+    @property
+    def file_name(self) -> str:
+        """What its table is called on disk."""
+        return self.name if self.group is None else f"{self.name}-group{self.group}"
 
 
-def reproduction(name: str, scale: str) -> Reproduction:
-    """The named table or figure at a scale."""
+def reproduction(name: str, scale: str, group: int | None = None) -> Reproduction:
+    """The named table or figure at a scale, or only one of its groups, counted from 1."""
+    made = _reproduction(name, scale)
+    if group is None:
+        return made
+    if group > len(made.panels):
+        raise InputError(f"--group {group}: {name} has {len(made.panels)} groups")
+    title = f"{made.title}, group {group} of {len(made.panels)}"
+    return replace(made, title=title, panels=made.panels[group - 1 : group], group=group)
+
+
+def _reproduction(name: str, scale: str) -> Reproduction:
     if name not in (*TABLES, *FIGURES):
         near = get_close_matches(name, (*TABLES, *FIGURES), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -129,6 +129,8 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     base = {key: value for key, value in tables.items() if key != "study"}
     if "study" not in tables:
         raise InputError(f"{source}: a study needs a [study] table and [[study.setting]] tables")
+    if isinstance(tables["study"], Mapping) and isinstance(tables["study"].get("setting"), Mapping):
+        raise InputError(f"{source}: write [[study.setting]] with double brackets: a study has several settings")
     try:
         options = StudyFile.model_validate({"study": tables["study"]}).study
     except ValidationError as error:
