@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -55,16 +55,19 @@ class Grid:
     parts: dict[int, str]
     caption: str = ""
 
-    def terminal(self) -> Table:
-        """For `rich.console.Console.print`."""
-        title = Text(self.caption) if self.caption else None
-        table = Table(title=title, header_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    def terminal(self) -> Group:
+        """For `rich.console.Console.print`: a table for each part, in eighty columns."""
+        starts = sorted({0, *self.parts})
+        titles = [Text(self.caption, style="bold")] if self.caption else []
+        tables = [self._part(start, end) for start, end in zip(starts, [*starts[1:], len(self.rows)], strict=True)]
+        return Group(*titles, *tables)
+
+    def _part(self, start: int, end: int) -> Table:
+        title = Text(self.parts[start], style="italic") if start in self.parts else None
+        table = Table(title=title, title_justify="left", header_style="bold", box=None, padding=(0, 1, 0, 0))
         for number, heading in enumerate(self.headings):
             table.add_column(heading, justify="right" if number else "left", overflow="fold")
-        for number, row in enumerate(self.rows):
-            if number in self.parts:
-                table.add_section()
-                table.add_row(Text(self.parts[number], style="italic"))
+        for row in self.rows[start:end]:
             table.add_row(*(Text(cell.replace(" ", UNBROKEN)) for cell in row))  # Text: a name is never markup
         return table
 
