@@ -71,5 +71,8 @@ def _count(active: float, clients: int) -> int:
 def _faults(chance: random.Random, active: int) -> dict:
     rates = {name: chance.choice([0.0, 0.1, 0.3]) for name in ("fail_before", "fail_during", "straggle", "corrupt")}
     limit = {"norm_limit": chance.choice([0.5, 5.0, 1e6])} if chance.random() < 0.5 else {}
-    few = {"min_clients": chance.randint(1, max(1, active // 3)), "on_too_few": chance.choice(["repeat", "repeat", "stop"])}
+    few = {
+        "min_clients": chance.randint(1, max(1, active // 3)),
+        "on_too_few": chance.choice(["repeat", "repeat", "stop"]),
+    }
     return {**rates, **limit, **few}
