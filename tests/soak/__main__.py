@@ -26,6 +26,7 @@ def main() -> int:
             print(f"{ran} runs were right before this one")
             return 1
         ran, refused, number = ran + done, refused + (not done), number + 1
+        print(f"trial {number - 1}: {'right' if done else 'cannot be run'}", flush=True)
     print(f"soak: {ran} configurations run and checked, {refused} drawn that cannot be run; nothing was found")
     return 0
 
