@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -146,8 +147,8 @@ def test_a_killed_cell_stops_the_study_and_loses_nothing(tmp_path):
     command = [*FEDLAMA, "study", "study.toml", "--out", "out", "--workers", "1"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as started:
         wait_for(lambda: any((tmp_path / "out").glob("fedavg-6/*/rounds.jsonl")))
-        children = subprocess.run(["pgrep", "-P", str(started.pid)], capture_output=True, text=True, check=True).stdout
-        os.kill(int(children.split()[0]), signal.SIGKILL)
+        children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
         _, told = started.communicate(timeout=60)
     assert started.returncode == 1
     assert "its process ended with code -9" in told
