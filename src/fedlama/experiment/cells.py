@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from fedlama.core import DivergenceError, InputError, RunError
+from fedlama.core import InputError, RunError
 from fedlama.experiment.checkpoints import changed_keys
 from fedlama.experiment.config import Config, read_toml
 from fedlama.experiment.execute import SAME_SIGNAL, execute, prepared_data, resolve
@@ -33,11 +33,10 @@ from fedlama.experiment.study import Cell
 from fedlama.rows import describe
 from fedlama.training import Record
 from fedlama.training.memory import available_memory
-from fedlama.training.workers import die_with_parent
+from fedlama.training.workers import SENTENCES, die_with_parent
 from fedlama.training.world import launched_by_torchrun
 
 DIVERGED = "diverged.txt"  # beside a run that did: the same configuration would do so again
-SENTENCES = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}
 
 # What is told of a cell: each record, and None when it has ended
 Watch = Callable[[Cell, Record | None], None]
