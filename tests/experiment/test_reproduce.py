@@ -105,5 +105,12 @@ def test_progress_counts_every_run_once(tmp_path):
     cells = planned([(panel.study, tmp_path / panel.folder) for panel in made.panels])
     display = StudyDisplay(len(cells), sum(cell.config.train.iterations for cell in cells), None, io.StringIO())
     for cell in cells:
-        display(cell, None)
+        display(cell, "done")
     assert sum(display._done.values()) == display.steps
+
+
+def test_progress_says_of_a_run_that_diverged_that_it_did(tmp_path):
+    cell = planned([(panel.study, tmp_path) for panel in reproduction("table1", "cpu").panels])[0]
+    lines = io.StringIO()
+    StudyDisplay(1, cell.config.train.iterations, None, lines)(cell, "diverged")
+    assert lines.getvalue().startswith(f"1/1 runs · {cell.label}: diverged · ")

@@ -185,9 +185,11 @@ def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
     execute(config(train={"iterations": 6}), tmp_path / "run", [second], workers=1)
 
 
-def start(folder: Path, file: Path, workers: int, *more: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedlama", "run", str(file), "--out", str(folder), "--workers", str(workers)]
-    return subprocess.Popen([*command, *more], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+def start(folder: Path, file: Path, workers: int, *more: str, own_group: bool = False) -> subprocess.Popen:
+    command = [sys.executable, "-m", "fedlama", "run", str(file), "--out", str(folder), "--workers", str(workers), *more]
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=own_group
+    )
 
 
 def rounds_of(folder: Path) -> int:
@@ -264,6 +266,18 @@ def test_the_first_signal_finishes_the_cycle_and_saves(number, tmp_path, file, u
     again.communicate()
     assert (folder / "rounds.jsonl").read_bytes() == uninterrupted["rounds.jsonl"]
     assert (folder / COMPARED[2]).read_bytes() == uninterrupted[COMPARED[2]]
+
+
+@pytest.mark.slow
+def test_a_signal_to_the_whole_group_is_answered_once(tmp_path, file):
+    folder = tmp_path / "run"
+    process = start(folder, file, 2, "--set", "train.checkpoint_minutes=60", own_group=True)
+    wait_for_rounds(folder, process, 3)
+    os.killpg(process.pid, signal.SIGTERM)
+    errors = process.communicate()[1]
+    assert process.returncode == 1
+    assert errors.count("finishing the cycle") == 1
+    assert "--resume continues from there" in errors.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -9,7 +9,9 @@ from hand_made import write_run
 from test_page import HOSTILE, deep_runs, hostile_runs, three_runs
 
 from fedlama.report import draw_report
+from fedlama.report.network import Network
 from fedlama.report.page import View
+from fedlama.report.units import bandwidth_text
 
 pytestmark = [
     pytest.mark.slow,
@@ -116,6 +118,28 @@ def test_hovering_gives_values(page, reports):
     assert says(page, "lengthened true")
 
 
+def test_a_tooltip_goes_with_the_pointer(page, reports):
+    page.open(reports["three_runs"])
+    hover(page, "aggregations-by-layer", 0.6, 0.2)
+    assert says(page, "times averaged 8")
+    hover(page, "network", 0.5, 0.5)
+    assert says(page, "uplink in bit/s")
+    assert page.until(f"!{TIP}.includes('times averaged')")
+    page.hover(2, 2)
+    assert page.until(f"{TIP}.trim() === ''")
+
+
+@pytest.mark.parametrize(("uplink", "side"), [(1e6, "start"), (3e7, "middle"), (1e9, "end")])
+def test_the_mark_of_a_bandwidth_stays_between_the_axis_ends(page, tmp_path, uplink, side):
+    network = Network(uplink=uplink, downlink=uplink)
+    page.open(draw_report(three_runs(tmp_path / "runs"), tmp_path / "out", view=View(network=network)))
+    name = bandwidth_text(uplink).replace("\N{NO-BREAK SPACE}", " ")
+    labels = "[...document.querySelectorAll('#chart-network svg text')]"
+    found = f"{labels}.filter(one => one.textContent.replace(/\\s/g, ' ') === {json.dumps(name)})"
+    anchors = page.value(f"{found}.map(one => one.getAttribute('text-anchor') || 'start')")
+    assert side in anchors
+
+
 def test_hostile_names_are_text_in_a_tooltip(page, reports):
     page.open(reports["hostile_runs"])
     hover(page, "aggregations-by-layer", 0.8, 0.1)  # right of the names
@@ -177,3 +201,5 @@ def test_tapping_gives_values(page, reports):
     left, top, width, height = chart_middle(page, "frontier")
     page.tap(left + 0.9 * width, top + 0.5 * height)
     assert says(page, "FedAvg(6) accuracy 90.00 %")
+    page.tap(left + 0.5 * width, top + height + 150)
+    assert page.until(f"!{TIP}.includes('90.00 %')")

@@ -19,6 +19,7 @@ from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -38,8 +39,9 @@ from fedlama.training.world import launched_by_torchrun
 
 DIVERGED = "diverged.txt"  # beside a run that did: the same configuration would do so again
 
-# What is told of a cell: each record, and None when it has ended
-Watch = Callable[[Cell, Record | None], None]
+# What is told of a cell: each record, and how it ended
+End = Literal["done", "diverged"]
+Watch = Callable[[Cell, Record | End], None]
 
 
 @dataclass
@@ -179,8 +181,10 @@ def _listen(running: list[_Running], out: Path, watch: Watch, failures: list[Exc
         one.process.join()
         one.messages.close()
         running.remove(one)
-        if message is None or _is_divergence(one, out, message, running, failures):
-            watch(one.cell, None)
+        if message is None:
+            watch(one.cell, "done")
+        elif _is_divergence(one, out, message, running, failures):
+            watch(one.cell, "diverged")
 
 
 def _is_divergence(

@@ -13,7 +13,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedlama.experiment.cells import is_done
+from fedlama.experiment.cells import End, is_done
 from fedlama.experiment.study import Cell, Study
 from fedlama.training import Record
 
@@ -31,29 +31,29 @@ class StudyDisplay:
         self._started = self._latest_line = time.monotonic()
         self._task = bar.add_task("study", total=steps, status="") if bar else None
 
-    def __call__(self, cell: Cell, record: Record | None) -> None:
+    def __call__(self, cell: Cell, news: Record | End) -> None:
         """Take a cell's record, or its end."""
         key = _key(cell)
-        if record is None:
+        if isinstance(news, Record):
+            self._done[key] = news.step
+            if news.accuracy is not None:
+                self._accuracy[key] = news.accuracy
+        else:
             self.ended += 1
             self._done[key] = cell.config.train.iterations
-        else:
-            self._done[key] = record.step
-            if record.accuracy is not None:
-                self._accuracy[key] = record.accuracy
         done = sum(self._done.values())
         if self.bar and self._task is not None:
             status = f"{self.ended}/{self.cells} runs · {cell.label}"
             self.bar.update(self._task, completed=done, status=status)
-        elif record is None or time.monotonic() - self._latest_line > SECONDS_BETWEEN_LINES:
-            self._line(cell, record, done)
+        elif not isinstance(news, Record) or time.monotonic() - self._latest_line > SECONDS_BETWEEN_LINES:
+            self._line(cell, news, done)
 
-    def _line(self, cell: Cell, record: Record | None, done: int) -> None:
+    def _line(self, cell: Cell, news: Record | End, done: int) -> None:
         self._latest_line = time.monotonic()
         left = (self._latest_line - self._started) * (self.steps - done) / max(1, done)
         reached = self._accuracy.get(_key(cell))
-        score = "" if reached is None else f" · accuracy {reached:.2%}"
-        state = "done" if record is None else f"step {record.step}"
+        score = "" if reached is None or news == "diverged" else f" · accuracy {reached:.2%}"
+        state = f"step {news.step}" if isinstance(news, Record) else news
         runs = f"{self.ended}/{self.cells} runs"
         print(f"{runs} · {cell.label}: {state}{score} · {left / 60:.0f} min left", file=self.stream, flush=True)
 

@@ -85,7 +85,8 @@ def _worker_main(
     backend: str,
     exchange: Exchange | None,
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group: the parent decides what they mean
+        signal.signal(number, signal.SIG_IGN)
     messages = _keep_own_end(rank, pipes)
     emit: Callable[[Any], None] = (lambda item: messages.send(("item", item))) if rank == 0 else (lambda item: None)
     try:

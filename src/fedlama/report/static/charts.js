@@ -128,7 +128,7 @@ const fedlamaCharts = (() => {
         silent: true,
         symbol: "none",
         data: [{ xAxis: chart.mark.x }],
-        label: { formatter: chart.mark.name, color: ink.muted, position: "end" },
+        label: { formatter: chart.mark.name, color: ink.muted, position: "end", align: markSide(chart) },
         lineStyle: { color: ink.muted, type: "dashed" },
       };
     }
@@ -142,6 +142,11 @@ const fedlamaCharts = (() => {
       return found.length ? tooltip(chart, found, `${chart.columns[chart.at.x]} ${shown(chart, chart.at.x, found[0].row[chart.at.x])}`) : "";
     };
     return option;
+  };
+  // A mark's name stays between the axis' ends, where it meets no other label. Marks are on axes of decades only.
+  const markSide = ({ mark, x }) => {
+    const along = Math.log(mark.x / x.min) / Math.log(x.max / x.min);
+    return along < 0.1 ? "left" : along > 0.9 ? "right" : "center";
   };
   const through = (chart, ink) => ({
     type: "line",
