@@ -94,7 +94,7 @@ def _show(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> None
     grid = reproduction_grid(made, outcomes)
     grid.write(folder, made.file_name)
     Console().print(grid.terminal())
-    pictures = draw_figures(made, outcomes, folder) if made.draw else []
+    pictures = draw_figures(made, outcomes, folder)
     reports = [f"report: {folder / outcome.panel.folder / 'report.html'}" for outcome in outcomes]
     _say(
         grid.notes,

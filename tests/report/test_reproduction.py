@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 
@@ -78,11 +79,32 @@ def test_numbers_in_csv_are_not_rounded(outcome):
     assert float(by_name[outcome.comparison.settings[0].label]["accuracy"]) == score.mean
 
 
-@pytest.mark.parametrize(("draw", "count"), [("crossing", 1), ("aggregations", 1), ("sizes", 1), ("curves", 1)])
-def test_figures_are_drawn(outcome, draw, count, tmp_path):
-    paths = draw_figures(made(draw), [outcome], tmp_path)
-    assert len(paths) == count
-    assert all(path.read_text().lstrip().startswith("<?xml") for path in paths)
+@pytest.mark.parametrize(
+    ("draw", "title"),
+    [
+        ("crossing", "δ and 1 − λ of FedLAMA(3, 2)"),
+        ("aggregations", "Aggregations of each layer"),
+        ("sizes", "Bytes sent for each layer"),
+        ("curves", "Accuracy over steps"),
+        (None, "Accuracy over all bytes of the run"),
+    ],
+)
+def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path):
+    (path,) = draw_figures(made(draw), [outcome], tmp_path)
+    text = path.read_text()
+    assert text.lstrip().startswith("<?xml")
+    settings = [] if draw == "crossing" else ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
+    for said in (title, outcome.panel.title, *settings):
+        assert said in text
+    width, height = (float(re.search(rf'{name}="([0-9.]+)pt"', text)[1]) for name in ("width", "height"))
+    assert 200 < height < 2 * width
+
+
+def test_figures_of_several_groups_have_letters(outcome, tmp_path):
+    both = draw_figures(made("curves"), [outcome, outcome], tmp_path)
+    assert [path.name for path in both] == ["table4a.svg", "table4b.svg"]
+    many = draw_figures(made(None), [outcome] * 9, tmp_path)
+    assert many[-1].name == "table4i.svg"
 
 
 def test_text_is_text_in_every_form():

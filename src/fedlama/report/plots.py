@@ -6,6 +6,8 @@ Figures are made with matplotlib's objects, not with pyplot: no display, no glob
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +22,8 @@ from fedlama.report.style import GRID, INK, MUTED, colour, dashes, legend_label,
 MOST_BARS = 48  # more bars than this are drawn as lines
 MOST_LAYERS = 100  # of a model with more, the largest
 MOST_ENDS = 8
-LEGEND_WIDTH = 130  # characters
+LEGEND_DENSITY, TITLE_DENSITY = 10.4, 10  # characters an inch
+LEGEND_LINE = 0.2  # inches
 LABEL_LINE = 0.07  # height of a label in parts of a score panel
 SMALL_SHARE = 0.0005
 SHARE_COLUMN = 62  # points right of the axes
@@ -31,9 +34,10 @@ def report_figure(comparison: Comparison) -> Figure:
     """The three panels in one picture, with one legend; many layers get a row of their own."""
     many, layers = many_bars(comparison), _layers_height(comparison)
     figure = Figure(layout="constrained")
-    legend_lines = _legend(figure, comparison)
     height = 5.4 + layers if many else max(7.0, 1.6 + layers)
-    figure.set_size_inches(12.5, height + 0.2 * (legend_lines - 1))
+    figure.set_size_inches(12.5, height)
+    lines = _legend(figure, comparison)
+    figure.set_size_inches(12.5, height + LEGEND_LINE * (lines - 1))
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, hspace=0.04, wspace=0.05)  # pyright: ignore
     grid = figure.add_gridspec(2, 2, height_ratios=[3.6, layers + 0.8] if many else [1, 1])
     draw_score(figure.add_subplot(grid[0, 0]), comparison, over="steps")
@@ -219,13 +223,29 @@ def _layers_note(rows: Sequence[LayerRow], comparison: Comparison) -> str:
     return f"\nthe {len(rows)} largest of {everything} layers" if len(rows) < everything else ""
 
 
-def _legend(figure: Figure, comparison: Comparison) -> int:
-    """Above all panels; the number of its lines."""
+@styled
+def standing_alone(figure: Figure, title: str, comparison: Comparison | None = None) -> Figure:
+    """A figure made for the page with what the page says around it: a title and, of a comparison, the settings."""
+    width, height = figure.get_size_inches()
+    title = "\n".join(fill(line, int(TITLE_DENSITY * width)) for line in title.splitlines())
+    if comparison is None:
+        titled(figure.axes[0], title)
+        lines = title.count("\n")
+    else:
+        lines = _legend(figure, comparison, title) + title.count("\n") + 1
+    figure.set_size_inches(width, height + LEGEND_LINE * (lines + 1))
+    return figure
+
+
+def _legend(figure: Figure, comparison: Comparison, title: str | None = None) -> int:
+    """Above all panels, under a title if there is one; the number of its lines."""
     lines = [
         Line2D([], [], color=colour(index), linestyle=dashes(index), linewidth=2.5, label=legend_label(setting))
         for index, setting in enumerate(comparison.settings)
     ]
     longest = max(len(str(line.get_label())) for line in lines)
-    columns = max(1, min(len(lines), LEGEND_WIDTH // (longest + 6)))
-    figure.legend(handles=lines, loc="outside upper left", ncols=columns, frameon=False, fontsize=10.5, labelcolor=INK)
+    columns = max(1, min(len(lines), int(LEGEND_DENSITY * figure.get_figwidth()) // (longest + 6)))
+    shape: dict[str, Any] = {"loc": "outside upper left", "ncols": columns, "frameon": False, "alignment": "left"}
+    bold = {"weight": "bold", "size": 11}
+    figure.legend(handles=lines, title=title, title_fontproperties=bold, fontsize=10.5, labelcolor=INK, **shape)
     return -(-len(lines) // columns)

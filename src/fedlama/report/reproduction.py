@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from string import ascii_lowercase
 
 from fedlama.experiment.files import write_atomically
 from fedlama.experiment.reproduce import Panel, Reproduction, Row
 from fedlama.experiment.study_index import StudyIndex
+from fedlama.report.charts import Chart
 from fedlama.report.comparison import Comparison, Setting
-from fedlama.report.crossings import crossing_figure, crossings
+from fedlama.report.crossings import crossings
 from fedlama.report.formats import UNKNOWN, percent, seeds_text, spread_text
 from fedlama.report.frontier import equal_bytes
 from fedlama.report.grids import Grid
-from fedlama.report.plots import layers_figure, score_figure
+from fedlama.report.layer_charts import crossing_chart, layer_chart
+from fedlama.report.plots import standing_alone
+from fedlama.report.score_charts import frontier_chart, score_charts
 from fedlama.report.study_table import choice_notes, learning_rate
 from fedlama.report.style import svg
 
@@ -98,22 +100,27 @@ def _notes(made: Reproduction, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def draw_figures(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
-    """One SVG a panel (and, for crossings, a setting); their paths."""
+    """One SVG a panel, for crossings one a setting; of a table, what was reached over bytes. Their paths."""
     folder.mkdir(parents=True, exist_ok=True)
+    letters = ascii_lowercase[: len(outcomes)] if len(outcomes) > 1 else [""]
     paths: list[Path] = []
-    for number, outcome in enumerate(outcomes):
-        for name, figure in _figures(made, outcome):
-            path = folder / f"{made.name}{'abcdef'[number]}{name}.svg"
-            write_atomically(path, svg(figure))
-            paths.append(path)
+    for letter, outcome in zip(letters, outcomes, strict=True):
+        charts = _charts(made, outcome.comparison)
+        for number, chart in enumerate(charts, start=1):
+            name = f"{made.file_name}{letter}{f'-{number}' if len(charts) > 1 else ''}.svg"
+            legend = None if made.draw == "crossing" else outcome.comparison  # its curves are named where they are
+            figure = standing_alone(chart.figure, f"{chart.title}\n{outcome.panel.title}", legend)
+            write_atomically(folder / name, svg(figure))
+            paths.append(folder / name)
     return paths
 
 
-def _figures(made: Reproduction, outcome: Outcome) -> list[tuple[str, Figure]]:
-    comparison = outcome.comparison
+def _charts(made: Reproduction, comparison: Comparison) -> list[Chart]:
+    """The report's charts that show what the paper's figure shows."""
     if made.draw == "crossing":
-        found = crossings(comparison)
-        return [(f"-{number}", crossing_figure(one)) for number, one in enumerate(found, start=1)]
+        return [crossing_chart(one, number) for number, one in enumerate(crossings(comparison), start=1)]
     if made.draw == "curves":
-        return [("", score_figure(comparison, "steps"))]
-    return [("", layers_figure(comparison, "aggregations" if made.draw == "aggregations" else "uplink_bytes"))]
+        return score_charts(comparison)[:1]  # over steps
+    layers = {"aggregations": "aggregations", "sizes": "uplink_bytes"}
+    chart = layer_chart(comparison, layers[made.draw]) if made.draw else frontier_chart(comparison)
+    return [chart] if chart else []
