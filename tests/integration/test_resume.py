@@ -186,7 +186,18 @@ def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
 
 
 def start(folder: Path, file: Path, workers: int, *more: str, own_group: bool = False) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedlama", "run", str(file), "--out", str(folder), "--workers", str(workers), *more]
+    command = [
+        sys.executable,
+        "-m",
+        "fedlama",
+        "run",
+        str(file),
+        "--out",
+        str(folder),
+        "--workers",
+        str(workers),
+        *more,
+    ]
     return subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=own_group
     )
