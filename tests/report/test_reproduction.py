@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from fedlama.experiment.study import parse_study
 from fedlama.experiment.study_run import run_study
 from fedlama.report import compare
 from fedlama.report.grids import Grid
-from fedlama.report.reproduction import Outcome, draw_figures, reproduction_grid
+from fedlama.report.reproduction import Outcome, draw_figures, long_share, reproduction_grid
 from fedlama.report.study_table import study_grid
 
 STUDY = {
@@ -67,6 +68,18 @@ def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(ou
     assert "The paper: it contradicts itself." in notes
     assert "At equal bytes FedLAMA(3, 2)" in notes
     assert "not the paper's and are not to be read as such" in notes
+
+
+def test_costs_are_told_as_the_share_that_is_long(outcome):
+    assert long_share(0.3952, 4) == pytest.approx(0.8064)  # 0.6048 saved, of at most 3/4
+    rows = (ROWS[0], Row(interval=3, factor=2, rate=0.3, accuracy=86.6, spread=0.1, cost=60.0))
+    cost = next(one.relative_cost for one in outcome.comparison.settings if one.adapts)
+    notes = reproduction_grid(made(), [replace(outcome, panel=replace(outcome.panel, rows=rows))]).notes
+    ours = f"{200 * (1 - cost):.1f} % of the parameters long all the time, the paper's that of 80.0 %."
+    assert f"Digits, α = 0.1: FedLAMA(3, 2)'s cost is that of {ours}" in [
+        note.replace("\N{NO-BREAK SPACE}", " ") for note in notes
+    ]
+    assert not any("long all the time" in note for note in reproduction_grid(made(), [outcome]).notes)  # no cost printed
 
 
 def test_numbers_in_csv_are_not_rounded(outcome):

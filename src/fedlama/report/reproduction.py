@@ -92,11 +92,31 @@ def _notes(made: Reproduction, outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         if outcome.panel.scaled:
             found.append(f"{outcome.panel.title}: {'; '.join(outcome.panel.scaled)}.")
+        found += [f"{outcome.panel.title}: {told}" for told in _long_shares(outcome)]
         found += [f"{outcome.panel.title}: {told}" for told in equal_bytes(outcome.comparison)]
         found += [note for note in choice_notes(outcome.index)[1:] if note not in found]
     if made.scale == "cpu":
         found.append("Scaled down: the accuracies here are not the paper's and are not to be read as such.")
     return [*found, *(f"The paper: {remark}" for remark in made.remarks)]
+
+
+def _long_shares(outcome: Outcome) -> list[str]:
+    """What the costs say of the layers: the paper prints no shares, but its costs imply them."""
+    said: list[str] = []
+    for setting in outcome.comparison.settings:
+        row = _row(setting, outcome)
+        if row and row.factor > 1 and row.cost and setting.relative_cost:
+            ours, theirs = (long_share(cost, row.factor) for cost in (setting.relative_cost, row.cost / 100))
+            said.append(
+                f"{setting.label}'s cost is that of {percent(ours, 1)} of the parameters long all the time, the "
+                f"paper's that of {percent(theirs, 1)}."
+            )
+    return said
+
+
+def long_share(cost: float, factor: int) -> float:
+    """The share s of the parameters that, averaged `factor` times less often, gives this cost: 1 − s + s / factor."""
+    return (1 - cost) / (1 - 1 / factor)
 
 
 def draw_figures(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
