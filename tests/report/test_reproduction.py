@@ -79,7 +79,9 @@ def test_costs_are_told_as_the_share_that_is_long(outcome):
     assert f"Digits, α = 0.1: FedLAMA(3, 2)'s cost is that of {ours}" in [
         note.replace("\N{NO-BREAK SPACE}", " ") for note in notes
     ]
-    assert not any("long all the time" in note for note in reproduction_grid(made(), [outcome]).notes)  # no cost printed
+    assert not any(
+        "long all the time" in note for note in reproduction_grid(made(), [outcome]).notes
+    )  # no cost printed
 
 
 def test_numbers_in_csv_are_not_rounded(outcome):
