@@ -168,6 +168,31 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(damage, suff
         assert f"{names[-1].with_suffix('.json')} is broken" in capsys.readouterr().err
 
 
+def change_loss(path: Path, round_: int) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    lines[round_ - 1] = json.dumps({**json.loads(lines[round_ - 1]), "loss": 0.5}) + "\n"
+    path.write_text("".join(lines))
+
+
+def test_a_changed_record_is_noticed_and_recorded_again(tmp_path, uninterrupted, capsys):
+    folder = tmp_path / "run"
+    with pytest.raises(KilledError):
+        execute(config(), folder, [kill_after(20)], workers=1)
+    earlier, latest = sorted((folder / "checkpoint").glob("step-*.json"))
+    change_loss(folder / "rounds.jsonl", json.loads(latest.read_text())["round"])
+    execute(config(), folder, workers=1, resume=True)
+    assert f"{latest} follows on other rounds" in capsys.readouterr().err
+    assert contents(folder) == uninterrupted
+
+
+def test_a_record_that_no_checkpoint_precedes_is_not_changed_unnoticed(tmp_path):
+    with pytest.raises(KilledError):
+        execute(config(), tmp_path / "run", [kill_after(20)], workers=1)
+    change_loss(tmp_path / "run" / "rounds.jsonl", 1)
+    with pytest.raises(InputError, match=r"follows on other rounds .* no other checkpoint to continue from"):
+        execute(config(), tmp_path / "run", workers=1, resume=True)
+
+
 def test_when_every_checkpoint_is_damaged_the_sentence_says_so(tmp_path):
     with pytest.raises(KilledError):
         execute(config(), tmp_path / "run", [kill_after(20)], workers=1)

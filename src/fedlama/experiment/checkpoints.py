@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,16 @@ class Found:
     refused: list[str]
 
 
-def save_checkpoint(folder: Path, content: bytes, *, step: int, round: int, config: Mapping[str, Any]) -> None:
-    """Write a checkpoint and drop all but the last two."""
+def save_checkpoint(
+    folder: Path, content: bytes, *, step: int, round: int, config: Mapping[str, Any], records: Sequence[bytes] = ()
+) -> None:
+    """Write a checkpoint, which also vouches for the records of the rounds before it, and drop all but the last two."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     name = f"step-{step:09d}"
     write_atomically(folder / f"{name}.safetensors", content)
     voucher = {"sha256": hashlib.sha256(content).hexdigest(), "step": step, "round": round, "config": config}
+    voucher["records"] = _digest(records[:round])
     voucher["checksum"] = _checksum(voucher)
     write_atomically(folder / f"{name}.json", json.dumps(voucher, indent=2) + "\n")
     for old in sorted(folder.glob("step-*.json"))[:-KEPT]:
@@ -42,25 +45,33 @@ def save_checkpoint(folder: Path, content: bytes, *, step: int, round: int, conf
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def find_checkpoint(folder: Path, config: Mapping[str, Any], rounds: int | None = None) -> Found | None:
-    """The newest checkpoint of this configuration that is whole and of a round that is on record; None if none is."""
+def find_checkpoint(folder: Path, config: Mapping[str, Any], records: Sequence[bytes] | None = None) -> Found | None:
+    """The newest checkpoint of this configuration that is whole and follows on these records; None if none is."""
     refused: list[str] = []
     for path in sorted(folder.glob("step-*.json"), reverse=True):
         try:
-            content, round_ = _load(path, config)
-            _check_recorded(path, round_, rounds)
+            content, voucher = _load(path, config)
+            if records is not None:
+                _check_recorded(path, voucher, records)
         except InputError as error:
             refused.append(str(error))
             continue
-        return Found(content, round_, refused)
+        return Found(content, voucher["round"], refused)
     if refused:
         raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
     return None
 
 
-def _check_recorded(path: Path, round_: int, rounds: int | None) -> None:
-    if rounds is not None and round_ > rounds:
-        raise InputError(f"the checkpoint {path} is of round {round_}, but rounds.jsonl has only {rounds}")
+def _check_recorded(path: Path, voucher: Mapping[str, Any], records: Sequence[bytes]) -> None:
+    round_ = voucher["round"]
+    if round_ > len(records):
+        raise InputError(f"the checkpoint {path} is of round {round_}, but rounds.jsonl has only {len(records)}")
+    if voucher.get("records", _digest(records[:round_])) != _digest(records[:round_]):  # older ones have none
+        raise InputError(f"the checkpoint {path} follows on other rounds than those that rounds.jsonl has now")
+
+
+def _digest(records: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(records)).hexdigest()
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -73,19 +84,19 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     ]
 
 
-def _load(path: Path, config: Mapping[str, Any]) -> tuple[bytes, int]:
+def _load(path: Path, config: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """A checkpoint and what vouches for it."""
     try:
         voucher = json.loads(path.read_text(encoding="utf-8"))
-        checksum, round_ = voucher.pop("checksum"), voucher["round"]
-        whole = checksum == _checksum(voucher)
+        whole = voucher.pop("checksum") == _checksum(voucher)
         content = path.with_suffix(".safetensors").read_bytes()
-        intact = whole and voucher["sha256"] == hashlib.sha256(content).hexdigest()
+        intact = whole and "round" in voucher and voucher["sha256"] == hashlib.sha256(content).hexdigest()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"the checkpoint {path} is broken ({error})") from None
     if not intact:
         raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")
     _check_same(path, voucher["config"], config)
-    return content, round_
+    return content, voucher
 
 
 def _check_same(path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:

@@ -183,7 +183,7 @@ def _checkpointing(directory: RunDirectory, config: Config, resume: bool) -> Che
     if not resume:
         return keeping
     saved = directory.path / "checkpoint"
-    found = find_checkpoint(saved, config.model_dump(exclude_none=True), directory.rounds())
+    found = find_checkpoint(saved, config.model_dump(exclude_none=True), directory.recorded())
     if found is None:
         directory.check_same_config()
         return keeping

@@ -81,13 +81,13 @@ class RunDirectory:
             raise InputError(f"{self.path}: cannot be written ({error.strerror})") from None
         self._open = True
 
-    def rounds(self) -> int:
-        """How many rounds are on record, up to the first that cannot be read."""
-        count = 0
+    def recorded(self) -> list[bytes]:
+        """The lines of the rounds on record, up to the first that cannot be read."""
+        path, count = self.path / "rounds.jsonl", 0
         with suppress(InputError):
-            for _ in _records(self.path / "rounds.jsonl"):
+            for _ in _records(path):
                 count += 1
-        return count
+        return path.read_bytes().split(b"\n")[:count] if count else []
 
     def continue_after(self, round_: int) -> list[Record]:
         """Drop what was recorded after this round, which will be recorded again; the records up to it."""
@@ -133,6 +133,7 @@ class RunDirectory:
             step=state.step,
             round=state.round,
             config=self.config.model_dump(exclude_none=True),
+            records=self.recorded(),
         )
 
     def finish(self, result: Result) -> None:
