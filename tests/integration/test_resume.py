@@ -178,7 +178,7 @@ def test_a_changed_record_is_noticed_and_recorded_again(tmp_path, uninterrupted,
     folder = tmp_path / "run"
     with pytest.raises(KilledError):
         execute(config(), folder, [kill_after(20)], workers=1)
-    earlier, latest = sorted((folder / "checkpoint").glob("step-*.json"))
+    _, latest = sorted((folder / "checkpoint").glob("step-*.json"))
     change_loss(folder / "rounds.jsonl", json.loads(latest.read_text())["round"])
     execute(config(), folder, workers=1, resume=True)
     assert f"{latest} follows on other rounds" in capsys.readouterr().err
