@@ -27,6 +27,7 @@ HEADINGS = [
 
 
 def main(folder: Path) -> None:
+    """Print a line for every FedLAMA setting of the tables in this folder."""
     print(_line(HEADINGS))
     print(_line(["---"] + ["---:"] * (len(HEADINGS) - 1)))
     for path in sorted(folder.glob("table*.csv")):
