@@ -32,11 +32,14 @@ def main(folder: Path) -> None:
     print(_line(["---"] + ["---:"] * (len(HEADINGS) - 1)))
     for path in sorted(folder.glob("table*.csv")):
         with path.open(encoding="utf-8", newline="") as file:
-            settings = {row["setting"]: row for row in csv.DictReader(file)}
-        for name, row in settings.items():
-            numbers = re.fullmatch(r"FedLAMA\((\d+), (\d+)\)", name)
-            if numbers:
-                print(_line([f"{path.stem}, φ = {numbers[2]}", *_cells(settings, row, *map(int, numbers.groups()))]))
+            rows = list(csv.DictReader(file))
+        for group in dict.fromkeys(row["group"] for row in rows):
+            settings = {row["setting"]: row for row in rows if row["group"] == group}
+            for name, row in settings.items():
+                numbers = re.fullmatch(r"FedLAMA\((\d+), (\d+)\)", name)
+                if numbers:
+                    which = f"{path.stem}: {group}, φ = {numbers[2]}"
+                    print(_line([which, *_cells(settings, row, *map(int, numbers.groups()))]))
 
 
 def _cells(settings: dict[str, dict[str, str]], row: dict[str, str], base: int, factor: int) -> list[str]:
