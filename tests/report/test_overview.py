@@ -24,6 +24,6 @@ def test_ours_stand_beside_the_papers(tmp_path):
     # 76 + 12 · ln(1.6) / ln(4) = 80.07
     assert said.splitlines()[2:] == [
         "| table9: g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
-        # In this group there is no FedAvg with as few bytes; the paper's line at 60 % is 80 + 8 · ln(1.2) / ln(2) = 82.10
+        # No FedAvg has as few bytes here; the paper's line at 60 % is 80 + 8 · ln(1.2) / ln(2) = 82.10
         "| table9: h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
     ]

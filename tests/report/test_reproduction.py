@@ -10,6 +10,7 @@ import pytest
 from fedlama.experiment.reproduce import Panel, Reproduction, Row
 from fedlama.experiment.run_directory import find_runs
 from fedlama.experiment.study import parse_study
+from fedlama.experiment.study_index import Choice
 from fedlama.experiment.study_run import run_study
 from fedlama.report import compare
 from fedlama.report.grids import Grid
@@ -68,6 +69,13 @@ def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(ou
     assert "The paper: it contradicts itself." in notes
     assert "At equal bytes FedLAMA(3, 2)" in notes
     assert "not the paper's and are not to be read as such" in notes
+
+
+def test_a_rate_at_the_edge_is_told_of_its_group(outcome):
+    index = replace(outcome.index, choices={"FedAvg(3)": Choice(0.2, {"0.1": 0.5, "0.2": 0.6}, at_edge=True)})
+    notes = reproduction_grid(made(), [replace(outcome, index=index), outcome]).notes
+    told = "Digits, α = 0.1: At the edge of the rates tried, so that another may be better: FedAvg(3)."
+    assert notes.count(told) == 1
 
 
 def test_costs_are_told_as_the_share_that_is_long(outcome):

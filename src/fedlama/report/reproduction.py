@@ -94,7 +94,7 @@ def _notes(made: Reproduction, outcomes: Sequence[Outcome]) -> list[str]:
             found.append(f"{outcome.panel.title}: {'; '.join(outcome.panel.scaled)}.")
         found += [f"{outcome.panel.title}: {told}" for told in _long_shares(outcome)]
         found += [f"{outcome.panel.title}: {told}" for told in equal_bytes(outcome.comparison)]
-        found += [note for note in choice_notes(outcome.index)[1:] if note not in found]
+        found += [f"{outcome.panel.title}: {note}" for note in choice_notes(outcome.index)[1:]]
     if made.scale == "cpu":
         found.append("Scaled down: the accuracies here are not the paper's and are not to be read as such.")
     return [*found, *(f"The paper: {remark}" for remark in made.remarks)]
