@@ -72,7 +72,8 @@ def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(ou
 
 
 def test_a_rate_at_the_edge_is_told_of_its_group(outcome):
-    index = replace(outcome.index, choices={"FedAvg(3)": Choice(0.2, {"0.1": 0.5, "0.2": 0.6}, at_edge=True)})
+    choice = Choice(rate=0.2, scores={"0.1": 0.5, "0.2": 0.6}, at_edge=True)
+    index = outcome.index.model_copy(update={"choices": {"FedAvg(3)": choice}})
     notes = reproduction_grid(made(), [replace(outcome, index=index), outcome]).notes
     told = "Digits, α = 0.1: At the edge of the rates tried, so that another may be better: FedAvg(3)."
     assert notes.count(told) == 1
