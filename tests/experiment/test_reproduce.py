@@ -95,6 +95,8 @@ def test_one_group_of_a_table():
 def test_what_is_printed_as_another_alpha_says_so():
     assert reproduction("table4", "cpu").panels[0].title.endswith("α = 0.1 (here 0.5)")
     assert reproduction("table4", "paper").panels[0].title.endswith("α = 0.1")
+    assert reproduction("table1", "cpu").panels[0].title.endswith("100 % active, IID")
+    assert reproduction("table3", "paper").panels[0].title.endswith("25 % active")  # by writer
     twins = reproduction("table7", "cpu").panels[7:9]
     assert twins[0].folder == twins[1].folder
     assert any("the runs of the group above or below" in text for text in twins[1].scaled)

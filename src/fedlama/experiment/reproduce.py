@@ -244,8 +244,9 @@ def _rate(row: Row, scale: str) -> dict[str, Any]:
 
 def _title(common: Scale, group: Group, scale: str) -> str:
     here = "" if _alpha(group, scale) == group.alpha else f" (here {group.cpu_alpha:g})"
-    alpha = "" if group.alpha is None else f", α = {group.alpha:g}{here}"
-    return f"{common.title}, {group.active:.0%} active{alpha}".replace("%", " %")
+    natural = common.paper.get("partition", {}).get("kind") == "natural"
+    fell = "" if natural else ", IID" if group.alpha is None else f", α = {group.alpha:g}{here}"
+    return f"{common.title}, {group.active:.0%} active{fell}".replace("%", " %")
 
 
 def _scaled(recipe: TableRecipe, group: Group, common: Scale, source: str, study: Study) -> list[str]:
