@@ -3,7 +3,7 @@
     python examples/long_layers.py runs/mine
 
 Reads a run directory: for every cycle the share of the parameters that is averaged less often, and the kernels that
-could be but are not.
+could be but are not; then for every kernel how often it was.
 """
 
 import json
@@ -23,6 +23,12 @@ def main(folder: Path) -> None:
         short = [layer["name"] for layer in layers if layer["adaptive"] and layer not in long]
         share = sum(layer["size"] for layer in long) / total
         print(f"cycle {cycle}: {share:.1%} of the parameters long; short kernels: {', '.join(short)}")
+    adjusted = [intervals for intervals in cycles.values() if max(intervals) > min(intervals)]
+    print(f"\nOf the {len(adjusted)} cycles with long layers, each kernel was long in")
+    for index, layer in enumerate(layers):
+        if layer["adaptive"]:
+            count = sum(intervals[index] > min(intervals) for intervals in adjusted)
+            print(f"{count:5}  {layer['name']} ({layer['size']:,} parameters)")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""`python results/overview.py`: the claim in one table, on numbers that can be checked by hand."""
+"""The scripts that results/ quotes, on numbers that can be checked by hand."""
 
 import subprocess
 import sys
 from pathlib import Path
+
+from test_page import three_runs
 
 SCRIPT = Path(__file__).parents[2] / "results" / "overview.py"
 TABLE = """\
@@ -26,4 +28,18 @@ def test_ours_stand_beside_the_papers(tmp_path):
         "| table9: g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
         # No FedAvg has as few bytes here; the paper's line at 60 % is 80 + 8 · ln(1.2) / ln(2) = 82.10
         "| table9: h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
+    ]
+
+
+def test_long_layers_counts_the_cycles_of_each_kernel(tmp_path):
+    example = SCRIPT.parents[1] / "examples" / "long_layers.py"
+    runs = {run.label: run.path for run in three_runs(tmp_path)}
+    command = [sys.executable, example, runs["FedLAMA(6, 4)"]]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[1:] == [
+        "cycle 2: 80.0% of the parameters long; short kernels: fc.weight",
+        "",
+        "Of the 2 cycles with long layers, each kernel was long in",
+        "    2  conv.weight (80 parameters)",
+        "    0  fc.weight (16 parameters)",
     ]
