@@ -96,10 +96,19 @@ def test_what_is_printed_as_another_alpha_says_so():
     assert reproduction("table4", "cpu").panels[0].title.endswith("α = 0.1 (here 0.5)")
     assert reproduction("table4", "paper").panels[0].title.endswith("α = 0.1")
     assert reproduction("table1", "cpu").panels[0].title.endswith("100 % active, IID")
+    assert reproduction("table2", "cpu").panels[0].title == (
+        "CIFAR-100 with WRN-28-10 (here wide_resnet), 100 % active, IID"
+    )
     assert reproduction("table3", "paper").panels[0].title.endswith("25 % active")  # by writer
     twins = reproduction("table7", "cpu").panels[7:9]
     assert twins[0].folder == twins[1].folder
     assert any("the runs of the group above or below" in text for text in twins[1].scaled)
+
+
+def test_data_that_stand_in_are_named_in_the_title(monkeypatch):
+    monkeypatch.setattr("fedlama.experiment.reproduce._source", lambda common: "mnist_by_writer")
+    title = reproduction("table3", "cpu").panels[0].title
+    assert title == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active"
 
 
 def test_progress_counts_every_run_once(tmp_path):

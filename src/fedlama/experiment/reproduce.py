@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fedlama.core import InputError
 from fedlama.data import catalog
-from fedlama.experiment.config import Positive, Section
+from fedlama.experiment.config import Config, Positive, Section
 from fedlama.experiment.study import Study, merged, parse_study
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
@@ -185,7 +185,7 @@ def _panel(table: str, number: int, scale: str) -> Panel:
     spread = "natural" if recipe.data == "femnist" else "iid" if alpha is None else f"dirichlet{alpha:g}"
     shared = f"{source}-{spread}-active{group.active:g}-window{window}"
     return Panel(
-        title=_title(common, group, scale),
+        title=_title(common, group, scale, study.settings[0].config),
         folder=shared if scale == "cpu" else f"{table}/{shared}",  # the paper's learning rates differ between tables
         study=study,
         rows=tuple(group.rows),
@@ -242,11 +242,20 @@ def _rate(row: Row, scale: str) -> dict[str, Any]:
     return {"local": {"learning_rate": row.rate}} if scale == "paper" else {}
 
 
-def _title(common: Scale, group: Group, scale: str) -> str:
+def _title(common: Scale, group: Group, scale: str, config: Config) -> str:
+    """What a picture by itself must say: the paper's group, and what stands in for its data, model or α."""
+    own = (config.data.name, config.model.name)
+    others = [name for name, meant in zip(own, _meant(common), strict=True) if name != meant]
+    instead = f" (here {', '.join(map(str, others))})" if others else ""
     here = "" if _alpha(group, scale) == group.alpha else f" (here {group.cpu_alpha:g})"
     natural = common.paper.get("partition", {}).get("kind") == "natural"
     fell = "" if natural else ", IID" if group.alpha is None else f", α = {group.alpha:g}{here}"
-    return f"{common.title}, {group.active:.0%} active{fell}".replace("%", " %")
+    return f"{common.title}{instead}, {group.active:.0%} active{fell}".replace("%", " %")
+
+
+def _meant(common: Scale) -> tuple[str, str]:
+    """The paper's data set and model."""
+    return common.sources[0], common.paper["model"]["name"]
 
 
 def _scaled(recipe: TableRecipe, group: Group, common: Scale, source: str, study: Study) -> list[str]:
@@ -264,8 +273,9 @@ def _scaled(recipe: TableRecipe, group: Group, common: Scale, source: str, study
         twin = any(one.alpha == group.cpu_alpha and one.active == group.active for one in recipe.group)
         same = ", which makes these the runs of the group above or below at that α" if twin else ""
         found.append(f"α = {group.cpu_alpha:g} in place of {group.alpha:g}{same}")
-    if config.model.name != common.paper["model"]["name"]:
-        found.append(f"the model {config.model.name} in place of {common.paper['model']['name']}")
+    _, model = _meant(common)
+    if config.model.name != model:
+        found.append(f"the model {config.model.name} in place of {model}")
     return [*found, *_stand_in(common, source)]
 
 
