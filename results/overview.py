@@ -1,8 +1,8 @@
 """What the scaled-down tables say of the paper's claim, in one table: python results/overview.py results/cpu
 
-Reads the tables that `fedlama reproduce` wrote. Differences are in points of accuracy. "At equal bytes" is FedLAMA
-against FedAvg's settings, between which the accuracy is taken to change evenly with the logarithm of the bytes; for the
-paper its costs stand for bytes.
+Reads the tables that `fedlama reproduce` wrote. Differences are in points of accuracy. The long share is the one that,
+long throughout, gives the cost. "At equal bytes" is FedLAMA against FedAvg's settings, between which the accuracy is
+taken to change evenly with the logarithm of the bytes; for the paper its costs stand for bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADINGS = [
     "",
     "seeds",
     "cost",
-    "parameters long, by the cost",
+    "long share implied",
     "FedLAMA(τ', φ) − FedAvg(τ')",
     "FedAvg(φτ') − FedAvg(τ')",
     "FedLAMA − FedAvg at equal bytes",
@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
             for name, row in settings.items():
                 numbers = re.fullmatch(r"FedLAMA\((\d+), (\d+)\)", name)
                 if numbers:
-                    which = f"{path.stem}: {group}, φ = {numbers[2]}"
+                    which = f"{path.stem}: {group.split(', ', 1)[1]}, φ = {numbers[2]}"  # without data and model
                     print(_line([which, *_cells(settings, row, *map(int, numbers.groups()))]))
 
 

@@ -175,7 +175,7 @@ def _tell_replay(comparison: Comparison, view: View) -> None:
     if played is None:
         return
     for row in network_rows(played, comparison):
-        print(f"{row['label']}: {row['numbers'][-1]} to {target_text(played, comparison)} on this network")
+        print(f"{row['label']}: {row['numbers'][0]} to {target_text(played, comparison)} on this network")
     for sentence in payoff_sentences(played, comparison):
         print(sentence)
 

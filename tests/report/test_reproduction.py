@@ -118,7 +118,7 @@ def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path
     text = path.read_text()
     assert text.lstrip().startswith("<?xml")
     settings = [] if draw == "crossing" else ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
-    for said in (title, outcome.panel.title, *settings):
+    for said in (title, f"{outcome.panel.title}, one seed", *settings):
         assert said in text
     width, height = (float(re.search(rf'{name}="([0-9.]+)pt"', text)[1]) for name in ("width", "height"))
     assert 200 < height < 2 * width

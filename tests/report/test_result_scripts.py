@@ -9,13 +9,13 @@ from test_page import three_runs
 SCRIPT = Path(__file__).parents[2] / "results" / "overview.py"
 TABLE = """\
 group,setting,paper_accuracy,paper_deviation,paper_cost,paper_learning_rate,accuracy,deviation,relative_cost,uplink_bytes,downlink_bytes,learning_rate,seeds
-g,FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
-g,FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
-g,"FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
-g,FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
-h,FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
-h,FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
-h,"FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
+"Digits, g",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
+"Digits, g",FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
+"Digits, g","FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
+"Digits, g",FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
+"Digits, h",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
+"Digits, h",FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
+"Digits, h","FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
 """
 
 

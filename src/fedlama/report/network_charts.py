@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from fedlama.report.charts import Chart, decades, log_axis, series_list
 from fedlama.report.comparison import Comparison
-from fedlama.report.formats import UNKNOWN, count_text, human_bytes, percent
+from fedlama.report.formats import UNKNOWN, count_text, human_bytes, joined, percent
 from fedlama.report.network import Payoff, Replay, bandwidths, payoff, slowest_of
 from fedlama.report.style import GRID, MUTED, PALETTE, colour, dashes, styled
 from fedlama.report.units import bandwidth_text, duration_text
@@ -62,7 +62,15 @@ def payoff_sentences(played: Replay, comparison: Comparison) -> list[str]:
             if ours.adapts and not theirs.adapts and our_demand and their_demand:
                 found = payoff(our_demand, their_demand, played.network)
                 said.append(f"{ours.label} {_pays_off(found, theirs.label, target)}.")
-    return said
+    return [*said, *_reached_at_once(played, comparison)]
+
+
+def _reached_at_once(played: Replay, comparison: Comparison) -> list[str]:
+    """Nobody looked earlier, so these times may be too long, and what is said of them with it."""
+    pairs = zip(comparison.settings, played.demands, strict=True)
+    early = [setting.label for setting, demand in pairs if demand and demand.step == setting.curve.steps[0]]
+    target = target_text(played, comparison)
+    return [f"{joined(early)} had {target} at the first evaluation already and may have been faster."] if early else []
 
 
 def _pays_off(found: Payoff, other: str, target: str) -> str:
@@ -85,11 +93,11 @@ def network_rows(played: Replay, comparison: Comparison) -> list[dict[str, Any]]
             "numbers": [UNKNOWN] * 5
             if demand is None
             else [
+                duration_text(demand.seconds(played.network)),
                 str(demand.step),
                 count_text(demand.rounds),
                 human_bytes(demand.uplink_bytes),
                 human_bytes(demand.downlink_bytes),
-                duration_text(demand.seconds(played.network)),
             ],
         }
         for index, (setting, demand) in enumerate(zip(comparison.settings, played.demands, strict=True))

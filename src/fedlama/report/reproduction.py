@@ -129,10 +129,15 @@ def draw_figures(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) 
         for number, chart in enumerate(charts, start=1):
             name = f"{made.file_name}{letter}{f'-{number}' if len(charts) > 1 else ''}.svg"
             legend = None if made.draw == "crossing" else outcome.comparison  # its curves are named where they are
-            figure = standing_alone(chart.figure, f"{chart.title}\n{outcome.panel.title}", legend)
+            figure = standing_alone(chart.figure, f"{chart.title}\n{outcome.panel.title}{_alone(outcome)}", legend)
             write_atomically(folder / name, svg(figure))
             paths.append(folder / name)
     return paths
+
+
+def _alone(outcome: Outcome) -> str:
+    """A picture without a spread says why."""
+    return ", one seed" if all(len(setting.seeds) == 1 for setting in outcome.comparison.settings) else ""
 
 
 def _charts(made: Reproduction, comparison: Comparison) -> list[Chart]:
