@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedlama.core import InputError
 from fedlama.experiment.reproduce import Panel, Reproduction, Row
 from fedlama.experiment.run_directory import find_runs
 from fedlama.experiment.study import parse_study
@@ -166,3 +167,16 @@ def test_a_damaged_index_is_written_anew_and_a_damaged_summary_is_told(tmp_path)
     (tmp_path / "study.json").write_text("garbage")
     run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
     assert len(find_runs([tmp_path])) == 3
+
+
+def test_a_study_that_cannot_start_keeps_the_index_of_what_is_there(tmp_path, monkeypatch):
+    run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
+    before = (tmp_path / "study.json").read_bytes()
+
+    def gone(config):
+        raise InputError("the data is not there")
+
+    monkeypatch.setattr("fedlama.experiment.study_run.prepared_data", gone)
+    with pytest.raises(InputError, match="not there"):
+        run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
+    assert (tmp_path / "study.json").read_bytes() == before

@@ -20,8 +20,8 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, sha
     A `shared` folder may also hold runs of other studies, which its index keeps.
     """
     with locked(out):
-        others = _other_runs(out) if shared else None
-        (out / INDEX).unlink(missing_ok=True)  # it is written anew, and must not stand in the way if it is damaged
+        index_there = _index_there(out)
+        others = index_there if shared else None
         for setting in study.settings:  # wrong input shows before the first run, and forked runs share the data
             resolve(setting.config)
             prepared_data(setting.config)
@@ -37,10 +37,12 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, sha
         return index
 
 
-def _other_runs(out: Path) -> StudyIndex | None:
+def _index_there(out: Path) -> StudyIndex | None:
+    """What the folder holds so far; a damaged index goes: it would stand in the way, and is written anew."""
     try:
         return read_index(out)
     except InputError:
+        (out / INDEX).unlink()
         return None
 
 
