@@ -15,6 +15,7 @@ from pathlib import Path
 from fedlama.report.frontier import Place, standing
 from fedlama.report.reproduction import long_share
 
+DASH = "–"
 HEADINGS = [
     "",
     "seeds",
@@ -49,30 +50,34 @@ def _cells(settings: dict[str, dict[str, str]], row: dict[str, str], base: int, 
 
 
 def _values(settings: dict[str, dict[str, str]], row: dict[str, str], base: int, factor: int, whose: str) -> list[str]:
-    score, cost = f"{whose}accuracy", f"{whose}cost" if whose else "relative_cost"
-    own, often, seldom = (
-        float(one[score]) for one in (row, *(settings[f"FedAvg({n})"] for n in (base, base * factor)))
-    )
-    line = [_place(one, whose) for name, one in settings.items() if name.startswith("FedAvg") and one[score]]
-    stands = standing(_place(row, whose), sorted(line, key=lambda place: place.total_bytes))
-    share = long_share(float(row[cost]), factor)
-    gap = "–" if stands is None else _points(stands.gap)
+    """A dash where the table has no such setting, or the paper no such number."""
+    score, cost = f"{whose}accuracy", _number(row, f"{whose}cost" if whose else "relative_cost")
+    often, seldom = (settings.get(f"FedAvg({interval})", {}) for interval in (base, base * factor))
+    own, fast, slow = (_number(one, score) for one in (row, often, seldom))
+    line = [_place(one, whose) for name, one in settings.items() if name.startswith("FedAvg")]
+    place, known = _place(row, whose), [one for one in line if one]
+    stands = standing(place, sorted(known, key=lambda one: one.total_bytes)) if place else None
     return [
-        f"{100 * float(row[cost]):.2f} %",
-        f"{100 * share:.1f} %",
-        _points(own - often),
-        _points(seldom - often),
-        gap,
+        DASH if cost is None else f"{100 * cost:.2f} %",
+        DASH if cost is None else f"{100 * long_share(cost, factor):.1f} %",
+        _points(own, fast),
+        _points(slow, fast),
+        DASH if stands is None else _points(stands.gap, 0.0),
     ]
 
 
-def _place(row: dict[str, str], whose: str) -> Place:
-    total = float(row["paper_cost"]) if whose else float(row["uplink_bytes"]) + float(row["downlink_bytes"])
-    return Place(0, row["setting"], total, float(row[f"{whose}accuracy"]), None, adapts=False)
+def _place(row: dict[str, str], whose: str) -> Place | None:
+    mean = _number(row, f"{whose}accuracy")
+    total = _number(row, "paper_cost") if whose else float(row["uplink_bytes"]) + float(row["downlink_bytes"])
+    return None if mean is None or total is None else Place(0, row["setting"], total, mean, None, adapts=False)
 
 
-def _points(difference: float) -> str:
-    return f"{100 * difference:+.1f}".replace("-", "−")
+def _number(row: dict[str, str], key: str) -> float | None:
+    return float(row[key]) if row.get(key) else None
+
+
+def _points(one: float | None, other: float | None) -> str:
+    return DASH if one is None or other is None else f"{100 * (one - other):+.1f}".replace("-", "−")
 
 
 def _line(cells: list[str]) -> str:

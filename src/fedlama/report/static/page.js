@@ -53,10 +53,8 @@
     for (const button of figure.querySelectorAll("[data-save]")) {
       button.addEventListener("click", () => SAVE[button.dataset.save](chart));
     }
-    // A tooltip goes with the mouse, and with a tap elsewhere; a finger that leaves the glass keeps it.
-    const hide = () => drawn.dispatchAction({ type: "hideTip" });
-    place.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && hide());
-    addEventListener("pointerdown", ({ target }) => place.contains(target) || hide());
+    // A tooltip goes by itself with the mouse, but a finger leaves it behind: a tap elsewhere takes it away.
+    addEventListener("pointerdown", ({ target }) => place.contains(target) || drawn.dispatchAction({ type: "hideTip" }));
     new ResizeObserver(() => place.clientWidth && drawn.resize()).observe(place);
     return () => drawn.setOption(optionOf(chart), true);
   };
