@@ -2,9 +2,12 @@
 
 from fedlama.rows.arithmetic import exact_sums, magnitudes, squared_distances, unpack
 from fedlama.rows.binding import Binding, check_dtypes, counter_width, describe, statistics, trainable
+from fedlama.rows.slots import Lifetime, Slot
 
 __all__ = [
     "Binding",
+    "Lifetime",
+    "Slot",
     "check_dtypes",
     "counter_width",
     "describe",

@@ -1,0 +1,23 @@
+"""State with a name and a lifetime: what a rule or a codec keeps beside the model, as rows of the model's width.
+
+Checkpoints, the memory estimate and worker processes handle slots without knowing who uses them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Lifetime = Literal["window", "run"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One row of numbers per client, or one for the server, that starts as zeros.
+
+    `name` is unique among the slots of a run. A slot of lifetime "window" is forgotten when a cohort leaves; one of
+    lifetime "run" is kept for a client until it returns.
+    """
+
+    name: str
+    lifetime: Lifetime = "window"
