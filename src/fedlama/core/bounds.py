@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from fedlama.core.errors import InputError
+from fedlama.base.errors import InputError
 
 
 def largest_learning_rate(*, smoothness: float, interval: int, dissimilarity: float = 1.0) -> float:

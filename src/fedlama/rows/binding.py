@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from fedlama.core import InputError, Layout
+from fedlama.base import InputError
+from fedlama.core import Layout
 from fedlama.core import Tensor as TensorEntry
 
 GROUPINGS = ("tensor", "module")

@@ -7,7 +7,8 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from fedlama.core import InputError, Policy, check_whole
+from fedlama.base import InputError, check_whole
+from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, Shards
 from fedlama.local import SGD
 from fedlama.training.faults import Faults

@@ -9,7 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedlama.core import Layout, Ledger, Turn, random_key
+from fedlama.base import random_key
+from fedlama.core import Layout, Ledger, Turn
+from fedlama.processes.world import World
 from fedlama.rows import Binding, exact_sums, magnitudes, squared_distances, unpack
 from fedlama.training.attendance import begin_round, break_updates, diverged, given_up, judge, present_runs, set_back
 from fedlama.training.checkpoint import Checkpoint, Control
@@ -18,7 +20,6 @@ from fedlama.training.records import Record
 from fedlama.training.stacked import StackedTrainer
 from fedlama.training.trainer import Trainer, evaluate
 from fedlama.training.values import Cohort, Job, Position, Reports, Verdict
-from fedlama.training.world import World
 
 
 class Federation:

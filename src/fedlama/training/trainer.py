@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fedlama.core import InputError, RunError, random_key
+from fedlama.base import InputError, RunError, random_key
 from fedlama.data import Batches, Dataset
 from fedlama.local import SGD
+from fedlama.processes.world import World
 from fedlama.rows import Binding, trainable
-from fedlama.training.world import World
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Metric = Callable[[Tensor, Tensor], Tensor | float]
