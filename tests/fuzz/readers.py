@@ -76,7 +76,7 @@ def read_config(content: bytes, folder: Path) -> object:
 
 
 def read_checkpoint(content: bytes, folder: Path) -> object:
-    return Checkpoint.decode(content, **samples.CHECKPOINT_SHAPES)
+    return Checkpoint.decode(content, samples.CHECKPOINT_SHAPES)
 
 
 def read_voucher(content: bytes, folder: Path) -> object:

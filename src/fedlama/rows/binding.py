@@ -109,16 +109,21 @@ class Binding:
             else:
                 parameter.grad = None
 
-    def gradients(self) -> Iterator[tuple[slice, Tensor]]:
-        """After a backward pass: the gradient row, as a few stretches that cover all parameters."""
+    @property
+    def stretches(self) -> list[slice]:
+        """The parts of a row that `gradients` goes through, in its order; together they cover all parameters."""
+        return [part for part, _ in self._segments]
+
+    def gradients(self) -> Iterator[Tensor]:
+        """After a backward pass: the gradient of every stretch."""
         for part, parameter in self._segments:
             if parameter is None:
-                yield part, self.gradient[part]
+                yield self.gradient[part]
             elif parameter.grad is not None:
                 gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                yield part, gradient.reshape(-1)
+                yield gradient.reshape(-1)
             else:  # the loss did not depend on it; the local rule may have written into this stretch before
-                yield part, self.gradient[part].zero_()
+                yield self.gradient[part].zero_()
 
     def save_counters(self, counters: Tensor) -> None:
         """Copy the module's whole-number buffers into `counters`."""

@@ -8,6 +8,8 @@ on a stack's height, so it is always BLOCK: a block that is not full is padded w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -16,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from fedlama.core import Layout
 from fedlama.data import Batches, Dataset
-from fedlama.local import SGD
+from fedlama.local import LocalRule
 from fedlama.rows import Binding, trainable
 from fedlama.training.chain import Chain
 
@@ -88,7 +90,7 @@ class StackedTrainer:
 
     block = BLOCK
 
-    def __init__(self, binding: Binding, batches: Batches, rule: SGD) -> None:
+    def __init__(self, binding: Binding, batches: Batches, rule: LocalRule) -> None:
         self.binding, self.batches, self.rule = binding, batches, rule
         self._kernels = binding.kernel_mask()
         layout = binding.layout
@@ -98,39 +100,68 @@ class StackedTrainer:
         self._chain = Chain.of(binding.module, self._names, batches.data)
         self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
         self._rows = binding.new_rows(BLOCK)
-        self._memory = binding.gradient.new_zeros(BLOCK, rule.memory_rows, layout.parameter_width)
+        self._slots = {slot.name: binding.new_rows(BLOCK) for slot in rule.slots}
         self._gradient_BP = binding.gradient.new_zeros(BLOCK, layout.parameter_width)
         self._gradients = self._views(self._gradient_BP)
 
     def train(
-        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+        self,
+        clients: list[int],
+        rows: Tensor,
+        slots: Mapping[str, Tensor],
+        counters: Tensor,
+        server: Mapping[str, Tensor],
+        steps: range,
     ) -> Tensor:
         """Take these global steps on every row, in place; the mean loss of each client."""
-        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows_CP.device)
+        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
         for start in range(0, len(clients), BLOCK):
             part = slice(start, min(start + BLOCK, len(clients)))
+            block_slots = {name: slots[name][part] for name in self._slots}
             height = part.stop - part.start
             if height == BLOCK:
-                losses[part] = self._train_block(clients[part], rows_CP[part], memory_CMP[part], steps)
+                losses[part] = self._train_block(clients[part], rows[part], block_slots, server, steps)
                 continue
-            self._rows[:height], self._memory[:height] = rows_CP[part], memory_CMP[part]
-            self._rows[height:], self._memory[height:] = rows_CP[start], 0
             padded = clients[part] + [clients[start]] * (BLOCK - height)
-            losses[part] = self._train_block(padded, self._rows, self._memory, steps)[:height]
-            rows_CP[part], memory_CMP[part] = self._rows[:height], self._memory[:height]
+            self._fill(rows[part], block_slots)
+            losses[part] = self._train_block(padded, self._rows, self._slots, server, steps)[:height]
+            rows[part] = self._rows[:height]
+            for name, values in block_slots.items():
+                values.copy_(self._slots[name][:height])
         return losses
 
+    def _fill(self, rows: Tensor, slots: Mapping[str, Tensor]) -> None:
+        """Copy a block that is not full into one that is; nobody reads the rows below."""
+        height = len(rows)
+        self._rows[:height] = rows
+        self._rows[height:] = rows[0]
+        for name, values in slots.items():
+            self._slots[name][:height] = values
+            self._slots[name][height:] = 0
+
     @torch.no_grad()
-    def _train_block(self, clients: list[int], rows_BP: Tensor, memory_BMP: Tensor, steps: range) -> Tensor:
-        parameters_BP, views = rows_BP[:, : self._gradient_BP.shape[1]], self._views(rows_BP)
-        memory_MBP = memory_BMP.transpose(0, 1)
-        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows_BP.device)
+    def _train_block(
+        self,
+        clients: list[int],
+        rows: Tensor,
+        slots: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        steps: range,
+    ) -> Tensor:
+        views = self._views(rows)
+        width = self._gradient_BP.shape[1]
+        parameters = rows[:, :width]
+        own = {name: values[:, :width] for name, values in slots.items()}
+        of_server = {name: values[:width] for name, values in server.items()}
+        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
             inputs, targets = self._inputs[indices], self.batches.data.y_train[indices]
             backward = self._chain.backward if self._chain else self._backward
             total += backward(views, inputs, targets, weights_BN, self._gradients)
-            self.rule.update(parameters_BP, self._gradient_BP, memory_MBP, self._kernels, step)
+            self.rule.step(
+                parameters, self._gradient_BP, own, of_server, rate=self.rule.rate(step), kernels=self._kernels
+            )
         return total / len(steps)
 
     @torch.enable_grad()
