@@ -71,7 +71,11 @@ def test_auto_is_a_rule_on_the_model_never_a_timing():
 
     assert suits(fedlama.models.mlp())
     assert suits(fedlama.models.small_cnn())
-    assert not suits(nn.Sequential(nn.Flatten(), nn.Linear(64, 2000), nn.Linear(2000, 10)))  # too large
+    assert suits(fedlama.models.mlp(hidden=(400, 400)))  # 190,410 parameters
+    assert not suits(fedlama.models.mlp(hidden=(500, 500)))  # 288,010 parameters: too large
+    convolution = [nn.Conv2d(1, 40, 3), nn.ReLU(), nn.Flatten()]
+    assert suits(nn.Sequential(*convolution, nn.Linear(1440, 40), nn.Linear(40, 10)))  # 58,450
+    assert not suits(nn.Sequential(*convolution, nn.Linear(1440, 50), nn.Linear(50, 10)))  # 72,960
     assert not suits(nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout(0.1)))
     assert not suits(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)))
 
