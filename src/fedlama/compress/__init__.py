@@ -6,8 +6,10 @@
 from fedlama.compress.cast import Cast
 from fedlama.compress.chain import Chain, Reducer
 from fedlama.compress.codec import Coded, Codec, Payload, Reader
+from fedlama.compress.discrepancy import corrected_spread
 from fedlama.compress.error_feedback import ErrorFeedback
 from fedlama.compress.lowrank import LowRank
+from fedlama.compress.message import Channel, Decoded, Message, Place
 from fedlama.compress.quantize import Quantize
 from fedlama.compress.rotate import Rotate
 from fedlama.compress.streams import Run, Table
@@ -16,11 +18,15 @@ from fedlama.compress.topk import TopK
 __all__ = [
     "Cast",
     "Chain",
+    "Channel",
     "Coded",
     "Codec",
+    "Decoded",
     "ErrorFeedback",
     "LowRank",
+    "Message",
     "Payload",
+    "Place",
     "Quantize",
     "Reader",
     "Reducer",
@@ -28,4 +34,5 @@ __all__ = [
     "Run",
     "Table",
     "TopK",
+    "corrected_spread",
 ]

@@ -109,6 +109,16 @@ class Chain(Codec):
             return None
         return first * second
 
+    def kept_of(self, coded: Coded) -> float | None:
+        """The product of both."""
+        if isinstance(self.first, Reducer):
+            return None
+        first = self.first.kept()
+        second = self.second.kept_of(coded)
+        if first is None or second is None:
+            return None
+        return first * second
+
     def under_feedback(self) -> Chain:
         """Each with its least error."""
         return Chain(self.first.under_feedback(), self.second.under_feedback())

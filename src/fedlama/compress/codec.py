@@ -53,7 +53,7 @@ class Coded:
 
     def bits(self) -> float:
         """Information in all runs, which the stream will need."""
-        return sum(run.bits() for run in self.all_runs())
+        return sum(run.bits for run in self.all_runs())
 
 
 class Reader:
@@ -137,6 +137,10 @@ class Codec(ABC):
     def kept(self, bits: float | None = None) -> float | None:
         """⟨x̂, x⟩/‖x‖² on average: 1 if unbiased, 1 − D if shrunk, None where it depends on the numbers."""
         return 1.0
+
+    def kept_of(self, coded: Coded) -> float | None:
+        """The same for a tensor that was coded."""
+        return self.kept()
 
     def under_feedback(self) -> Codec:
         """The variant with the least error, for a sender that keeps what was not sent."""

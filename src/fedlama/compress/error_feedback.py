@@ -119,6 +119,10 @@ class ErrorFeedback(Codec):
         """1 − D of the codec inside."""
         return self._inner.kept(bits)
 
+    def kept_of(self, coded: Coded) -> float | None:
+        """Of the codec inside."""
+        return self._inner.kept_of(coded)
+
     def for_small_tensors(self) -> ErrorFeedback:
         """The same feedback, without a profile: they are too few to be worth one."""
         return ErrorFeedback(self.codec.for_small_tensors(), self.lifetime, None, self.gain)

@@ -38,6 +38,7 @@ def largest_symbol(index: int) -> int:
     return math.ceil(REACH / step_of(index)) + 1
 
 
+@lru_cache(maxsize=1024)
 def index_for(bits: float) -> int:
     """The step whose symbols have an entropy of `bits` (H(Δ) = R), for a rate within the limits."""
     knots, entropies = _entropy_curve()
@@ -52,10 +53,15 @@ def entropy_of_steps(steps: np.ndarray) -> np.ndarray:
     return np.interp((LARGEST_EXPONENT - exponents) * INDICES_PER_OCTAVE, knots, entropies, left=0.0)
 
 
-@lru_cache(maxsize=256)
 def distortion(bits: float) -> float:
     """D: the share of a vector's energy that its best reconstruction at this rate lacks (v = D/(1 − D) if unbiased)."""
-    step = step_of(index_for(bits))
+    return distortion_at(index_for(bits))
+
+
+@lru_cache(maxsize=1024)
+def distortion_at(index: int) -> float:
+    """D at a step."""
+    step = step_of(index)
     probabilities = _probabilities(step)
     largest = len(probabilities) // 2
     values = step * torch.arange(-largest, largest + 1, dtype=torch.float64)

@@ -57,8 +57,9 @@ class Run:
 
     table: Table
     count: int
-    symbols: Tensor | None = None  # whole numbers as float32 or int32, flat
+    symbols: Tensor | None = None  # whole numbers as float32, flat
 
+    @cached_property
     def bits(self) -> float:
         """What the coder will need for these symbols."""
         assert self.symbols is not None
