@@ -46,7 +46,13 @@ class LowRank(Reducer):
         unit = matrix / largest  # squares of what is very small or very large would leave float32's range
         right = self._start(warm, rows, columns, key)
         left = torch.linalg.qr(unit @ right).Q
-        right = matrix.T @ left
+        right = unit.T @ left
+        # P·Qᵀ does not change if a column of P is multiplied and that of Q divided by the same number. With equal norms
+        # a next codec in a chain errs alike on both.
+        norms = torch.linalg.vector_norm(right, dim=0)
+        balance = norms.sqrt()
+        left = left * (balance * largest.sqrt())
+        right = right / balance.where(norms > 0, torch.ones(())) * largest.sqrt()
         return Coded(), torch.cat((left.reshape(-1), right.reshape(-1)))
 
     def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
