@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedlama.base import InputError, check_whole, random_key
 from fedlama.compress.codec import SEAL, VERSION, Coded, Codec, Reader, check_finite, check_version, sealed, unsealed
-from fedlama.compress.discrepancy import corrected_spread, echo_of
+from fedlama.compress.discrepancy import coherent_spread, corrected_spread, measured_echo
 from fedlama.compress.groups import STATISTICS_GROUP, Group, Grouping
 from fedlama.compress.statistics import Statistics
 from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
@@ -260,35 +260,40 @@ class Channel:
         for layer, square in mean_sq.items():
             exact = [message.exact_sq[layer] for message in messages]
             decoded = [message.decoded_sq[layer] for message in messages]
-            gain = self._gain(self.codec, *place.of_layer(layer))
-            kept, echo = self._arrival(layer, weights, messages, gain, place)
+            kept = self._mean_kept(layer, weights, messages)
+            if kept is None:
+                result[layer] = coherent_spread(weights, exact, decoded, square)
+                continue
+            _, gain = self.codec.for_round(*place.of_layer(layer))
+            echo = 1.0
+            if self.codec.slots:
+                sent = _weighted(weights, exact)
+                arrived = _weighted(weights, decoded) / gain**2
+                echo = measured_echo(kept, self._earlier_distortions(kept, *place.of_layer(layer)), sent, arrived)
             result[layer], _ = corrected_spread(weights, exact, decoded, square, kept=kept * gain, echo=echo)
         return result
 
-    def _arrival(
-        self, layer: int, weights: Sequence[float], messages: Sequence[Decoded], gain: float, place: Place
-    ) -> tuple[float, float]:
-        """`kept` and `echo` of a layer, measured where the codec cannot tell."""
-        turn, _ = place.of_layer(layer)
-        kept = 0.0
-        arrived = 0.0
-        sent = 0.0
-        is_known = True
+    def _mean_kept(self, layer: int, weights: Sequence[float], messages: Sequence[Decoded]) -> float | None:
+        total = 0.0
         for weight, message in zip(weights, messages, strict=True):
-            known = message.kept[layer]
-            is_known = is_known and known is not None
-            kept += weight * (known or 0.0)
-            arrived += weight * message.decoded_sq[layer] / gain**2
-            sent += weight * message.exact_sq[layer]
-        if not is_known:
-            # A projection keeps ‖Δ̂‖²/‖Δ‖². Under feedback 1 − D^k of an update's energy arrives in round k.
-            share = min(arrived / sent, 1.0) if sent > 0 else 1.0
-            kept = 1.0 - (1.0 - share) ** (1 / (1 + turn))
-        if not self.codec.slots:
-            return kept, 1.0
+            kept = message.kept[layer]
+            if kept is None:
+                return None
+            total += weight * kept
+        return total
+
+    def _earlier_distortions(self, kept: float, round_in_window: int, rounds_per_window: int) -> list[float]:
+        """D of the rounds that the residual has seen, as planned."""
         if self.codec.slots[0].lifetime == "run":
-            turn = STATIONARY
-        return kept, echo_of([1.0 - kept] * turn)
+            return [1.0 - kept] * STATIONARY
+        result: list[float] = []
+        for earlier in range(round_in_window):
+            rate, _ = self.codec.for_round(earlier, rounds_per_window)
+            planned = None
+            if rate is not None:
+                planned = self.codec.kept(rate)
+            result.append(1.0 - (kept if planned is None else planned))
+        return result
 
     def _find_groups(self, due: tuple[int, ...]) -> tuple[Group, ...]:
         for layer in due:
@@ -404,6 +409,10 @@ class Channel:
         layers = ",".join(str(layer) for layer in sorted(set(due)))
         where = f"{place.round}/{place.client}/{place.round_in_window}/{place.rounds_per_window}"
         return f"{self.codec!r}/{self.seed}/{self.direction}/{where}/{layers}/{self.layout.sizes}"
+
+
+def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
 def _all_runs(coded: Sequence[Coded]) -> list[Run]:
