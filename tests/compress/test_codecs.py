@@ -1,4 +1,5 @@
-"""What every codec promises: the same numbers from a payload and from its bytes, honest lengths, one sentence for bad input."""
+"""What every codec promises: the same numbers from a payload and from its bytes, honest lengths, one sentence for bad
+input."""
 
 import dataclasses
 import hashlib

@@ -1,11 +1,12 @@
 """Codecs: what the numbers of a layer become on the wire, and messages made of them.
 
-`Rotate` is the one to begin with. Each codec is one file that opens with its source; docs/compression.md tells when to use which.
+`Rotate` is the one to begin with. Each codec is one file that opens with its source; docs/compression.md tells when
+to use which.
 """
 
 from fedlama.compress.cast import Cast
 from fedlama.compress.chain import Chain, Reducer
-from fedlama.compress.codec import Coded, Codec, Payload, Reader
+from fedlama.compress.codec import Codec, Coded, Payload, Reader
 from fedlama.compress.discrepancy import corrected_spread
 from fedlama.compress.error_feedback import ErrorFeedback
 from fedlama.compress.lowrank import LowRank
@@ -19,8 +20,8 @@ __all__ = [
     "Cast",
     "Chain",
     "Channel",
-    "Coded",
     "Codec",
+    "Coded",
     "Decoded",
     "ErrorFeedback",
     "LowRank",

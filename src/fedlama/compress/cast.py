@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError
-from fedlama.compress.codec import Coded, Codec, Reader, Shape, check_finite
+from fedlama.compress.codec import Codec, Coded, Reader, Shape, check_finite
 from fedlama.compress.limits import DTYPES
 
 

@@ -1,7 +1,8 @@
 """One codec after another: what the first leaves as numbers, the second codes.
 
-A `Reducer` (`TopK`, `LowRank`) turns a tensor into fewer numbers: the kept values, the factors. Those are the second codec's
-input. After any other codec the second one codes what the first decodes to, and only the second one's bytes travel.
+A `Reducer` (`TopK`, `LowRank`) turns a tensor into fewer numbers: the kept values, the factors. Those are the second
+codec's input. After any other codec the second one codes what the first decodes to, and only the second one's bytes
+travel.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from fedlama.base import InputError, random_key
 from fedlama.compress.cast import Cast
-from fedlama.compress.codec import Coded, Codec, Reader, Shape
+from fedlama.compress.codec import Codec, Coded, Reader, Shape
 
 AS_THEY_ARE = Cast("float32")
 
@@ -130,9 +131,7 @@ class Chain(Codec):
         return Chain(self.first.for_small_tensors(), self.second.for_small_tensors())
 
 
-def _code_reduced(
-    first: Reducer, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None
-) -> Coded:
+def _code_reduced(first: Reducer, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None) -> Coded:
     coded, values = first.reduce(x, key=key, warm=warm)
     coded.inner = second.code(values, key=_next(key), bits=bits)
     return coded
@@ -153,5 +152,3 @@ def _rebuild_reduced(first: Reducer, second: Codec, coded: Coded, shape: Shape, 
 def _next(key: int) -> int:
     """The draws of the second codec must not repeat those of the first."""
     return random_key(key, "chain")
-
-

@@ -1,8 +1,8 @@
 """What a codec is: a tensor to bytes and back, with nothing sent that both ends can compute.
 
-`encode` makes a payload, `decode` gives the tensor back, bit for bit the same on every process. The `key` stands for the
-place of the tensor (seed, round, client, layer). Random draws follow from it, it is never sent, and bytes that were made
-under another key or by another codec are refused.
+`encode` makes a payload, `decode` gives the tensor back, bit for bit the same on every process. The `key` stands for
+the place of the tensor (seed, round, client, layer). Random draws follow from it, it is never sent, and bytes that
+were made under another key or by another codec are refused.
 
 A codec of your own derives from `Codec` and writes `code`, `expect` and `rebuild`.
 """
@@ -130,7 +130,7 @@ class Codec(ABC):
         return None
 
     @property
-    def allocation(self) -> str:
+    def sharing(self) -> str:
         """How a message shares its bits among layers, where there is a rate."""
         return "uniform"
 

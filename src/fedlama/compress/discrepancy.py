@@ -1,19 +1,20 @@
 """How far clients are apart when only coded differences of them are known.
 
-The clients' spread around their mean is Σ w_i‖x_i − u‖² = Σ w_i‖Δ_i‖² − ‖Σ w_iΔ_i‖² for weights that add up to one. The
-exact norms ‖Δ_i‖² travel, four bytes per layer. The norm of the mean has to be estimated from decoded differences Δ̂_i, and
-there the errors of the code would count as if the clients had moved:
+The clients' spread around their mean is Σ w_i‖x_i − u‖² = Σ w_i‖Δ_i‖² − ‖Σ w_iΔ_i‖² for weights that add up to one.
+The exact norms ‖Δ_i‖² travel, four bytes per layer. The norm of the mean has to be estimated from decoded differences
+Δ̂_i, and there the errors of the code would count as if the clients had moved:
 
     ‖Σ w_iΔ̂_i‖² = Σ_{i≠j} w_iw_j⟨Δ̂_i, Δ̂_j⟩ + Σ w_i²‖Δ̂_i‖².
 
 The errors of different clients are independent, so the first sum is right on average (for an unbiased code), and in the
 second each ‖Δ̂_i‖² can be replaced by the exact ‖Δ_i‖².
 
-**Codes that shrink** deliver c·Δ_i on average (c = `kept`), so the first sum is divided by c². **Error feedback** codes Δ_i
-and what earlier rounds left out, so that earlier updates add to the first sum; it is divided by an estimate of how much
-(`measured_echo`). That is exact on average if the updates of a client in different rounds are uncorrelated. If they are
-correlated, the spread comes out too small, by some per cent where clients share half of their direction. N is kept
-between 0 and Σ w_i‖Δ_i‖², where the true value lies. **`TopK` and `LowRank`** err alike on all clients; see `coherent_spread`.
+**Codes that shrink** deliver c·Δ_i on average (c = `kept`), so the first sum is divided by c². **Error feedback**
+codes Δ_i and what earlier rounds left out, so that earlier updates add to the first sum; it is divided by an estimate
+of how much (`measured_echo`). That is exact on average if the updates of a client in different rounds are
+uncorrelated. If they are correlated, the spread comes out too small, by some per cent where clients share half of
+their direction. N is kept between 0 and Σ w_i‖Δ_i‖², where the true value lies. **`TopK` and `LowRank`** err alike on
+all clients; see `coherent_spread`.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ def corrected_spread(
 def measured_echo(kept: float, earlier: Sequence[float], sent: float, arrived: float) -> float:
     """By how much the updates of earlier rounds add to the inner products of two clients under error feedback.
 
-    What is coded, x_k = Δ_k + e, consists of the update, of shrunken earlier ones, and of the errors of earlier codings,
-    which are independent between clients. Its energy is known, because a code with the least-squares scale delivers
-    1 − D of it. Of the energy in round j, D_j(1 − D_j) becomes error, and what is there fades by D_j² per round. The
-    rest of the energy, divided by that of this round's updates, is the echo.
+    What is coded, x_k = Δ_k + e, consists of the update, of shrunken earlier ones, and of the errors of earlier
+    codings, which are independent between clients. Its energy is known, because a code with the least-squares scale
+    delivers 1 − D of it. Of the energy in round j, D_j(1 − D_j) becomes error, and what is there fades by D_j² per
+    round. The rest of the energy, divided by that of this round's updates, is the echo.
 
     `kept` is 1 − D of this round, `earlier` D_j of the window's rounds before it. `sent` is Σ w_i‖Δ_i‖² and `arrived`
     Σ w_i‖Δ̂_i‖² without a gain.

@@ -1,9 +1,10 @@
-"""Error feedback: F. Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014; S. P. Karimireddy, Q. Rebjock,
-S. Stich, M. Jaggi, "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", ICML 2019 (arXiv 1901.09847).
+"""Error feedback: F. Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014; S. P. Karimireddy, Q.
+Rebjock, S. Stich, M. Jaggi, "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", ICML 2019 (arXiv
+1901.09847).
 
-What a code leaves out is kept and sent later: e ← x + e − C(x + e). Clients of a federation come and go, so a residual
-that waits for a client's return is old by then. Within a window the same clients take part in every round, and a residual
-with that lifetime costs no memory beyond it.
+What a code leaves out is kept and sent later: e ← x + e − C(x + e). Clients of a federation come and go, so a
+residual that waits for a client's return is old by then. Within a window the same clients take part in every round,
+and a residual with that lifetime costs no memory beyond it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cached_property
 from torch import Tensor
 
 from fedlama.base import InputError, check_number
-from fedlama.compress.codec import Coded, Codec, Reader, Shape
+from fedlama.compress.codec import Codec, Coded, Reader, Shape
 from fedlama.compress.limits import LIFETIMES, MAX_BITS, MIN_BITS
 from fedlama.rows import Lifetime, Slot
 
@@ -27,9 +28,9 @@ RESIDUAL = "residual"
 class ErrorFeedback(Codec):
     """Add what earlier messages left out, code the sum for the least error, and keep what this message leaves out.
 
-    `lifetime` of the residual is "window" or "run" (kept for a client until it returns). `profile` shares a window's bits
-    among its rounds, for example (1/6, 1/6, 1/6, 1/2); it needs a codec with a rate, and by default all rounds get
-    the same. `gain` lets the server multiply what it receives in a window by K/Σ_j c_j, so that the sum over the
+    `lifetime` of the residual is "window" or "run" (kept for a client until it returns). `profile` shares a window's
+    bits among its rounds, for example (1/6, 1/6, 1/6, 1/2); it needs a codec with a rate, and by default all rounds
+    get the same. `gain` lets the server multiply what it receives in a window by K/Σ_j c_j, so that the sum over the
     window is not smaller than it should be although the last residual is lost.
     """
 
@@ -111,9 +112,9 @@ class ErrorFeedback(Codec):
         return self.codec.rate
 
     @property
-    def allocation(self) -> str:
+    def sharing(self) -> str:
         """Of the codec inside."""
-        return self.codec.allocation
+        return self.codec.sharing
 
     def kept(self, bits: float | None = None) -> float | None:
         """1 − D of the codec inside."""

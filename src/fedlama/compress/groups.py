@@ -1,6 +1,8 @@
-"""What is coded as one in a message: each large tensor, all small tensors of the due layers together, all statistics together.
+"""What is coded as one in a message: each large tensor, all small tensors of the due layers together, all statistics
+together.
 
-A scale and a step cost a few bytes per group. A kernel of thousands of numbers can pay for its own; a bias of ten cannot.
+A scale and a step cost a few bytes per group. A kernel of thousands of numbers can pay for its own; a bias of ten
+cannot.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Low rank: T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
 Optimization", NeurIPS 2019 (arXiv 1905.13727).
 
-One power iteration on a matrix M of (out, rest): P = orthogonal(M·Q), then Q = Mᵀ·P, and M̂ = P·Qᵀ. Both factors travel, so
-the iteration may start from whatever the sender knows: `warm`, the server's last change of this layer, instead of a state
-per client. Without it the start is random.
+One power iteration on a matrix M of (out, rest): P = orthogonal(M·Q), then Q = Mᵀ·P, and M̂ = P·Qᵀ. Both factors
+travel, so the iteration may start from whatever the sender knows: `warm`, the server's last change of this layer,
+instead of a state per client. Without it the start is random.
 """
 
 from __future__ import annotations

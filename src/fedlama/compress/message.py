@@ -1,7 +1,8 @@
 """Messages: the due layers of one client, coded, with the exact norms that the discrepancy needs.
 
-A simulator, an averager and a deployment use the same `Channel`. `simulate` codes and decodes without running the entropy
-coder and tells what the bytes would be; `pack` and `unpack` make real bytes and give the same numbers, bit for bit.
+A simulator, an averager and a deployment use the same `Channel`. `simulate` codes and decodes without running the
+entropy coder and tells what the bytes would be; `pack` and `unpack` make real bytes and give the same numbers, bit
+for bit.
 
     byte 0          format
     4 per layer     ‖Δ‖² of each due layer in layer order, float32
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, check_whole, random_key
-from fedlama.compress.codec import SEAL, VERSION, Coded, Codec, Reader, check_finite, check_version, sealed, unsealed
+from fedlama.compress.codec import SEAL, VERSION, Codec, Coded, Reader, check_finite, check_version, sealed, unsealed
 from fedlama.compress.discrepancy import coherent_spread, corrected_spread, measured_echo
 from fedlama.compress.groups import STATISTICS_GROUP, Group, Grouping
 from fedlama.compress.statistics import Statistics
@@ -114,8 +115,8 @@ class Message(Decoded):
 class Channel:
     """One direction of a federation's traffic under one codec.
 
-    `codec` codes the large tensors; what it prescribes for small ones codes the rest. `layout` is the model's. `seed` is the
-    run's, `direction` "uplink" or "downlink": the draws of the two differ.
+    `codec` codes the large tensors; what it prescribes for small ones codes the rest. `layout` is the model's. `seed`
+    is the run's, `direction` "uplink" or "downlink": the draws of the two differ.
     """
 
     def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str = "uplink") -> None:
@@ -234,11 +235,15 @@ class Channel:
             coded.append(self._codec(group).expect(reader, group.shape))
         read_stream(reader.rest(), _all_runs(coded))
 
-        row = torch.zeros(self.layout.width) if out is None else out
+        # Everything is decoded before anything is written, so that a refused message leaves the row as it was.
+        decoded: list[Tensor] = []
         for group, one in zip(groups, coded, strict=True):
-            decoded = self._codec(group).rebuild(one, group.shape, key=self._key(group, place))
-            check_finite(decoded)
-            self._write(group, decoded, row, anchor, place)
+            values = self._codec(group).rebuild(one, group.shape, key=self._key(group, place))
+            check_finite(values)
+            decoded.append(values)
+        row = torch.zeros(self.layout.width) if out is None else out
+        for group, values in zip(groups, decoded, strict=True):
+            self._write(group, values, row, anchor, place)
         layer_bytes, statistics_bytes = _shared_out(groups, coded, layers, len(content))
         return Decoded(
             row=row,
@@ -339,7 +344,7 @@ class Channel:
         for group in groups:
             rate, _ = self._codec(group).for_round(*self._turn(group, place))
             rates.append(rate)
-        if self.codec.allocation != "water":
+        if self.codec.sharing != "water":
             return rates
         own_rate = self.codec.rate or 0.0
         large = [number for number, group in enumerate(groups) if group.is_large]
@@ -433,8 +438,8 @@ def _shared_out(
 ) -> tuple[dict[int, int], int]:
     """Whole bytes per layer and for the statistics that add up to `total`.
 
-    A group's bytes are shared by the sizes of its layers. What belongs to none (format, checksum, the end of the stream)
-    and what rounding leaves goes to the last layer.
+    A group's bytes are shared by the sizes of its layers. What belongs to none (format, checksum, the end of the
+    stream) and what rounding leaves goes to the last layer.
     """
     exact = dict.fromkeys(layers, float(NORM_BYTES))
     statistics = 0.0

@@ -1,7 +1,7 @@
 """The normal law behind a uniform quantiser: what a step costs in bits, and what it leaves of a vector.
 
-After a random rotation the coordinates of any vector are close to normal. Divided by a step Δ (in units of their standard
-deviation) and rounded, they take the value j with probability
+After a random rotation the coordinates of any vector are close to normal. Divided by a step Δ (in units of their
+standard deviation) and rounded, they take the value j with probability
 
     P_0 = 1 − 2Q(Δ/2),   P_j = Q((|j| − ½)Δ) − Q((|j| + ½)Δ),   Q the tail of the normal law.
 

@@ -1,6 +1,6 @@
 """QSGD: D. Alistarh, D. Grubic, J. Li, R. Tomioka, M. Vojnovic, "QSGD: Communication-Efficient SGD via Gradient
-Quantization and Encoding", NeurIPS 2017 (arXiv 1610.02132); on differences of models, as in FedPAQ (A. Reisizadeh et al.,
-AISTATS 2020, arXiv 1909.13014). With the largest magnitude of a block as its scale.
+Quantization and Encoding", NeurIPS 2017 (arXiv 1610.02132); on differences of models, as in FedPAQ (A. Reisizadeh et
+al., AISTATS 2020, arXiv 1909.13014). With the largest magnitude of a block as its scale.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedlama.base import InputError, check_whole
-from fedlama.compress.codec import Coded, Codec, Reader, Shape, generator
+from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
 from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
 from fedlama.compress.streams import Run, flat_table
 

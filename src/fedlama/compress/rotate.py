@@ -3,8 +3,8 @@ Y. Ben-Itzhak, M. Mitzenmacher, "EDEN: Communication-Efficient and Robust Distri
 Learning", ICML 2022 (arXiv 2108.08842), section 4.3, at any rate from 0.1 to 8 bits per number.
 
 A random rotation makes the numbers normal, whatever they were. Rounding them to multiples of a step then has known
-probabilities, so the entropy coder needs no histogram, and the error has no preferred direction, so that it averages out
-over clients. Rotations follow from the key; nothing is sent for them.
+probabilities, so the entropy coder needs no histogram, and the error has no preferred direction, so that it averages
+out over clients. Rotations follow from the key; nothing is sent for them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,27 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedlama.base import InputError, check_number
-from fedlama.compress.codec import Coded, Codec, Reader, Shape, generator
+from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
 from fedlama.compress.limits import ALLOCATIONS, DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS, SCALES
-from fedlama.compress.normal import INDICES_PER_OCTAVE, MAX_INDEX, distortion, distortion_at, index_for, largest_symbol, step_of, table
+from fedlama.compress.normal import (
+    INDICES_PER_OCTAVE,
+    MAX_INDEX,
+    distortion,
+    distortion_at,
+    index_for,
+    largest_symbol,
+    step_of,
+    table,
+)
 from fedlama.compress.streams import Run
 
 EMPTY = 0xFFFF  # in place of a step's index: all numbers are zero, nothing follows
 MIN_BLOCK, MAX_BLOCK = 64, 1024  # two products with 32 × 32 matrices; larger blocks cost more and mix no better
 MAX_CHUNKS = 1 << 18  # entries of a cached permutation: 4 MB with its inverse
 LEAST_CODES = 8  # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
-# Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is corrected
-# until the length is right, with the bytes around the symbols counted as far as they are a small share of it.
+# Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is
+# corrected until the length is right, with the bytes around the symbols counted as far as they are a small share of
+# it.
 RATE_IS_MET = 1 << 16
 RATE_TOLERANCE = 0.002
 CORRECTIONS = 4
@@ -137,6 +147,11 @@ class Rotate(Codec):
     def rate(self) -> float:
         """Bits per number."""
         return self.bits
+
+    @property
+    def sharing(self) -> str:
+        """Uniform or by water-filling."""
+        return self.allocation
 
     def kept(self, bits: float | None = None) -> float:
         """1, or 1 − D with the least-squares scale."""

@@ -1,7 +1,8 @@
 """BatchNorm's statistics as numbers that may be coded: without a unit, and such that a variance stays positive.
 
-A running variance travels as the difference of its logarithm to the anchor's, a running mean as its difference in standard
-deviations of the anchor. What a norm divides by is that standard deviation, so both errors mean the same to the model.
+A running variance travels as the difference of its logarithm to the anchor's, a running mean as its difference in
+standard deviations of the anchor. What a norm divides by is that standard deviation, so both errors mean the same to
+the model.
 """
 
 from __future__ import annotations

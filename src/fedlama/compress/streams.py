@@ -1,7 +1,8 @@
 """Symbols to bytes and back: one entropy-coded stream per message, with tables that both ends know.
 
-The coder is rANS (Duda, arXiv 1311.2540; the package `constriction`). Its length is the sum of −log₂ p over all symbols and
-some bytes to end with, whatever the number of tables in it. The simulator adds up that sum and never runs the coder.
+The coder is rANS (Duda, arXiv 1311.2540; the package `constriction`). Its length is the sum of −log₂ p over all
+symbols and some bytes to end with, whatever the number of tables in it. The simulator adds up that sum and never runs
+the coder.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from torch import Tensor
 
 from fedlama.base import InputError
 
+_coding: Any = constriction.stream  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without stubs
 PRECISION = 24  # bits of a probability inside the coder
 WORD = 4  # bytes: the coder writes whole words
-# An empty coder swallows the first symbol of a table without a trace. It begins with a full state instead, at which it has
-# to arrive again when all symbols are read: what was changed on the way shows.
+# An empty coder swallows the first symbol of a table without a trace. It begins with a full state instead, at which
+# it has to arrive again when all symbols are read: what was changed on the way shows.
 FIRST_STATE = (0, 1)  # words
 STREAM_END = 6.1  # bytes beyond the symbols' information: 33 bits of state, and half a word of rounding on average
 
@@ -46,7 +48,7 @@ class Table:
     @cached_property
     def model(self) -> Any:
         """The coder's own form of the table, made when a message is really packed."""
-        return constriction.stream.model.Categorical(self.probabilities, perfect=False)
+        return _coding.model.Categorical(self.probabilities, perfect=False)
 
     @property
     def least_cost(self) -> float:
@@ -83,7 +85,7 @@ def to_stream(runs: Sequence[Run]) -> bytes:
     """All runs in one stream."""
     if not any(run.count for run in runs):
         return b""
-    coder = constriction.stream.stack.AnsCoder(np.array(FIRST_STATE, dtype=np.uint32))
+    coder = _coding.stack.AnsCoder(np.array(FIRST_STATE, dtype=np.uint32))
     for run in reversed(runs):  # the coder is a stack: what is written last is read first
         assert run.symbols is not None
         places = (run.symbols - run.table.lowest).to(torch.int32)
@@ -108,7 +110,7 @@ def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
         raise InputError(f"a stream must have whole words of {WORD} bytes, not {len(stream)} bytes")
     words = np.frombuffer(stream, dtype="<u4").astype(np.uint32)
     try:
-        coder = constriction.stream.stack.AnsCoder(words)
+        coder = _coding.stack.AnsCoder(words)
         for run in runs:
             places = coder.decode(run.table.model, run.count) if run.count else np.zeros(0, np.int32)
             run.symbols = torch.from_numpy(places).float() + run.table.lowest
@@ -123,5 +125,3 @@ def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
 def flat_table(symbols: int, lowest: int) -> Table:
     """A table in which all symbols are equally likely: log₂ of their number in bits each."""
     return Table.of(np.ones(symbols), lowest)
-
-

@@ -49,7 +49,6 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
     return Layout.pack(entries, measured)
 
 
-
 class Binding:
     """One module whose tensors can be pointed at any row of its layout.
 
