@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
 from fedlama.base import InputError, RunError, check_whole
-from fedlama.core import FedLAMA, Ledger, PolicyState, Turn
+from fedlama.core import FedLAMA, Ledger, PolicyState, Rule, Turn
 from fedlama.rows import describe, statistics, trainable
 
 NO_END = sys.maxsize  # a training loop of someone else's: we are not told when it ends
@@ -41,7 +41,7 @@ class LayerwiseModelAverager(ModelAverager):
         warmup_steps: int = 0,
         process_group: dist.ProcessGroup | None = None,
         *,
-        rule: str = "crossing",
+        rule: Rule = "crossing",
         layers: str = "tensor",
         adaptive: Sequence[str] | None = None,
         buffers: bool = False,

@@ -6,7 +6,7 @@ Nothing here imports anything but the standard library and `base`.
 """
 
 from fedlama.core.bounds import convergence_bound, largest_learning_rate
-from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
+from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import Ledger
 from fedlama.core.policy import FedAvg, FedLAMA, Policy, PolicyState, Turn
@@ -20,6 +20,7 @@ __all__ = [
     "Ledger",
     "Policy",
     "PolicyState",
+    "Rule",
     "Tensor",
     "Turn",
     "adjust_intervals",

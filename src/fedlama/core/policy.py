@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
-from fedlama.base.checks import check_whole
+from fedlama.base.options import Limits, check_options
 from fedlama.base.plain import with_tuples
-from fedlama.core.intervals import adjust_intervals, check_intervals
+from fedlama.core.intervals import Rule, adjust_intervals, check_intervals
 from fedlama.core.layers import Layer
 
 
@@ -49,14 +49,14 @@ class PolicyState:
 class Policy:
     """Layer-wise periodic averaging: intervals start at `base_interval` and are adjusted at every cycle's end."""
 
-    base_interval: int
-    increase_factor: int = 1
-    rule: str = "crossing"
-    warmup_rounds: int = 0
+    base_interval: Annotated[int, Limits(minimum=1)]
+    increase_factor: Annotated[int, Limits(minimum=1)] = 1
+    rule: Rule = "crossing"
+    warmup_rounds: Annotated[int, Limits(minimum=0)] = 0
 
     def __post_init__(self) -> None:
+        check_options(self)
         check_intervals(self.base_interval, self.increase_factor, self.rule)
-        check_whole("warmup_rounds", self.warmup_rounds, least=0)
 
     @property
     def cycle_steps(self) -> int:
@@ -124,7 +124,7 @@ class FedLAMA(Policy):
     """
 
     def __init__(
-        self, base_interval: int, increase_factor: int, rule: str = "crossing", warmup_rounds: int = 0
+        self, base_interval: int, increase_factor: int, rule: Rule = "crossing", warmup_rounds: int = 0
     ) -> None:
         super().__init__(base_interval, increase_factor, rule, warmup_rounds)
 

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from fedlama.base import InputError
 from fedlama.data import catalog
-from fedlama.run.config import Config, Positive, Section
-from fedlama.study.study_file import Study, merged, parse_study
+from fedlama.run.config import Config, Positive, merged
+from fedlama.run.sections import Section
+from fedlama.study.study_file import Study, parse_study
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
 FIGURES = tuple(f"figure{number}" for number in range(1, 7))
@@ -180,7 +181,7 @@ def _panel(table: str, number: int, scale: str) -> Panel:
     base = _paper_base(recipe, group, common) if scale == "paper" else _cpu_base(recipe, group, common)
     base = merged(base, {"data": {"name": source}})
     study = parse_study({**base, "study": _study(group, common, scale)}, f"{table}, group {number + 1}")
-    window = study.settings[0].config.participation.window
+    window = study.settings[0].config.participation.build().window
     alpha = _alpha(group, scale)
     spread = "natural" if recipe.data == "femnist" else "iid" if alpha is None else f"dirichlet{alpha:g}"
     shared = f"{source}-{spread}-active{group.active:g}-window{window}"
