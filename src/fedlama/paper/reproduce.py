@@ -181,7 +181,7 @@ def _panel(table: str, number: int, scale: str) -> Panel:
     base = _paper_base(recipe, group, common) if scale == "paper" else _cpu_base(recipe, group, common)
     base = merged(base, {"data": {"name": source}})
     study = parse_study({**base, "study": _study(group, common, scale)}, f"{table}, group {number + 1}")
-    window = study.settings[0].config.participation.build().window
+    window = study.settings[0].config.participation.window
     alpha = _alpha(group, scale)
     spread = "natural" if recipe.data == "femnist" else "iid" if alpha is None else f"dirichlet{alpha:g}"
     shared = f"{source}-{spread}-active{group.active:g}-window{window}"

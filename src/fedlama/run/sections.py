@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from inspect import Parameter, signature
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, create_model, model_validator
 
@@ -25,7 +25,15 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class OptionsSection(Section, Generic[T]):
+class DerivedSection(Section):
+    """A table with keys that are taken from a class."""
+
+    if TYPE_CHECKING:  # the keys are known only when the program runs
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class OptionsSection(DerivedSection, Generic[T]):
     """A table whose keys are the options of the class that it builds."""
 
     built: ClassVar[type[Any]]  # the class
@@ -42,7 +50,7 @@ def options_of(built: type[T]) -> type[OptionsSection[T]]:
     return section
 
 
-class ChoiceSection(Section, Generic[T]):
+class ChoiceSection(DerivedSection, Generic[T]):
     """A table of which one key chooses what is built; the options of that class are its other keys.
 
     A subclass says which key chooses (`chosen_by`) among which classes (`choices`, a name for each) and which is meant

@@ -185,7 +185,7 @@ def _one_window(settings: Sequence[Setting], base: Mapping[str, Any]) -> list[Se
 
 
 def _window(config: Config) -> int | None:
-    return config.participation.build().window
+    return config.participation.window
 
 
 def _with_window(config: Config, steps: int) -> Config:
