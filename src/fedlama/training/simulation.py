@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from fedlama.base import InputError, RunError, check_whole
+from fedlama.base import MAX_SEED, InputError, RunError, check_whole
 from fedlama.core import Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import SGD
@@ -76,7 +76,7 @@ def simulate(
     machine, whatever the number of workers.
     """
     check_kinds(data, policy, local, partition)
-    check_whole("seed", seed, least=0)
+    check_whole("seed", seed, least=0, most=MAX_SEED)
     check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
