@@ -57,11 +57,11 @@ def test_a_socket_or_a_missing_file_is_an_oserror(tmp_path):
 
 def test_nothing_stays_open(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         with pytest.raises(InputError):
             open_regular(tmp_path / "pipe")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_home_folders(monkeypatch):

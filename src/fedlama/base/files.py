@@ -23,14 +23,11 @@ def open_regular(path: Path) -> BinaryIO:
     Raises InputError where it is not a regular file, and OSError where it cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY | _WITHOUT_WAITING)
-    try:
-        kind = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(kind):
-            raise InputError(f"{printable(path)} is {_named(kind)}, not a regular file")
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
         return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    os.close(descriptor)
+    raise InputError(f"{printable(path)} is {_named(kind)}, not a regular file")
 
 
 def read_regular(path: Path, most: int, what: str) -> bytes:

@@ -106,14 +106,25 @@ class _Machine:
 
     def _combine(self, opcode: str, argument: Any) -> None:
         match opcode:
+            case "GLOBAL":
+                self.stack.append(_admitted(argument))
+            case "STACK_GLOBAL":
+                module, name = self._pop(2)
+                self.stack.append(_admitted(f"{_text(module)} {_text(name)}"))
+            case "REDUCE":
+                self._note_call(*self._pop(2))
+            case "BUILD":
+                self._set_state(*self._pop(1))
+            case _:
+                self._contain(opcode)
+
+    def _contain(self, opcode: str) -> None:
+        match opcode:
             case "TUPLE":
                 self._push_tuple(self._pop_to_mark())
-            case "TUPLE1":
-                self._push_tuple(self._pop(1))
-            case "TUPLE2":
-                self._push_tuple(self._pop(2))
-            case "TUPLE3":
-                self._push_tuple(self._pop(3))
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                count = int(opcode[-1])
+                self._push_tuple(self._pop(count))
             case "EMPTY_LIST":
                 self.stack.append([])
             case "EMPTY_DICT":
@@ -126,15 +137,6 @@ class _Machine:
                 self._set_items(self._pop(2))
             case "SETITEMS":
                 self._set_items(self._pop_to_mark())
-            case "GLOBAL":
-                self.stack.append(_admitted(argument))
-            case "STACK_GLOBAL":
-                module, name = self._pop(2)
-                self.stack.append(_admitted(f"{_text(module)} {_text(name)}"))
-            case "REDUCE":
-                self._note_call(*self._pop(2))
-            case "BUILD":
-                self._set_state(*self._pop(1))
             case _:
                 raise NotArraysError(f"it uses {opcode}, and only arrays are admitted")
 
@@ -205,7 +207,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _fits_into_tuple(value: Any) -> bool:
-    """A plain value, a shape, a class or a dtype; a list is what an array of objects has, which is refused by its type."""
+    """A plain value, a shape, a class or a dtype; a list, too: an array of objects has one, and is refused by its type."""
     if isinstance(value, Call):
         return value.function == _DTYPE
     return _is_plain(value) or _is_shape(value) or isinstance(value, Function | list)
