@@ -91,9 +91,7 @@ def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
     pixels = x_train.shape[2:]
     test_pixels = x_test.shape[2:]
     if pixels != test_pixels:
-        raise InputError(
-            f"{printable(folder)}: training images are {pixels} and test images {test_pixels} pixels"
-        )
+        raise InputError(f"{printable(folder)}: training images are {pixels} and test images {test_pixels} pixels")
     data = arrays(x_train, y_train, x_test, y_test, name=kind.name)
     return replace(
         data,
@@ -108,7 +106,8 @@ def _read_pair(kind: IdxSet, images_file: Path, labels_file: Path) -> tuple[np.n
     labels = read_idx(labels_file, 1).astype(np.int64)
     if len(images) != len(labels):
         raise InputError(
-            f"{printable(images_file)} holds {len(images)} images and {printable(labels_file.name)} {len(labels)} labels"
+            f"{printable(images_file)} holds {len(images)} images, "
+            f"and {printable(labels_file.name)} {len(labels)} labels"
         )
     first = kind.first_label
     last = first + kind.classes - 1

@@ -207,7 +207,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _fits_into_tuple(value: Any) -> bool:
-    """A plain value, a shape, a class or a dtype; a list, too: an array of objects has one, and is refused by its type."""
+    """A plain value, a shape, a class, a dtype; or a list, which an array of objects has (its type is refused)."""
     if isinstance(value, Call):
         return value.function == _DTYPE
     return _is_plain(value) or _is_shape(value) or isinstance(value, Function | list)
