@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedlama import compress, core, data, local, models
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
-    from fedlama.core import FedAvg, FedLAMA, adjust_intervals
+    from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD
     from fedlama.training import Faults, Participation, Record, Result, simulate
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "fedlama.averager": ("LayerwiseModelAverager",),
     "fedlama.base": ("InputError", "RunError"),
-    "fedlama.core": ("FedAvg", "FedLAMA", "adjust_intervals"),
+    "fedlama.core": ("Budget", "FedAvg", "FedLAMA", "FedLUAR", "FedPart", "Fixed", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD",),
     "fedlama.training": ("Faults", "Participation", "Record", "Result", "simulate"),
@@ -32,10 +32,14 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [
     "IID",
     "SGD",
+    "Budget",
     "Dirichlet",
     "Faults",
     "FedAvg",
     "FedLAMA",
+    "FedLUAR",
+    "FedPart",
+    "Fixed",
     "InputError",
     "LayerwiseModelAverager",
     "Natural",

@@ -45,7 +45,8 @@ class Limits:
 def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
-    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None.
+    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple, as values of a
+    mapping or beside None.
     `prefix` comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
@@ -71,6 +72,9 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     elif get_origin(annotation) is tuple:
         for entry in value:
             _check(f"an entry of {name}", entry, get_args(annotation)[0])
+    elif get_origin(annotation) is Mapping:
+        for key, entry in value.items():
+            _check(f"{name} of {key!r}", entry, get_args(annotation)[1])
     elif get_origin(annotation) is Literal:
         _check_choice(name, value, get_args(annotation))
     elif annotation is int:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedlama.core import FedAvg, FedLAMA, Policy
+from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, Policy
 from fedlama.local import SGD
 
 POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
     "fedlama": FedLAMA,
     "fedavg": FedAvg,
+    "budget": Budget,
+    "fedluar": FedLUAR,
+    "fedpart": FedPart,
+    "fixed": Fixed,
 }
 
 LOCAL_RULES: Mapping[str, type[SGD]] = {  # [local] rule = …

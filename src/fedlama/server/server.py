@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedlama.core import Evidence, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Traffic
+from fedlama.core import RECYCLED, Evidence, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Traffic
 from fedlama.local import LocalRule
 from fedlama.rows import Slot, unpack
 from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
+
+
+CHANGE = "change"  # the slot with the last change of every layer, for policies that recycle
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,7 @@ class Server:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What is kept on the server, by whomever."""
-        if self.local is None:
-            return self.rule.slots
-        return (*self.rule.slots, *self.local.server_slots)
+        return server_slots(self.policy, self.rule, self.local)
 
     def start(self, row: Tensor) -> ServerState:
         """The state before the first step, with this global model."""
@@ -99,6 +100,8 @@ class Server:
         # The spread is around the clients' average, so it is measured before any rule moves the model off it.
         spread = reduce.spread(row, plan.due)
         slots = self._apply_rules(state, plan, row, share)
+        if CHANGE in slots:
+            self._recycle(state.row, row, slots[CHANGE], plan)
         moved, norm = self._movement(state.row, row, plan)
         evidence = Evidence(spread, moved, norm, sent=traffic.up.layers, clients=reduce.clients)
         ledger = state.ledger.charge(traffic, aggregated=plan.due)
@@ -107,7 +110,7 @@ class Server:
             ledger=ledger,
             row=row,
             slots=slots,
-            broadcast=self._with_rule_rows(ledger.plain_message(plan.due)),
+            broadcast=self._with_rule_rows(ledger.plain_message(plan.renewed)),
         )
 
     def discard(self, state: ServerState, traffic: Traffic) -> ServerState:
@@ -147,6 +150,13 @@ class Server:
                     row[part] = new
         return slots
 
+    def _recycle(self, before: Tensor, after: Tensor, change: Tensor, plan: RoundPlan) -> None:
+        """Change the recycled layers of `after` as at their last average, and keep what the others have changed by."""
+        for part in self.layout.slices_of(plan.recycled):
+            after[part] = before[part] + change[part]
+        for part in self.layout.slices_of(plan.due):
+            change[part] = after[part] - before[part]
+
     def _movement(self, before: Tensor, after: Tensor, plan: RoundPlan) -> tuple[dict[int, float], dict[int, float]]:
         """‖u_l − a_l‖² and ‖a_l‖² of every due layer, where the policy looks at them."""
         moved: dict[int, float] = {}
@@ -169,3 +179,13 @@ class Server:
             copies += len(self.local.sends)
         layers = {layer: copies * weight for layer, weight in message.layers.items()}
         return Message(layers, message.statistics)
+
+
+def server_slots(policy: Policy, rule: ServerRule, local: LocalRule | None = None) -> tuple[Slot, ...]:
+    """What is kept on the server, by whomever."""
+    slots = rule.slots
+    if local is not None:
+        slots = (*slots, *local.server_slots)
+    if RECYCLED in policy.uses:
+        slots = (*slots, Slot(CHANGE, "run"))
+    return slots

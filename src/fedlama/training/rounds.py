@@ -114,6 +114,9 @@ class Rounds:
         losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=cohort.rows.device)
         clients = [cohort.clients[index] for index in cohort.mine]
         server_rows = self._server_rows(current.position)
+        trained: tuple[slice, ...] | None = None
+        if current.plan.trained is not None:
+            trained = tuple(self.layout.slices_of(current.plan.trained))
         with record_function("fedlama.train"):
             for part in cohort.trained_parts(self.trainer.block):
                 losses[part] = self.trainer.train(
@@ -123,6 +126,7 @@ class Rounds:
                     cohort.counters[part],
                     server_rows,
                     current.steps,
+                    trained,
                 )
             self._sync(current, server_rows)
         return losses
@@ -188,7 +192,7 @@ class Rounds:
                 Traffic(up=verdict.upload, down=down),
                 share=cohort.present / len(self.job.shards),
             )
-            for part in self.averaged_slices(plan):
+            for part in [*self.layout.slices_of(plan.renewed), *self.layout.statistics]:
                 cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
         if after.step % self.job.window_steps == 0:

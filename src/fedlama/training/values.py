@@ -11,7 +11,7 @@ from fedlama.core import Message, Policy, PolicyState, RoundPlan
 from fedlama.data import Dataset, Shards
 from fedlama.local import LocalRule
 from fedlama.rows import Slot
-from fedlama.server import ServerRule, ServerState
+from fedlama.server import ServerRule, ServerState, server_slots
 from fedlama.training.evaluation import Loss, Metric
 from fedlama.training.faults import Discarded, Exclusion, Faults
 from fedlama.training.participation import Participation
@@ -44,7 +44,7 @@ class Job:
     @property
     def server_slots(self) -> tuple[Slot, ...]:
         """What is kept on the server, by whomever."""
-        return (*self.server.slots, *self.local.server_slots)
+        return server_slots(self.policy, self.server, self.local)
 
     @property
     def window_steps(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,6 +16,17 @@ from fedlama.training.evaluation import Loss
 from fedlama.training.modules import seed_module_draws
 
 PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A stretch of a row, or a part of one, as the local rule sees it; `inside` is where it is in the stretch."""
+
+    inside: slice | None
+    row: Tensor
+    slots: Mapping[str, Tensor]
+    server: Mapping[str, Tensor]
+    kernels: Tensor
 
 
 class OneByOneTrainer:
@@ -39,12 +51,13 @@ class OneByOneTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
         for place, client in enumerate(clients):
             own = {name: values[place] for name, values in slots.items()}
-            losses[place] = self._train_one(client, rows[place], own, counters[place], server, steps)
+            losses[place] = self._train_one(client, rows[place], own, counters[place], server, steps, trained)
         return losses
 
     def _train_one(
@@ -55,13 +68,14 @@ class OneByOneTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        trained: Sequence[slice] | None,
     ) -> Tensor:
         binding = self.binding
         binding.point_at(row)
         binding.load_counters(counters)
         seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
         total = torch.zeros((), dtype=torch.float64, device=row.device)
-        stretches = [self._stretch(part, row, own, server) for part in binding.stretches]
+        stretches = [self._pieces(part, trained, row, own, server) for part in binding.stretches]
         for step in steps:
             inputs, targets = self.batches.at(client, step)
             binding.clear_gradients()
@@ -69,8 +83,10 @@ class OneByOneTrainer:
             loss.backward()
             total += loss.detach()
             rate = self.rule.rate(step)
-            for (numbers, slots, server_numbers, kernels), gradient in zip(stretches, binding.gradients(), strict=True):
-                self.rule.step(numbers, gradient, slots, server_numbers, rate=rate, kernels=kernels)
+            for pieces, gradient in zip(stretches, binding.gradients(), strict=True):
+                for piece in pieces:
+                    own_gradient = gradient if piece.inside is None else gradient[piece.inside]
+                    self.rule.step(piece.row, own_gradient, piece.slots, piece.server, rate=rate, kernels=piece.kernels)
         binding.collect()
         binding.save_counters(counters)
         if [parameter._version for parameter in self._frozen] != self._frozen_versions:
@@ -80,13 +96,40 @@ class OneByOneTrainer:
             )
         return total / len(steps)
 
-    def _stretch(
-        self, part: slice, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], Tensor]:
-        """The views that the rule works on; made once per client, because slicing costs as much as a short update."""
-        of_client = {name: values[part] for name, values in own.items()}
-        of_server = {name: values[part] for name, values in server.items()}
-        return row[part], of_client, of_server, self._kernels[part]
+    def _pieces(
+        self,
+        stretch: slice,
+        trained: Sequence[slice] | None,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> list[_Piece]:
+        """What the rule works on in a stretch of the row: all of it, or the tensors in it that are trained."""
+        if trained is None:
+            return [self._piece(stretch, None, row, own, server)]
+        pieces: list[_Piece] = []
+        for part in trained:
+            if stretch.start <= part.start < stretch.stop:
+                inside = slice(part.start - stretch.start, part.stop - stretch.start)
+                pieces.append(self._piece(part, inside, row, own, server))
+        return pieces
+
+    def _piece(
+        self,
+        part: slice,
+        inside: slice | None,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> _Piece:
+        """The views are made once per client, because slicing costs as much as a short update."""
+        return _Piece(
+            inside=inside,
+            row=row[part],
+            slots={name: values[part] for name, values in own.items()},
+            server={name: values[part] for name, values in server.items()},
+            kernels=self._kernels[part],
+        )
 
     def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
         try:

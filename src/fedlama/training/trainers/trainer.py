@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -29,6 +29,7 @@ class Trainer(Protocol):
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these steps with every one of these clients.
 
@@ -39,6 +40,7 @@ class Trainer(Protocol):
             counters: Each client's whole-number buffers, [clients, counters], changed in place.
             server: The server's rows that the local rule looks at, [width] for each name.
             steps: The global steps to take.
+            trained: The slices of the tensors to train; all others stay as they are (default: all tensors).
 
         Returns:
             The mean loss of every client over these steps, in float64.
