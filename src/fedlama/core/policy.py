@@ -20,8 +20,8 @@ class RoundPlan:
     """One round: train `steps` steps, then average the layers `due`.
 
     `cycle` holds the global steps of the cycle that the round belongs to. After a round that `ends_cycle` all copies of
-    every layer are equal, so the global model is whole. A policy changes its mind only after a round that `adjusts`: not
-    where the end of the run cut the cycle short.
+    every layer are equal, so the global model is whole. A policy changes its mind only after a round that `adjusts`:
+    not where the end of the run cut the cycle short.
 
     Layers that are `recycled` are not uploaded: the server changes them as it changed them at their last average, and
     every client gets the result. Clients train the layers `trained` and leave all others as they are; None: all layers.

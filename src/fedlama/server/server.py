@@ -19,7 +19,6 @@ from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
 
-
 CHANGE = "change"  # the slot with the last change of every layer, for policies that recycle
 
 

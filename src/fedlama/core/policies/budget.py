@@ -1,10 +1,10 @@
 """Intervals for a budget of bytes.
 
-A layer that is averaged every τ_l steps drifts by about ½ n_l d_l τ_l on the way, where d_l is the discrepancy of Eq. 2,
-and costs c_l / τ_l bytes per step. Minimising Σ_l h_l n_l d_l τ_l for Σ_l c_l / τ_l ≤ B gives τ_l ∝ √(c_l / (h_l n_l d_l)):
-with bytes in proportion to size, 1/√(h_l d_l). Against one interval for all layers at equal bytes this divides the
-predicted drift by 1 + CV², CV being the size-weighted coefficient of variation of √(h_l d_l). h_l says how much a layer's
-drift matters.
+A layer that is averaged every τ_l steps drifts by about ½ n_l d_l τ_l on the way, where d_l is the discrepancy of
+Eq. 2, and costs c_l / τ_l bytes per step. Minimising Σ_l h_l n_l d_l τ_l for Σ_l c_l / τ_l ≤ B gives
+τ_l ∝ √(c_l / (h_l n_l d_l)): with bytes in proportion to size, 1/√(h_l d_l). Against one interval for all layers at
+equal bytes this divides the predicted drift by 1 + CV², CV being the size-weighted coefficient of variation of
+√(h_l d_l). h_l says how much a layer's drift matters.
 
 Intervals are among τ'·2^k, so that they nest in a cycle, at whose end every layer is averaged.
 """
@@ -55,8 +55,8 @@ class Budget:
             raise InputError(f"cycle must be a multiple of base_interval = {self.base_interval}, not {self.cycle}")
         if self.share < self.base_interval / self.cycle:
             raise InputError(
-                f"share must be at least base_interval / cycle = {self.base_interval / self.cycle:g}, not {self.share}: "
-                f"every layer is averaged once per cycle"
+                f"share must be at least base_interval / cycle = {self.base_interval / self.cycle:g}, "
+                f"not {self.share}: every layer is averaged once per cycle"
             )
 
     @property

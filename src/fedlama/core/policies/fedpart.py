@@ -6,7 +6,8 @@ shallow to the deep, is the only one that is trained and averaged for `group_rou
 
 Where ours differs: a round is `interval` steps, not 8 epochs, and clients train with the run's local rule, not with
 Adam. Clients still compute the gradients of frozen layers, which are then not used. BatchNorm's statistics go on in
-frozen layers, too, and are averaged in every round. Momentum of a frozen layer rests and is taken up again within a window.
+frozen layers, too, and are averaged in every round. Momentum of a frozen layer rests and is taken up again within a
+window.
 """
 
 from __future__ import annotations

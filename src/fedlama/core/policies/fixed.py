@@ -35,7 +35,8 @@ class Fixed:
         for pattern, interval in self.intervals.items():
             if interval % self.base_interval:
                 raise InputError(
-                    f"intervals of {pattern!r} must be a multiple of base_interval = {self.base_interval}, not {interval}"
+                    f"intervals of {pattern!r} must be a multiple of base_interval = {self.base_interval}, "
+                    f"not {interval}"
                 )
         if self.longest_cycle > MAX_WHOLE:
             raise InputError(f"intervals have a common multiple of at most {MAX_WHOLE} steps, not {self.longest_cycle}")
