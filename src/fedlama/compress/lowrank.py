@@ -36,7 +36,7 @@ class LowRank(Reducer):
             raise InputError(f"rank must be at most {MAX_RANK}, not {self.rank}")
 
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
-        """Algorithm 1 of the paper, lines 3 to 7, for one sender."""
+        """Algorithm 1 of the paper, for one sender."""
         sides = self._sides(tuple(x.shape))
         if sides is None:
             return Coded(), x.reshape(-1)

@@ -41,7 +41,7 @@ class Quantize(Codec):
             raise InputError(f"stochastic must be true or false, not {self.stochastic!r}")
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
-        """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1) (QSGD, Eq. 3.1), N the block's largest magnitude."""
+        """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1), N the block's largest magnitude."""
         blocks = self._in_blocks(x.reshape(-1))
         scales = blocks.abs().amax(dim=1)
         # A block of zeros, or of numbers too small to divide by, is sent as zeros.

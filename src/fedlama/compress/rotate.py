@@ -89,7 +89,7 @@ class Rotate(Codec):
         index, codes = self._quantised(y, sigma, rate, x.numel())
         product = float(torch.dot(exact, codes.double()))
         if self.scale == "unbiased":
-            scale = square / product  # S = ‖y‖²/⟨y, j⟩ (EDEN, Eq. 3)
+            scale = square / product  # EDEN: S = ‖y‖²/⟨y, j⟩
         else:
             scale = product / float(codes.square().sum(dtype=torch.float64))  # S = ⟨y, j⟩/‖j‖²
         single = float(np.float32(scale))
