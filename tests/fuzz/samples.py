@@ -15,7 +15,7 @@ from data.formats import cifar100_files, idx, leaf_content
 from fedlama.compress import Cast, Chain, Channel, ErrorFeedback, LowRank, Place, Quantize, Rotate, TopK
 from fedlama.core import FedLAMA, Layout, Ledger, Tensor
 from fedlama.run.checkpoints import save_checkpoint
-from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.checkpoint import Checkpoint, Shapes
 from report.hand_made import write_run
 
 
@@ -38,8 +38,18 @@ def _npz(save=np.savez, **arrays) -> bytes:
 def _checkpoint() -> Checkpoint:
     layout = Layout.pack([Tensor("conv", 16, adaptive=True), Tensor("fc", 4)])
     state = FedLAMA(3, 2).start(layout.layers)
-    row, counters = np.arange(layout.width, dtype=np.float32), np.array([7])
-    return Checkpoint(state, Ledger.open(layout), (0, 1), row, counters, np.zeros((2, 1, 32), np.float32))
+    ledger = Ledger.open(layout)
+    return Checkpoint(
+        state=state,
+        ledger=ledger,
+        broadcast=ledger.plain_message(),
+        row=np.arange(layout.width, dtype=np.float32),
+        counters=np.array([7]),
+        server_slots={"momentum": np.ones(32, np.float32)},
+        cohort_slots={"velocity": np.zeros((2, 32), np.float32), "control": np.zeros((2, 32), np.float32)},
+        seen=np.array([1, 4]),
+        seen_slots={"control": np.ones((2, 32), np.float32)},
+    )
 
 
 def _run_files() -> tuple[bytes, bytes, bytes]:
@@ -69,7 +79,15 @@ CHANNEL = Channel(ErrorFeedback(Rotate(0.5)), _LAYOUT, seed=0)
 MESSAGE_DUE, MESSAGE_PLACE = (0, 1), Place(1, 2)
 CIFAR = cifar100_files(train=1, test=1)["train"]
 IDX_LABELS = idx(np.array([3, 1]))
-CHECKPOINT_SHAPES = {"width": 32, "counter_width": 1, "memory_shape": (1, 32)}
+CHECKPOINT_SHAPES = Shapes(
+    width=32,
+    counter_width=1,
+    server_slots=("momentum",),
+    cohort_slots=("velocity", "control"),
+    seen_slots=("control",),
+    cohort=2,
+    clients=5,
+)
 CHECKPOINT = _checkpoint().encode()
 CONFIG_TOML, ROUNDS, SUMMARY = _run_files()
 CONFIG = tomllib.loads(CONFIG_TOML.decode())

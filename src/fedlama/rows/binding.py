@@ -72,6 +72,13 @@ class Binding:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
         return torch.zeros(count, self.layout.width, dtype=torch.float32, device=self.device)
 
+    def kernel_mask(self) -> Tensor:
+        """A row that is 1 where a parameter belongs to a kernel (two or more dimensions) and 0 elsewhere."""
+        mask = torch.zeros_like(self.gradient)
+        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+            mask[part] = float(parameter.dim() >= 2)
+        return mask
+
     def read(self) -> Tensor:
         """A new row with the values the module has now."""
         row = self.new_rows(1)[0]
@@ -106,16 +113,21 @@ class Binding:
             else:
                 parameter.grad = None
 
-    def gradients(self) -> Iterator[tuple[slice, Tensor]]:
-        """After a backward pass: the gradient row, as a few stretches that cover all parameters."""
+    @property
+    def stretches(self) -> list[slice]:
+        """The parts of a row that `gradients` goes through, in its order; together they cover all parameters."""
+        return [part for part, _ in self._segments]
+
+    def gradients(self) -> Iterator[Tensor]:
+        """After a backward pass: the gradient of every stretch."""
         for part, parameter in self._segments:
             if parameter is None:
-                yield part, self.gradient[part]
+                yield self.gradient[part]
             elif parameter.grad is not None:
                 gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                yield part, gradient.reshape(-1)
+                yield gradient.reshape(-1)
             else:  # the loss did not depend on it; the local rule may have written into this stretch before
-                yield part, self.gradient[part].zero_()
+                yield self.gradient[part].zero_()
 
     def save_counters(self, counters: Tensor) -> None:
         """Copy the module's whole-number buffers into `counters`."""
