@@ -15,7 +15,6 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -97,12 +96,7 @@ def whole_number(value: int) -> bytes:
 
 
 class Codec(ABC):
-    """A tensor to bytes and back.
-
-    `slots` are the rows that it keeps per client, by name and lifetime; most codecs keep none.
-    """
-
-    slots: ClassVar[tuple[Slot, ...]] | tuple[Slot, ...] = ()
+    """A tensor to bytes and back."""
 
     # What a codec has to say
 
@@ -123,6 +117,11 @@ class Codec(ABC):
         """The tensor that the receiver gets."""
 
     # What it may say
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The rows that it keeps per client, by name and lifetime; most codecs keep none."""
+        return ()
 
     @property
     def rate(self) -> float | None:

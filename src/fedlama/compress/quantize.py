@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.base import InputError, check_whole
+from fedlama.base import InputError, Limits, check_options
 from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
 from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
 from fedlama.compress.streams import Run, flat_table
@@ -26,13 +27,12 @@ class Quantize(Codec):
     mean is right, which makes the code unbiased; otherwise each number goes to its nearest level.
     """
 
-    bits: int
-    block: int = DEFAULT_BLOCK
+    bits: Annotated[int, Limits(minimum=MIN_QUANTIZE_BITS, maximum=MAX_QUANTIZE_BITS)]
+    block: Annotated[int, Limits(minimum=MIN_BLOCK, maximum=MAX_BLOCK)] = DEFAULT_BLOCK
     stochastic: bool = True
 
     def __post_init__(self) -> None:
-        check_whole("bits", self.bits, least=MIN_QUANTIZE_BITS)
-        check_whole("block", self.block, least=MIN_BLOCK)
+        check_options(self)
         if self.bits > MAX_QUANTIZE_BITS:
             raise InputError(f"bits must be at most {MAX_QUANTIZE_BITS}, not {self.bits}")
         if self.block > MAX_BLOCK:
