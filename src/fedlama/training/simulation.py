@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from fedlama.base import InputError, RunError, check_whole
+from fedlama.base import MAX_SEED, InputError, RunError, check_whole
 from fedlama.core import Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.local import LocalRule
@@ -112,7 +112,7 @@ def simulate(
         What came of it, with the record of every round and the trained module.
     """
     check_kinds(data, policy, local, server, partition)
-    check_whole("seed", seed, least=0)
+    check_whole("seed", seed, least=0, most=MAX_SEED)
     check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
     check_choice("precision", precision, PRECISIONS)
     check_choice("weights", weights, WEIGHTINGS)
