@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, Policy
-from fedlama.local import SGD
+from fedlama.local import SGD, FedDyn, FedNova, FedProx, LocalRule, Scaffold
+from fedlama.server import Adam, Mean, Momentum, ServerRule, Yogi
 
 POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
     "fedlama": FedLAMA,
@@ -19,6 +20,17 @@ POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
     "fixed": Fixed,
 }
 
-LOCAL_RULES: Mapping[str, type[SGD]] = {  # [local] rule = …
+LOCAL_RULES: Mapping[str, type[LocalRule]] = {  # [local] rule = …
     "sgd": SGD,
+    "fedprox": FedProx,
+    "scaffold": Scaffold,
+    "fednova": FedNova,
+    "feddyn": FedDyn,
+}
+
+SERVER_RULES: Mapping[str, type[ServerRule]] = {  # [server] rule = …
+    "mean": Mean,
+    "momentum": Momentum,
+    "adam": Adam,
+    "yogi": Yogi,
 }

@@ -198,6 +198,8 @@ def _toml_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_toml_key(name)} = {_toml_value(inner)}' for name, inner in value.items())}}}"
     quoted = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else None
     text = quoted or repr(value)
     assert tomllib.loads(f"value = {text}")["value"] == value

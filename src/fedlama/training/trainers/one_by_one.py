@@ -51,13 +51,16 @@ class OneByOneTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: Sequence[range],
         trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
         for place, client in enumerate(clients):
             own = {name: values[place] for name, values in slots.items()}
-            losses[place] = self._train_one(client, rows[place], own, counters[place], server, steps, trained)
+            losses[place] = self._train_one(
+                client, rows[place], own, counters[place], server, steps, local_steps[place], trained
+            )
         return losses
 
     def _train_one(
@@ -68,6 +71,7 @@ class OneByOneTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: range,
         trained: Sequence[slice] | None,
     ) -> Tensor:
         binding = self.binding
@@ -76,13 +80,14 @@ class OneByOneTrainer:
         seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
         total = torch.zeros((), dtype=torch.float64, device=row.device)
         stretches = [self._pieces(part, trained, row, own, server) for part in binding.stretches]
-        for step in steps:
+        for number, step in enumerate(local_steps):
             inputs, targets = self.batches.at(client, step)
             binding.clear_gradients()
             loss = self._forward(client, step, inputs, targets)
             loss.backward()
             total += loss.detach()
-            rate = self.rule.rate(step)
+            # The schedule of the rate goes by global steps, whatever the client's own pace.
+            rate = self.rule.rate(steps.start + number * len(steps) // len(local_steps))
             for pieces, gradient in zip(stretches, binding.gradients(), strict=True):
                 for piece in pieces:
                     own_gradient = gradient if piece.inside is None else gradient[piece.inside]
@@ -94,7 +99,7 @@ class OneByOneTrainer:
                 "the model writes to a parameter that does not require a gradient, which every client would share: "
                 "register it as a buffer instead"
             )
-        return total / len(steps)
+        return total / len(local_steps)
 
     def _pieces(
         self,

@@ -97,6 +97,7 @@ class StackedTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: Sequence[range],
         trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""

@@ -29,6 +29,7 @@ class Trainer(Protocol):
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: Sequence[range],
         trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these steps with every one of these clients.
@@ -39,7 +40,8 @@ class Trainer(Protocol):
             slots: What the local rule keeps for each client, [clients, width] for each name, changed in place.
             counters: Each client's whole-number buffers, [clients, counters], changed in place.
             server: The server's rows that the local rule looks at, [width] for each name.
-            steps: The global steps to take.
+            steps: The global steps of the round.
+            local_steps: The steps that each client takes itself in that time, which are the global ones for most rules.
             trained: The slices of the tensors to train; all others stay as they are (default: all tensors).
 
         Returns:
