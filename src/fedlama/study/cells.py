@@ -105,7 +105,7 @@ def _row_bytes(run: Resolved) -> int:
     with torch.device("meta"):  # shapes only
         width = describe(run.model()).width
     clients = run.participation.count(len(run.shards))
-    rows_per_client = 1 + run.local.memory_rows
+    rows_per_client = 1 + len(run.local.slots)
     return FLOAT32 * width * clients * rows_per_client
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from torch import nn
 
 from fedlama.base import Limits
+from fedlama.training.faults import Exclusion
 
 # Whole numbers that JSON, float64 and pictures can all hold
 Count = Annotated[int, Limits(minimum=0, maximum=1 << 62)]
@@ -40,7 +41,7 @@ class Record:
     uplink_bytes: Count
     downlink_bytes: Count
     cost: Number  # C so far, relative to aggregating everything every base interval
-    excluded: list[dict[str, Any]] = field(default_factory=list)
+    excluded: list[Exclusion] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
