@@ -146,6 +146,8 @@ class TrainSection(Section):
 
     iterations: Positive
     evaluate_every: Positive | None = None
+    evaluate: Literal["model", "ema"] = "model"
+    average_steps: Positive = 120
     weights: Literal["uniform", "samples"] = "uniform"
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
