@@ -34,6 +34,11 @@ class LowRank(Reducer):
     def __post_init__(self) -> None:
         check_options(self)
 
+    @property
+    def wants_warm(self) -> bool:
+        """The iteration starts from it."""
+        return True
+
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
         """Algorithm 1 of the paper, for one sender."""
         sides = self._sides(tuple(x.shape))
