@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 from fedlama.compress.limits import MAX_DIMENSIONS, MAX_NUMBERS
 from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
 from fedlama.rows import Slot
@@ -290,7 +290,7 @@ def check_version(version: int) -> None:
 def check_key(key: int) -> None:
     """A key is a whole number that a generator can be seeded with."""
     if not isinstance(key, int | np.integer) or isinstance(key, bool) or key < 0:
-        raise InputError(f"key must be a whole number that is not negative, not {key!r}")
+        raise InputError(f"key must be a whole number that is not negative, not {shown(key)}")
 
 
 def bit_source(key: int) -> np.random.Philox:

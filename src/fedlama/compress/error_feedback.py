@@ -17,7 +17,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from fedlama.base import InputError, Limits, check_options
+from fedlama.base import InputError, Limits, check_options, shown
 from fedlama.compress.codec import Codec, Coded, Reader, Shape
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.rows import Lifetime, Slot
@@ -42,14 +42,14 @@ class ErrorFeedback(Codec):
 
     def __post_init__(self) -> None:
         if not isinstance(self.codec, Codec):
-            raise InputError(f"error feedback goes around a codec, not around {self.codec!r}")
+            raise InputError(f"error feedback goes around a codec, not around {shown(self.codec)}")
         if self.codec.slots:
             raise InputError(f"error feedback goes around a codec without memory, not around {self.codec!r}")
         if self.profile is not None and (isinstance(self.profile, str) or not isinstance(self.profile, Sequence)):
-            raise InputError(f"profile must be a list of shares, not {self.profile!r}")
+            raise InputError(f"profile must be a list of shares, not {shown(self.profile)}")
         check_options(self)
         if not isinstance(self.gain, bool):
-            raise InputError(f"gain must be true or false, not {self.gain!r}")
+            raise InputError(f"gain must be true or false, not {shown(self.gain)}")
         if self.gain and self.lifetime != "window":
             raise InputError("a gain makes up for what is lost at a window's end, so lifetime must be window")
         if self.gain and self.codec.kept() is None:

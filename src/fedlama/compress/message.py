@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, check_whole, random_key
+from fedlama.base import InputError, check_whole, random_key, shown
 from fedlama.compress.codec import SEAL, VERSION, Codec, Coded, Reader, check_finite, check_version, sealed, unsealed
 from fedlama.compress.discrepancy import coherent_spread, corrected_spread, measured_echo
 from fedlama.compress.groups import STATISTICS_GROUP, Group, Grouping
@@ -116,9 +116,9 @@ class Channel:
 
     def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str = "uplink") -> None:
         if not isinstance(codec, Codec):
-            raise InputError(f"{direction} must be a codec of fedlama.compress, not {codec!r}")
+            raise InputError(f"{direction} must be a codec of fedlama.compress, not {shown(codec)}")
         if direction not in DIRECTIONS:
-            raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, not {direction!r}")
+            raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, not {shown(direction)}")
         self.codec = codec
         self.layout = layout
         self.seed = seed

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.base import InputError, Limits, check_options
+from fedlama.base import InputError, Limits, check_options, shown
 from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
 from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
 from fedlama.compress.streams import Run, Table, flat_table
@@ -34,7 +34,7 @@ class Quantize(Codec):
     def __post_init__(self) -> None:
         check_options(self)
         if not isinstance(self.stochastic, bool):
-            raise InputError(f"stochastic must be true or false, not {self.stochastic!r}")
+            raise InputError(f"stochastic must be true or false, not {shown(self.stochastic)}")
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1), N the block's largest magnitude."""
