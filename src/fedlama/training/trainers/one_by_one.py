@@ -24,10 +24,11 @@ class OneByOneTrainer:
         self, binding: Binding, batches: Batches, rule: SGD, loss: Loss, seed: int, precision: str = "float32"
     ) -> None:
         self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
-        self._reduced = precision == "bfloat16"
+        self._precision = torch.autocast(binding.device.type, torch.bfloat16, enabled=precision == "bfloat16")
         self._frozen = [parameter for parameter in binding.module.parameters() if not parameter.requires_grad]
         self._frozen_versions = [parameter._version for parameter in self._frozen]
-        self._kernels = binding.kernel_mask()
+        mask = binding.kernel_mask()
+        self._kernels = [mask[part] for part in binding.stretches]
 
     def train(
         self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
@@ -43,15 +44,18 @@ class OneByOneTrainer:
         binding.point_at(row)
         binding.load_counters(counters)
         seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
+        # Made once for all steps: on a small model, cutting a row takes as long as its arithmetic
+        stretches = [row[part] for part in binding.stretches]
+        memories = [memory[:, part] for part in binding.stretches]
         total = torch.zeros((), dtype=torch.float64, device=row.device)
-        for step in steps:
-            inputs, targets = self.batches.at(client, step)
+        for step, (inputs, targets) in zip(steps, self.batches.of_steps(client, steps), strict=True):
             binding.clear_gradients()
             loss = self._forward(client, step, inputs, targets)
             loss.backward()
             total += loss.detach()
-            for part, gradient in binding.gradients():
-                self.rule.update(row[part], gradient, memory[:, part], self._kernels[part], step)
+            gradients = binding.gradients()
+            for stretch, gradient, own, kernels in zip(stretches, gradients, memories, self._kernels, strict=True):
+                self.rule.update(stretch, gradient, own, kernels, step)
         binding.collect()
         binding.save_counters(counters)
         if [parameter._version for parameter in self._frozen] != self._frozen_versions:
@@ -63,7 +67,7 @@ class OneByOneTrainer:
 
     def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
         try:
-            with torch.autocast(self.binding.device.type, torch.bfloat16, enabled=self._reduced):
+            with self._precision:
                 return self.loss(self.binding.module(inputs), targets)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
