@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from fedlama.base import InputError, check_number, check_whole
+from fedlama.rows import Slot
 
+VELOCITY = "velocity"
 DECAYED = ("all", "kernels")
 LARGEST_FLOAT32 = 3.4e38
 
@@ -46,22 +49,52 @@ class SGD:
             raise InputError(f"decayed must be one of {', '.join(DECAYED)}, not {self.decayed!r}")
 
     @property
-    def memory_rows(self) -> int:
-        """How many rows a client keeps beside its model."""
-        return 1 if self.momentum else 0
+    def slots(self) -> tuple[Slot, ...]:
+        """The velocity, where there is momentum; it is forgotten when a window ends."""
+        if self.momentum:
+            return (Slot(VELOCITY, without="set local.momentum to 0"),)
+        return ()
+
+    @property
+    def server_slots(self) -> tuple[Slot, ...]:
+        """Nothing."""
+        return ()
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
 
     def rate(self, step: int) -> float:
         """η at a global step, counted from 0."""
-        warmup = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        return self.learning_rate * warmup * self.decay_factor ** sum(step >= at for at in self.decay_steps)
+        warmup = 1.0
+        if self.warmup_steps:
+            warmup = min(1.0, (step + 1) / self.warmup_steps)
+        decays = sum(step >= at for at in self.decay_steps)
+        return self.learning_rate * warmup * self.decay_factor**decays
 
-    def update(self, row: Tensor, gradient: Tensor, memory: Tensor, kernels: Tensor, step: int) -> None:
-        """One step on a row, or on a stretch of it, in place; `kernels` is 1 in kernels and 0 elsewhere."""
-        if self.weight_decay:
-            if self.decayed == "all":
-                gradient.add_(row, alpha=self.weight_decay)
-            else:
-                gradient.addcmul_(row, kernels, value=self.weight_decay)
+    def step(
+        self,
+        row: Tensor,
+        gradient: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        rate: float,
+        kernels: Tensor,
+    ) -> None:
+        """One step on a row, or on a stretch of it, in place (Algorithm 1, line 5)."""
+        if self.weight_decay and self.decayed == "all":
+            gradient.add_(row, alpha=self.weight_decay)
+        elif self.weight_decay:
+            gradient.addcmul_(row, kernels, value=self.weight_decay)
         if self.momentum:
-            gradient = memory[0].mul_(self.momentum).add_(gradient)
-        row.add_(gradient, alpha=-self.rate(step))
+            gradient = own[VELOCITY].mul_(self.momentum).add_(gradient)
+        row.add_(gradient, alpha=-rate)
+
+    def sync(self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range) -> None:
+        """A client sends its numbers as they are, and its velocity stays its own."""
+
+    def merge(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, steps: range, share: float) -> Tensor:
+        """The average as it is."""
+        return mean

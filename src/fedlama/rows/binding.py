@@ -38,11 +38,15 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
             raise InputError(f"{name} has no elements (shape {tuple(tensor.shape)})")
     grouped = [name.rpartition(".")[0] or name if layers == "module" else name for name, _ in parameters]
     is_adaptive = None if adaptive is None else _adaptive_by_pattern(adaptive, grouped)
-    entries = [
-        TensorEntry(name, tensor.numel(), layer, tensor.dim() >= 2 if is_adaptive is None else is_adaptive[layer])
-        for layer, (name, tensor) in zip(grouped, parameters, strict=True)
+    entries: list[TensorEntry] = []
+    for layer, (name, tensor) in zip(grouped, parameters, strict=True):
+        may_adapt = tensor.dim() >= 2 if is_adaptive is None else is_adaptive[layer]
+        entries.append(TensorEntry(name, tensor.numel(), layer, may_adapt, tuple(tensor.shape)))
+    measured = [
+        TensorEntry(name, tensor.numel(), shape=tuple(tensor.shape), role=_role(name))
+        for name, tensor in statistics(module)
     ]
-    return Layout.pack(entries, [TensorEntry(name, tensor.numel()) for name, tensor in statistics(module)])
+    return Layout.pack(entries, measured)
 
 
 class Binding:
@@ -200,6 +204,11 @@ def _is_statistics(buffer: Tensor) -> bool:
     if not buffer.is_floating_point() or not buffer.numel():
         return False
     return buffer.is_meta or bool(buffer.isfinite().all())
+
+
+def _role(name: str) -> str:
+    """What torch's norms call their buffers: a variance must stay positive, whatever a code does to it."""
+    return {"running_mean": "mean", "running_var": "variance"}.get(name.rpartition(".")[2], "")
 
 
 def _is_counter(buffer: Tensor) -> bool:

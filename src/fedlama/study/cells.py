@@ -106,7 +106,7 @@ def _row_bytes(config: Config) -> int:
     with torch.device("meta"):  # shapes only
         width = describe(model_builder(config.model.name or "", prepared_data(config))()).width
     clients = config.participation.build().count(config.partition.clients or 1)
-    return 4 * width * clients * (1 + config.local.build().memory_rows)
+    return 4 * width * clients * (1 + len(config.local.build().slots))
 
 
 def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> None:

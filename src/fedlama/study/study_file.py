@@ -185,7 +185,7 @@ def _without_repeats(settings: Sequence[Setting], named: int) -> list[Setting]:
 def _one_window(settings: Sequence[Setting], base: Mapping[str, Any]) -> list[Setting]:
     """Who trains must not depend on the policy: unless the file says otherwise, a cohort stays for the least common
     multiple of all settings' cycles."""
-    steps = math.lcm(*(setting.config.policy.build().cycle_steps for setting in settings))
+    steps = math.lcm(*(setting.config.policy.build().longest_cycle for setting in settings))
     return [
         replace(setting, config=_with_window(setting.config, steps)) if _window(setting.config) is None else setting
         for setting in settings

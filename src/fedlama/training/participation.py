@@ -45,7 +45,7 @@ class Participation:
 
     def window_steps(self, policy: Policy) -> int:
         """How long a cohort stays, in steps."""
-        cycle = policy.cycle_steps
+        cycle = policy.longest_cycle
         window = cycle if self.window is None else self.window
         if window % cycle:
             raise InputError(

@@ -8,6 +8,8 @@ is not full is padded with a row that nobody reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from fedlama.core import Layout
 from fedlama.data import Batches, Dataset
-from fedlama.local import SGD
+from fedlama.local import LocalRule
 from fedlama.rows import Binding, trainable
 from fedlama.training.trainers.layers import stacked_forward, why_not_stackable
 
@@ -75,7 +77,7 @@ class StackedTrainer:
 
     block = BLOCK
 
-    def __init__(self, binding: Binding, batches: Batches, rule: SGD) -> None:
+    def __init__(self, binding: Binding, batches: Batches, rule: LocalRule) -> None:
         self.binding, self.batches, self.rule = binding, batches, rule
         parameters = trainable(binding.module)
         self._names = [name for name, _ in parameters]
@@ -84,48 +86,77 @@ class StackedTrainer:
         self._kernels = binding.kernel_mask()
         self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
         # Where a block that is not full is trained
-        self._rows_BP = binding.new_rows(BLOCK)
-        self._memory_BMP = binding.gradient.new_zeros(BLOCK, rule.memory_rows, binding.layout.parameter_width)
+        self._rows = binding.new_rows(BLOCK)
+        self._slots = {slot.name: binding.new_rows(BLOCK) for slot in rule.slots}
 
     def train(
-        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+        self,
+        clients: list[int],
+        rows: Tensor,
+        slots: Mapping[str, Tensor],
+        counters: Tensor,
+        server: Mapping[str, Tensor],
+        steps: range,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
-        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows_CP.device)
+        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
         for start in range(0, len(clients), BLOCK):
             part = slice(start, start + BLOCK)
             block = clients[part]
+            own = {name: slots[name][part] for name in self._slots}
             if len(block) == BLOCK:
-                losses[part] = self._train_block(block, rows_CP[part], memory_CMP[part], steps)
+                losses[part] = self._train_block(block, rows[part], own, server, steps)
             else:
-                losses[part] = self._train_padded(block, rows_CP[part], memory_CMP[part], steps)
+                losses[part] = self._train_padded(block, rows[part], own, server, steps)
         return losses
 
-    def _train_padded(self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, steps: range) -> Tensor:
+    def _train_padded(
+        self,
+        clients: list[int],
+        rows: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        steps: range,
+    ) -> Tensor:
         """A block that is not full: the first client stands in for those who are missing, and nobody reads them."""
         height = len(clients)
-        self._rows_BP[:height] = rows_CP
-        self._rows_BP[height:] = rows_CP[0]
-        self._memory_BMP[:height] = memory_CMP
-        self._memory_BMP[height:] = 0
+        self._rows[:height] = rows
+        self._rows[height:] = rows[0]
+        for name, values in own.items():
+            self._slots[name][:height] = values
+            self._slots[name][height:] = 0
         padded = clients + [clients[0]] * (BLOCK - height)
-        losses = self._train_block(padded, self._rows_BP, self._memory_BMP, steps)
-        rows_CP.copy_(self._rows_BP[:height])
-        memory_CMP.copy_(self._memory_BMP[:height])
+        losses = self._train_block(padded, self._rows, self._slots, server, steps)
+        rows.copy_(self._rows[:height])
+        for name, values in own.items():
+            values.copy_(self._slots[name][:height])
         return losses[:height]
 
     @torch.no_grad()
-    def _train_block(self, clients: list[int], rows_BP: Tensor, memory_BMP: Tensor, steps: range) -> Tensor:
-        stretches = [rows_BP[:, part] for part in self._slices]
-        memories = [memory_BMP[:, :, part].transpose(0, 1) for part in self._slices]
+    def _train_block(
+        self,
+        clients: list[int],
+        rows: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        steps: range,
+    ) -> Tensor:
+        stretches = [rows[:, part] for part in self._slices]
         kernels = [self._kernels[part] for part in self._slices]
-        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows_BP.device)
+        own_stretches: list[dict[str, Tensor]] = []
+        server_stretches: list[dict[str, Tensor]] = []
+        for part in self._slices:
+            own_stretches.append({name: values[:, part] for name, values in own.items()})
+            server_stretches.append({name: values[part] for name, values in server.items()})
+        views = list(zip(stretches, own_stretches, server_stretches, kernels, strict=True))
+        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
             losses, gradients = self._backward(stretches, self._inputs[indices], indices, weights_BN)
             total += losses
-            for stretch, gradient, memory, kernel in zip(stretches, gradients, memories, kernels, strict=True):
-                self.rule.update(stretch, gradient.flatten(1), memory, kernel, step)
+            rate = self.rule.rate(step)
+            for (numbers, slots, of_server, kernel), gradient in zip(views, gradients, strict=True):
+                self.rule.step(numbers, gradient.flatten(1), slots, of_server, rate=rate, kernels=kernel)
         return total / len(steps)
 
     @torch.enable_grad()
