@@ -14,7 +14,7 @@ from fedlama.base import DivergenceError
 from fedlama.core import Layout, Message, RoundPlan, Traffic
 from fedlama.local import MODEL
 from fedlama.processes.world import World
-from fedlama.rows import exact_sums, magnitudes, squared_distances
+from fedlama.rows import exact_means, magnitudes, squared_distances
 from fedlama.server import Server
 from fedlama.training.cohorts import Cohort, Cohorts
 from fedlama.training.trainers import Trainer
@@ -45,9 +45,7 @@ class ExactReduce:
     def mean(self, slices: Sequence[slice]) -> Tensor:
         """The average of these slices, one behind the other."""
         weights = [self.verdict.weights[index] for index in self.cohort.mine]
-        sums = exact_sums(self.cohort.rows, weights, slices, self.verdict.largest)
-        self.world.sum_(sums)
-        return sums
+        return exact_means(self.cohort.rows, weights, slices, self.verdict.largest, self.world.sum_)
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
