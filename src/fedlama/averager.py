@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
 from fedlama.base import InputError, RunError, check_whole
-from fedlama.core import FedLAMA, Layout, Ledger, Message, PolicyState, RoundPlan, Traffic
+from fedlama.core import FedLAMA, Layout, Ledger, Message, PolicyState, RoundPlan, Rule, Traffic
 from fedlama.rows import describe, pack, statistics, trainable
 from fedlama.server import Server
 
@@ -43,7 +43,7 @@ class LayerwiseModelAverager(ModelAverager):
         warmup_steps: int = 0,
         process_group: dist.ProcessGroup | None = None,
         *,
-        rule: str = "crossing",
+        rule: Rule = "crossing",
         layers: str = "tensor",
         adaptive: Sequence[str] | None = None,
         buffers: bool = False,

@@ -19,7 +19,7 @@ from fedlama.data.idx import MNIST, read_idx, read_idx_set
 from fedlama.data.leaf import read_leaf
 from fedlama.data.npz import read_npz
 from fedlama.report import compare, terminal_table, verdict
-from fedlama.report.page import View, render_page
+from fedlama.report.page.draw import View, render_page
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
 from fedlama.run.directory import RunDirectory, to_toml

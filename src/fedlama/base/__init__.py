@@ -1,8 +1,20 @@
-"""What every room may use: errors, checks of numbers, keys for random draws, JSON helpers. Standard library only."""
+"""What every room may use: errors, options and checks, keys for random draws, JSON helpers. Standard library only."""
 
 from fedlama.base.checks import check_number, check_whole
 from fedlama.base.errors import DivergenceError, InputError, RunError
+from fedlama.base.options import Limits, annotated_fields, check_options
 from fedlama.base.plain import with_tuples
 from fedlama.base.randomness import random_key
 
-__all__ = ["DivergenceError", "InputError", "RunError", "check_number", "check_whole", "random_key", "with_tuples"]
+__all__ = [
+    "DivergenceError",
+    "InputError",
+    "Limits",
+    "RunError",
+    "annotated_fields",
+    "check_number",
+    "check_options",
+    "check_whole",
+    "random_key",
+    "with_tuples",
+]

@@ -9,7 +9,7 @@ from typing import Any
 from fedlama.base.errors import InputError
 
 
-def check_whole(name: str, value: object, least: int) -> None:
+def check_whole(name: str, value: object, least: float | None) -> None:
     """Raise InputError unless `value` is a whole number (numpy's count, too) that is not below `least`."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
@@ -17,8 +17,8 @@ def check_whole(name: str, value: object, least: int) -> None:
         number = None
     if number is None or isinstance(value, bool):
         raise InputError(f"{name} must be a whole number, not {value!r}")
-    if number < least:
-        raise InputError(f"{name} must be at least {least}, not {number}")
+    if least is not None and number < least:
+        raise InputError(f"{name} must be at least {least:g}, not {number}")
 
 
 def check_number(
@@ -30,7 +30,7 @@ def check_number(
     most: float | None = None,
     below: float | None = None,
 ) -> None:
-    """Raise InputError unless `value` is a number within these limits."""
+    """Raise InputError unless `value` is a finite number within these limits."""
     limits = {"at least": least, "above": above, "at most": most, "below": below}
     allowed = " and ".join(f"{words} {limit:g}" for words, limit in limits.items() if limit is not None)
     try:
@@ -42,7 +42,7 @@ def check_number(
         and (above is None or number > above)
         and (most is None or number <= most)
         and (below is None or number < below)
-        and not math.isnan(number)
+        and math.isfinite(number)
     )
     if not inside or isinstance(value, bool | str):
         raise InputError(f"{name} must be {allowed}, not {value!r}")

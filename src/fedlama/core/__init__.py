@@ -7,7 +7,7 @@ Nothing here imports anything but the standard library and `base`.
 """
 
 from fedlama.core.bounds import convergence_bound, largest_learning_rate
-from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
+from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic
 from fedlama.core.policies import FedAvg, FedLAMA
@@ -26,6 +26,7 @@ __all__ = [
     "Policy",
     "PolicyState",
     "RoundPlan",
+    "Rule",
     "Tensor",
     "Traffic",
     "adjust_intervals",

@@ -6,19 +6,22 @@ so that a population of a million clients costs nothing more.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.base import InputError, check_whole, random_key
+from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.data.dataset import Dataset
 
 MAX_REDRAWS = 1000
+
+Clients = Annotated[int, Limits(minimum=1)]
+Alpha = Annotated[float, Limits(above=0)]
+MinSamples = Annotated[int, Limits(minimum=1)]
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,8 @@ def _generator(seed: int, attempt: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=random_key(seed, "partition", attempt)))
 
 
-def _check_clients(clients: int, at_most: int | None = None, what: str = "training samples") -> None:
-    check_whole("partition.clients", clients, least=1)
-    if at_most is not None and clients > at_most:
+def _check_clients(clients: int, at_most: int, what: str = "training samples") -> None:
+    if clients > at_most:
         raise InputError(
             f"partition.clients is {clients}, but there are only {at_most} {what}: a client would be empty"
         )
@@ -82,10 +84,10 @@ def _check_clients(clients: int, at_most: int | None = None, what: str = "traini
 class IID:
     """Samples shuffled and dealt out evenly."""
 
-    clients: int
+    clients: Clients
 
     def __post_init__(self) -> None:
-        _check_clients(self.clients)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
@@ -104,15 +106,12 @@ class Dirichlet:
     every client has `min_samples`.
     """
 
-    clients: int
-    alpha: float
-    min_samples: int = 10
+    clients: Clients
+    alpha: Alpha
+    min_samples: MinSamples = 10
 
     def __post_init__(self) -> None:
-        _check_clients(self.clients)
-        if not 0 < self.alpha < math.inf:
-            raise InputError(f"partition.alpha must be above 0, not {self.alpha}")
-        check_whole("partition.min_samples", self.min_samples, least=1)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
@@ -152,11 +151,10 @@ class Dirichlet:
 class Natural:
     """The data's own client ids (writers, devices), each a client; or grouped at random into `clients` clients."""
 
-    clients: int | None = None
+    clients: Clients | None = None
 
     def __post_init__(self) -> None:
-        if self.clients is not None:
-            _check_clients(self.clients)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""

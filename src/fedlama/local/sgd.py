@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from torch import Tensor
 
-from fedlama.base import InputError, check_number, check_whole
+from fedlama.base import InputError, Limits, check_options
 from fedlama.rows import Slot
 
 VELOCITY = "velocity"
-DECAYED = ("all", "kernels")
 LARGEST_FLOAT32 = 3.4e38
 
 
@@ -24,29 +24,20 @@ class SGD:
     to: all parameters as in torch, or only the kernels (two or more dimensions) as in the paper's released code.
     """
 
-    learning_rate: float
-    batch_size: int
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    decay_steps: tuple[int, ...] = ()
-    decay_factor: float = 0.1
-    decayed: str = "all"
+    learning_rate: Annotated[float, Limits(above=0, below=LARGEST_FLOAT32)]
+    batch_size: Annotated[int, Limits(minimum=1)]
+    momentum: Annotated[float, Limits(minimum=0, below=1)] = 0.0
+    weight_decay: Annotated[float, Limits(minimum=0, below=LARGEST_FLOAT32)] = 0.0
+    warmup_steps: Annotated[int, Limits(minimum=0)] = 0
+    decay_steps: tuple[Annotated[int, Limits(minimum=1)], ...] = ()
+    decay_factor: Annotated[float, Limits(above=0, maximum=1)] = 0.1
+    decayed: Literal["all", "kernels"] = "all"
 
     def __post_init__(self) -> None:
         if isinstance(self.decay_steps, int):
             raise InputError(f"decay_steps must be a list of steps, not {self.decay_steps}")
         object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
-        check_whole("batch_size", self.batch_size, least=1)
-        check_whole("warmup_steps", self.warmup_steps, least=0)
-        for step in self.decay_steps:
-            check_whole("a step of decay_steps", step, least=1)
-        check_number("learning_rate", self.learning_rate, above=0, below=LARGEST_FLOAT32)
-        check_number("momentum", self.momentum, least=0, below=1)
-        check_number("weight_decay", self.weight_decay, least=0, below=LARGEST_FLOAT32)
-        check_number("decay_factor", self.decay_factor, above=0, most=1)
-        if self.decayed not in DECAYED:
-            raise InputError(f"decayed must be one of {', '.join(DECAYED)}, not {self.decayed!r}")
+        check_options(self)
 
     @property
     def slots(self) -> tuple[Slot, ...]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
-from fedlama.base import InputError, check_number, check_whole, random_key
+from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.core import Ledger
 
-ON_TOO_FEW = ("repeat", "stop")
+Probability = Annotated[float, Limits(minimum=0, maximum=1)]
 LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32
 MAX_ATTEMPTS = 100  # cohorts in a row that were too small: then something else is wrong, and the run stops
 
@@ -60,23 +60,17 @@ class Faults:
     With fewer than `min_clients` left, a round is repeated with new clients, or the run stops (`on_too_few`).
     """
 
-    fail_before: float = 0.0
-    fail_during: float = 0.0
-    straggle: float = 0.0
-    corrupt: float = 0.0
+    fail_before: Probability = 0.0
+    fail_during: Probability = 0.0
+    straggle: Probability = 0.0
+    corrupt: Probability = 0.0
     exclude_nonfinite: bool = True
-    norm_limit: float | None = None
-    min_clients: int = 1
-    on_too_few: str = "repeat"
+    norm_limit: Annotated[float, Limits(above=0, maximum=LARGEST_LIMIT)] | None = None
+    min_clients: Annotated[int, Limits(minimum=1)] = 1
+    on_too_few: Literal["repeat", "stop"] = "repeat"
 
     def __post_init__(self) -> None:
-        for name in ("fail_before", "fail_during", "straggle", "corrupt"):
-            check_number(f"faults.{name}", getattr(self, name), least=0, most=1)
-        if self.norm_limit is not None:
-            check_number("faults.norm_limit", self.norm_limit, above=0, most=LARGEST_LIMIT)
-        check_whole("faults.min_clients", self.min_clients, least=1)
-        if self.on_too_few not in ON_TOO_FEW:
-            raise InputError(f"faults.on_too_few must be one of {', '.join(ON_TOO_FEW)}, not {self.on_too_few!r}")
+        check_options(self, "faults.")
         if self.corrupt and not self.exclude_nonfinite:
             raise InputError(
                 f"faults.corrupt = {self.corrupt} returns NaN, which would end the run: "

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from fedlama.base import check_whole
-from fedlama.core.intervals import adjust_intervals, check_intervals
+from fedlama.base import Limits, check_options
+from fedlama.core.intervals import Rule, adjust_intervals, check_intervals
 from fedlama.core.layers import Layer
 from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance, plan_by_intervals
 
@@ -25,16 +26,19 @@ class FedLAMA:
         warmup_rounds: The first adjustment is made at the first cycle end at or after this round.
     """
 
-    base_interval: int
-    increase_factor: int
-    rule: str = "crossing"
-    warmup_rounds: int = 0
-
-    uses = ()
+    base_interval: Annotated[int, Limits(minimum=1)]
+    increase_factor: Annotated[int, Limits(minimum=1)]
+    rule: Rule = "crossing"
+    warmup_rounds: Annotated[int, Limits(minimum=0)] = 0
 
     def __post_init__(self) -> None:
+        check_options(self)
         check_intervals(self.base_interval, self.increase_factor, self.rule)
-        check_whole("warmup_rounds", self.warmup_rounds, least=0)
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Nothing but the spread."""
+        return ()
 
     @property
     def longest_cycle(self) -> int:
@@ -98,7 +102,7 @@ class FedAvg(FedLAMA):
     """
 
     increase_factor: int = field(default=1, init=False)
-    rule: str = field(default="crossing", init=False)
+    rule: Rule = field(default="crossing", init=False)
     warmup_rounds: int = field(default=0, init=False)
 
     def __str__(self) -> str:
