@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
 from fedlama.base import DivergenceError
 from fedlama.core import Layout, Message, RoundPlan, Traffic
@@ -17,6 +16,7 @@ from fedlama.processes.world import World
 from fedlama.rows import exact_means, magnitudes, squared_distances
 from fedlama.server import Server
 from fedlama.training.cohorts import Cohort, Cohorts
+from fedlama.training.phases import phase
 from fedlama.training.trainers import Trainer
 from fedlama.training.values import Played, Position, Reports, Verdict
 
@@ -51,8 +51,9 @@ class ExactReduce:
         """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
         slices = self.layout.slices_of(due)
         squared = torch.zeros(len(self.cohort.clients), len(slices), dtype=torch.float64, device=mean.device)
-        squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
-        self.world.sum_(squared)
+        with phase("spread"):
+            squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
+            self.world.sum_(squared)
         columns = iter(squared.T.tolist())
         result: dict[int, float] = {}
         for layer in due:
@@ -112,7 +113,7 @@ class Rounds:
         losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=cohort.rows.device)
         clients = [cohort.clients[index] for index in cohort.mine]
         server_rows = self._server_rows(current.position)
-        with record_function("fedlama.train"):
+        with phase("train"):
             for part in cohort.trained_parts(self.trainer.block):
                 losses[part] = self.trainer.train(
                     clients[part],
@@ -177,7 +178,7 @@ class Rounds:
         cohort = current.cohort
         position = current.position
         plan = current.plan
-        with record_function("fedlama.aggregate"):
+        with phase("aggregate"):
             down = self.download(current, len(cohort.clients) if downloads is None else downloads)
             after = self.server.close(
                 position.server,
