@@ -43,8 +43,8 @@ def test_all_that_was_sent_and_the_residual_add_up(codec):
 def test_without_slots_nothing_is_remembered():
     codec = ErrorFeedback(Rotate(1))
     x = gaussian(1000)
-    assert codec.slots == (Slot("residual", "window"),)
-    assert ErrorFeedback(Rotate(1), "run").slots == (Slot("residual", "run"),)
+    assert codec.slots == (Slot("residual", "window", "code without error feedback"),)
+    assert ErrorFeedback(Rotate(1), "run").slots == (Slot("residual", "run", "code without error feedback"),)
     first = codec.decode(codec.encode(x, key=1), key=1)
     assert torch.equal(first, codec.decode(codec.encode(x, key=1), key=1))
     least_squares = Rotate(1, scale="least_squares")

@@ -77,11 +77,11 @@ def test_the_simulator_and_the_wire_agree(codec, due):
         assert message.kept == received.kept
         assert message.to_bytes() == content
         assert abs(message.estimated_nbytes - len(content)) <= 8
-        assert sum(message.layer_bytes.values()) + message.statistics_bytes == message.estimated_nbytes
-        assert sum(received.layer_bytes.values()) + received.statistics_bytes == len(content) == message.nbytes
+        assert message.charged.total == message.estimated_nbytes
+        assert received.charged.total == len(content) == message.nbytes
         assert all(torch.equal(simulated[name], packed[name]) for name in simulated)
-        assert list(message.layer_bytes) == sorted(due)
-        assert all(charged >= 4 for charged in received.layer_bytes.values())
+        assert list(message.charged.layers) == sorted(due)
+        assert all(charged >= 4 for charged in received.charged.layers.values())
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
@@ -129,8 +129,8 @@ def test_bytes_of_a_message_by_hand():
     channel = Channel(Cast("bfloat16"), LAYOUT, seed=0)
     message = channel.simulate(difference(), [0, 1], Place(0, 0), anchor=ANCHOR)
     assert message.nbytes == message.estimated_nbytes == 1 + 2 * 4 + 2 * (144 + 16) + 2 * 96 + 4
-    assert message.statistics_bytes == 192
-    assert message.layer_bytes == {0: 4 + 288, 1: 4 + 32 + 5}  # the last one has what belongs to none
+    assert message.charged.statistics == 192
+    assert message.charged.layers == {0: 4 + 288, 1: 4 + 32 + 5}  # the last one has what belongs to none
 
 
 def test_the_exact_norms_travel():
@@ -185,13 +185,16 @@ def test_statistics_by_hand():
 def test_norms_without_statistics_need_no_anchor():
     layout = describe(nn.Linear(64, 32))
     message = Channel(Rotate(1), layout, seed=0).simulate(torch.ones(layout.width), [0, 1], Place(0, 0))
-    assert message.statistics_bytes == 0
+    assert message.charged.statistics == 0
+
+
+FORGO = "code without error feedback"
 
 
 def test_slots_are_named_after_the_direction():
     feedback = ErrorFeedback(Rotate(1), "run")
-    assert Channel(feedback, LAYOUT, seed=0).slots == (Slot("uplink residual", "run"),)
-    assert Channel(feedback, LAYOUT, seed=0, direction="downlink").slots == (Slot("downlink residual", "run"),)
+    assert Channel(feedback, LAYOUT, seed=0).slots == (Slot("uplink residual", "run", FORGO),)
+    assert Channel(feedback, LAYOUT, seed=0, direction="downlink").slots == (Slot("downlink residual", "run", FORGO),)
     assert Channel(Rotate(1), LAYOUT, seed=0).slots == ()
     with pytest.raises(InputError, match="the slot 'uplink residual' is missing"):
         Channel(feedback, LAYOUT, seed=0).simulate(difference(), ALL, Place(0, 0), anchor=ANCHOR, own={})
@@ -215,8 +218,8 @@ def test_water_gives_layers_that_moved_further_more_bits():
     uniform = Channel(Rotate(1.0), LAYOUT, seed=0).simulate(row, ALL, Place(0, 0), anchor=ANCHOR)
     water = Channel(Rotate(1.0, allocation="water"), LAYOUT, seed=0).simulate(row, ALL, Place(0, 0), anchor=ANCHOR)
     assert water.estimated_nbytes == pytest.approx(uniform.estimated_nbytes, rel=0.05)
-    assert water.layer_bytes[4] > 1.5 * uniform.layer_bytes[4]
-    assert water.layer_bytes[8] < 0.5 * uniform.layer_bytes[8]
+    assert water.charged.layers[4] > 1.5 * uniform.charged.layers[4]
+    assert water.charged.layers[8] < 0.5 * uniform.charged.layers[8]
     errors = [float((message.row - row)[: LAYOUT.parameter_width].square().sum()) for message in (uniform, water)]
     assert errors[1] < errors[0]
 
@@ -242,7 +245,7 @@ def test_layers_that_are_modules():
     due = range(len(layout.layers))
     content = channel.pack(row, due, Place(0, 0), anchor=ANCHOR)
     received = channel.unpack(content, due, Place(0, 0), anchor=ANCHOR)
-    assert sum(received.layer_bytes.values()) + received.statistics_bytes == len(content)
+    assert received.charged.total == len(content)
     assert list(received.exact_sq) == list(due)
 
 

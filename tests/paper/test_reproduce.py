@@ -20,7 +20,7 @@ def test_every_recipe_expands(name, scale):
         windows = {setting.config.participation.window for setting in panel.study.settings}
         assert len(windows) == 1  # the same clients for every setting
         assert all(
-            windows.pop() % setting.config.policy.build().cycle_steps == 0 for setting in panel.study.settings[:1]
+            windows.pop() % setting.config.policy.build().longest_cycle == 0 for setting in panel.study.settings[:1]
         )
 
 

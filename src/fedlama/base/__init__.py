@@ -1,12 +1,20 @@
-"""What every room may use: errors, options and checks, keys for random draws, JSON helpers. Standard library only."""
+"""What every room may use: errors, options and checks, text and files of others, keys for random draws, JSON helpers.
 
-from fedlama.base.checks import check_number, check_whole
+Standard library only.
+"""
+
+from fedlama.base.checks import MAX_SEED, MAX_SIZE, MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import DivergenceError, InputError, RunError
+from fedlama.base.files import expand_home, open_regular, read_regular, reason
 from fedlama.base.options import Limits, annotated_fields, check_options
 from fedlama.base.plain import with_tuples
 from fedlama.base.randomness import random_key
+from fedlama.base.text import printable, shown
 
 __all__ = [
+    "MAX_SEED",
+    "MAX_SIZE",
+    "MAX_WHOLE",
     "DivergenceError",
     "InputError",
     "Limits",
@@ -15,6 +23,12 @@ __all__ = [
     "check_number",
     "check_options",
     "check_whole",
+    "expand_home",
+    "open_regular",
+    "printable",
     "random_key",
+    "read_regular",
+    "reason",
+    "shown",
     "with_tuples",
 ]

@@ -12,7 +12,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedlama.base.checks import check_number, check_whole
+from fedlama.base.checks import MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import InputError
 
 
@@ -20,7 +20,8 @@ from fedlama.base.errors import InputError
 class Limits:
     """What a number may be, as `Annotated[float, Limits(minimum=0, below=1)]`.
 
-    `minimum` and `maximum` are allowed themselves; a number must lie strictly `above` and `below` the other two.
+    `minimum` and `maximum` are allowed themselves; a number must lie strictly `above` and `below` the other two. A
+    whole number without a `maximum` of its own has that of all whole numbers.
     """
 
     minimum: float | None = None
@@ -31,7 +32,10 @@ class Limits:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
         """The same limits in pydantic's words: it asks this of whatever stands in an annotation."""
         schema = dict(handler(source))
-        words = {"ge": self.minimum, "gt": self.above, "le": self.maximum, "lt": self.below}
+        maximum = self.maximum
+        if maximum is None and schema.get("type") == "int":
+            maximum = MAX_WHOLE
+        words = {"ge": self.minimum, "gt": self.above, "le": maximum, "lt": self.below}
         for word, limit in words.items():
             if limit is not None:
                 schema[word] = limit
@@ -70,7 +74,8 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     elif get_origin(annotation) is Literal:
         _check_choice(name, value, get_args(annotation))
     elif annotation is int:
-        check_whole(name, value, least=limits.minimum)
+        most = MAX_WHOLE if limits.maximum is None else limits.maximum
+        check_whole(name, value, least=limits.minimum, most=most)
     elif annotation is float:
         check_number(name, value, least=limits.minimum, above=limits.above, most=limits.maximum, below=limits.below)
 

@@ -10,7 +10,7 @@ from fedlama.compress.codec import Codec, Coded, Payload, Reader
 from fedlama.compress.discrepancy import corrected_spread
 from fedlama.compress.error_feedback import ErrorFeedback
 from fedlama.compress.lowrank import LowRank
-from fedlama.compress.message import Channel, Decoded, Message, Place
+from fedlama.compress.message import Channel, CodedMessage, Decoded, Place
 from fedlama.compress.quantize import Quantize
 from fedlama.compress.rotate import Rotate
 from fedlama.compress.streams import Run, Table
@@ -22,10 +22,10 @@ __all__ = [
     "Channel",
     "Codec",
     "Coded",
+    "CodedMessage",
     "Decoded",
     "ErrorFeedback",
     "LowRank",
-    "Message",
     "Payload",
     "Place",
     "Quantize",

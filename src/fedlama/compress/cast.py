@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError
+from fedlama.base import check_options
 from fedlama.compress.codec import Codec, Coded, Reader, Shape, check_finite
-from fedlama.compress.limits import DTYPES
+from fedlama.compress.limits import DType
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,10 @@ class Cast(Codec):
     `dtype` is "bfloat16", "float16", or "float32" for no rounding at all.
     """
 
-    dtype: str = "bfloat16"
+    dtype: DType = "bfloat16"
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise InputError(f"dtype must be one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        check_options(self)
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """Two or four bytes per number."""

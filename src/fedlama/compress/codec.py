@@ -15,7 +15,6 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -97,12 +96,7 @@ def whole_number(value: int) -> bytes:
 
 
 class Codec(ABC):
-    """A tensor to bytes and back.
-
-    `slots` are the rows that it keeps per client, by name and lifetime; most codecs keep none.
-    """
-
-    slots: ClassVar[tuple[Slot, ...]] | tuple[Slot, ...] = ()
+    """A tensor to bytes and back."""
 
     # What a codec has to say
 
@@ -125,6 +119,11 @@ class Codec(ABC):
     # What it may say
 
     @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The rows that it keeps per client, by name and lifetime; most codecs keep none."""
+        return ()
+
+    @property
     def rate(self) -> float | None:
         """Bits per number, where that can be chosen."""
         return None
@@ -133,6 +132,11 @@ class Codec(ABC):
     def sharing(self) -> str:
         """How a message shares its bits among layers, where there is a rate."""
         return "uniform"
+
+    @property
+    def wants_warm(self) -> bool:
+        """Whether the server's last change of a layer helps it."""
+        return False
 
     def kept(self, bits: float | None = None) -> float | None:
         """⟨x̂, x⟩/‖x‖² on average: 1 if unbiased, 1 − D if shrunk, None where it depends on the numbers."""

@@ -13,12 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 from torch import Tensor
 
-from fedlama.base import InputError, check_number
+from fedlama.base import InputError, Limits, check_options
 from fedlama.compress.codec import Codec, Coded, Reader, Shape
-from fedlama.compress.limits import LIFETIMES, MAX_BITS, MIN_BITS
+from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.rows import Lifetime, Slot
 
 RESIDUAL = "residual"
@@ -36,7 +37,7 @@ class ErrorFeedback(Codec):
 
     codec: Codec
     lifetime: Lifetime = "window"
-    profile: tuple[float, ...] | None = None
+    profile: tuple[Annotated[float, Limits(minimum=0, maximum=1)], ...] | None = None
     gain: bool = False
 
     def __post_init__(self) -> None:
@@ -44,8 +45,9 @@ class ErrorFeedback(Codec):
             raise InputError(f"error feedback goes around a codec, not around {self.codec!r}")
         if self.codec.slots:
             raise InputError(f"error feedback goes around a codec without memory, not around {self.codec!r}")
-        if self.lifetime not in LIFETIMES:
-            raise InputError(f"lifetime must be one of {', '.join(LIFETIMES)}, not {self.lifetime!r}")
+        if self.profile is not None and (isinstance(self.profile, str) or not isinstance(self.profile, Sequence)):
+            raise InputError(f"profile must be a list of shares, not {self.profile!r}")
+        check_options(self)
         if not isinstance(self.gain, bool):
             raise InputError(f"gain must be true or false, not {self.gain!r}")
         if self.gain and self.lifetime != "window":
@@ -57,10 +59,6 @@ class ErrorFeedback(Codec):
             object.__setattr__(self, "profile", tuple(float(share) for share in self.profile))
 
     def _check_profile(self, profile: Sequence[float]) -> None:
-        if isinstance(profile, str) or not isinstance(profile, Sequence) or not profile:
-            raise InputError(f"profile must be a list of shares, not {profile!r}")
-        for share in profile:
-            check_number("a share of profile", share, least=0, most=1)
         if not math.isclose(sum(profile), 1.0, abs_tol=1e-6):
             raise InputError(f"the shares of profile must add up to 1, not to {sum(profile):g}")
         if self.codec.rate is None:
@@ -69,9 +67,9 @@ class ErrorFeedback(Codec):
             raise InputError("a profile is over the rounds of a window, so lifetime must be window")
 
     @property
-    def slots(self) -> tuple[Slot, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def slots(self) -> tuple[Slot, ...]:
         """One residual row per client."""
-        return (Slot(RESIDUAL, self.lifetime),)
+        return (Slot(RESIDUAL, self.lifetime, without="code without error feedback"),)
 
     @cached_property
     def _inner(self) -> Codec:
@@ -105,6 +103,11 @@ class ErrorFeedback(Codec):
         if RESIDUAL not in own:
             raise InputError(f"error feedback needs the slot {RESIDUAL!r}, and was given {', '.join(own) or 'none'}")
         return own[RESIDUAL]
+
+    @property
+    def wants_warm(self) -> bool:
+        """As the codec inside."""
+        return self.codec.wants_warm
 
     @property
     def rate(self) -> float | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Annotated, Literal
 
-from fedlama.rows.slots import Lifetime
+from fedlama.base import Limits
 
-DTYPES = ("bfloat16", "float16", "float32")  # Cast; float32 sends the numbers as they are
+DType = Literal["bfloat16", "float16", "float32"]  # Cast; float32 sends the numbers as they are
 MIN_QUANTIZE_BITS, MAX_QUANTIZE_BITS = 2, 8
 DEFAULT_BLOCK = 1024  # numbers per scale: 0.03 bits per number for the scales
 MIN_BLOCK, MAX_BLOCK = 8, 1 << 20
 MIN_BITS, MAX_BITS = 0.1, 8.0  # Rotate: bits per number, any real number between
 DEFAULT_SMALL_BITS = 2.5  # biases, norms' parameters and statistics: few numbers that matter much
-ALLOCATIONS = ("uniform", "water")
-SCALES = ("unbiased", "least_squares")
+Bits = Annotated[float, Limits(minimum=MIN_BITS, maximum=MAX_BITS)]
+Allocation = Literal["uniform", "water"]
+Scale = Literal["unbiased", "least_squares"]
 MAX_RANK = 1024
-LIFETIMES: tuple[str, ...] = get_args(Lifetime)
 
 SMALL = 1024  # numbers: a tensor with fewer shares a group with the other small ones
 MAX_DIMENSIONS = 16

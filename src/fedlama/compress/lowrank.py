@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, check_whole
+from fedlama.base import InputError, Limits, check_options
 from fedlama.compress.chain import Reducer
 from fedlama.compress.codec import Coded, Reader, Shape, generator
 from fedlama.compress.limits import MAX_RANK
@@ -28,15 +29,20 @@ class LowRank(Reducer):
     sent as they are.
     """
 
-    rank: int
+    rank: Annotated[int, Limits(minimum=1, maximum=MAX_RANK)]
 
     def __post_init__(self) -> None:
-        check_whole("rank", self.rank, least=1)
+        check_options(self)
         if self.rank > MAX_RANK:
             raise InputError(f"rank must be at most {MAX_RANK}, not {self.rank}")
 
+    @property
+    def wants_warm(self) -> bool:
+        """The iteration starts from it."""
+        return True
+
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
-        """Algorithm 1 of the paper, lines 3 to 7, for one sender."""
+        """Algorithm 1 of the paper, for one sender."""
         sides = self._sides(tuple(x.shape))
         if sides is None:
             return Coded(), x.reshape(-1)

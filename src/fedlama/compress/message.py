@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -29,7 +29,7 @@ from fedlama.compress.groups import STATISTICS_GROUP, Group, Grouping
 from fedlama.compress.statistics import Statistics
 from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
 from fedlama.compress.water import shared_step_rates
-from fedlama.core import Layout
+from fedlama.core import Layout, Message
 from fedlama.rows import Slot
 
 DIRECTIONS = ("uplink", "downlink")
@@ -72,24 +72,19 @@ class Decoded:
 
     `row` holds the decoded differences of the due layers and the statistics. `exact_sq` is ‖Δ‖² of each due layer as it
     travelled, `decoded_sq` that of the decoded difference, `kept` which part of a difference the code keeps on average
-    (None where that depends on the numbers). `layer_bytes` and `statistics_bytes` add up to the message's length.
+    (None where that depends on the numbers). `charged` is the message's length, shared out
+    among its layers and the statistics.
     """
 
     row: Tensor
     exact_sq: dict[int, float]
     decoded_sq: dict[int, float]
     kept: dict[int, float | None]
-    layer_bytes: dict[int, int]
-    statistics_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        """The message's length, as charged."""
-        return sum(self.layer_bytes.values()) + self.statistics_bytes
+    charged: Message
 
 
 @dataclass
-class Message(Decoded):
+class CodedMessage(Decoded):
     """A coded message at its sender; its bytes are those that a simulator charges, within 8 of the real ones."""
 
     head: bytes
@@ -99,7 +94,7 @@ class Message(Decoded):
     @property
     def estimated_nbytes(self) -> int:
         """What is charged without running the entropy coder."""
-        return self.total_bytes
+        return self.charged.total
 
     @property
     def nbytes(self) -> int:
@@ -136,7 +131,7 @@ class Channel:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The rows that a sender keeps: the codec's, named after the direction."""
-        return tuple(Slot(f"{self.direction} {slot.name}", slot.lifetime) for slot in self.codec.slots)
+        return tuple(replace(slot, name=f"{self.direction} {slot.name}") for slot in self.codec.slots)
 
     def simulate(
         self,
@@ -148,7 +143,7 @@ class Channel:
         own: Mapping[str, Tensor] | None = None,
         warm: Tensor | None = None,
         out: Tensor | None = None,
-    ) -> Message:
+    ) -> CodedMessage:
         """Code and decode one sender's difference without running the entropy coder.
 
         `difference` is x − anchor, a row of the layout; `due` are the numbers of the layers in the message. `anchor` is
@@ -187,14 +182,12 @@ class Channel:
         head = bytes((VERSION,)) + b"".join(square.astype("<f4").tobytes() for square in single.values())
         length = len(head) + SEAL + sum(len(one.all_side()) for one in coded)
         length += estimated_length(sum(one.bits() for one in coded))
-        layer_bytes, statistics_bytes = _shared_out(groups, coded, list(exact_sq), length)
-        return Message(
+        return CodedMessage(
             row=row,
             exact_sq={layer: float(square) for layer, square in single.items()},
             decoded_sq=self._squares(row, groups),
             kept=self._kept(groups, coded),
-            layer_bytes=layer_bytes,
-            statistics_bytes=statistics_bytes,
+            charged=_shared_out(groups, coded, list(exact_sq), length),
             head=head,
             coded=coded,
             context=self._context(due, place),
@@ -244,14 +237,12 @@ class Channel:
         row = torch.zeros(self.layout.width) if out is None else out
         for group, values in zip(groups, decoded, strict=True):
             self._write(group, values, row, anchor, place)
-        layer_bytes, statistics_bytes = _shared_out(groups, coded, layers, len(content))
         return Decoded(
             row=row,
             exact_sq={layer: float(square) for layer, square in zip(layers, norms, strict=True)},
             decoded_sq=self._squares(row, groups),
             kept=self._kept(groups, coded),
-            layer_bytes=layer_bytes,
-            statistics_bytes=statistics_bytes,
+            charged=_shared_out(groups, coded, layers, len(content)),
         )
 
     def spread(
@@ -433,9 +424,7 @@ def _part(slots: Mapping[str, Tensor] | None, group: Group) -> dict[str, Tensor]
     return {name: group.read(row) for name, row in slots.items()}
 
 
-def _shared_out(
-    groups: Sequence[Group], coded: Sequence[Coded], layers: Sequence[int], total: int
-) -> tuple[dict[int, int], int]:
+def _shared_out(groups: Sequence[Group], coded: Sequence[Coded], layers: Sequence[int], total: int) -> Message:
     """Whole bytes per layer and for the statistics that add up to `total`.
 
     A group's bytes are shared by the sizes of its layers. What belongs to none (format, checksum, the end of the
@@ -459,4 +448,4 @@ def _shared_out(
     statistics_bytes = round(statistics)
     if layers:
         whole[layers[-1]] += total - charged - statistics_bytes
-    return whole, statistics_bytes
+    return Message(whole, statistics_bytes)

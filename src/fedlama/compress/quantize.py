@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.base import InputError, check_whole
+from fedlama.base import InputError, Limits, check_options
 from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
 from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
 from fedlama.compress.streams import Run, flat_table
@@ -26,13 +27,12 @@ class Quantize(Codec):
     mean is right, which makes the code unbiased; otherwise each number goes to its nearest level.
     """
 
-    bits: int
-    block: int = DEFAULT_BLOCK
+    bits: Annotated[int, Limits(minimum=MIN_QUANTIZE_BITS, maximum=MAX_QUANTIZE_BITS)]
+    block: Annotated[int, Limits(minimum=MIN_BLOCK, maximum=MAX_BLOCK)] = DEFAULT_BLOCK
     stochastic: bool = True
 
     def __post_init__(self) -> None:
-        check_whole("bits", self.bits, least=MIN_QUANTIZE_BITS)
-        check_whole("block", self.block, least=MIN_BLOCK)
+        check_options(self)
         if self.bits > MAX_QUANTIZE_BITS:
             raise InputError(f"bits must be at most {MAX_QUANTIZE_BITS}, not {self.bits}")
         if self.block > MAX_BLOCK:
@@ -41,7 +41,7 @@ class Quantize(Codec):
             raise InputError(f"stochastic must be true or false, not {self.stochastic!r}")
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
-        """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1) (QSGD, Eq. 3.1), N the block's largest magnitude."""
+        """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1), N the block's largest magnitude."""
         blocks = self._in_blocks(x.reshape(-1))
         scales = blocks.abs().amax(dim=1)
         # A block of zeros, or of numbers too small to divide by, is sent as zeros.

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.base import InputError, check_number
+from fedlama.base import InputError, check_options
 from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
-from fedlama.compress.limits import ALLOCATIONS, DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS, SCALES
+from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS, Allocation, Bits, Scale
 from fedlama.compress.normal import (
     INDICES_PER_OCTAVE,
     MAX_INDEX,
@@ -59,18 +59,13 @@ class Rotate(Codec):
     smallest error, which `ErrorFeedback` chooses by itself.
     """
 
-    bits: float
-    allocation: str = "uniform"
-    small_bits: float = DEFAULT_SMALL_BITS
-    scale: str = "unbiased"
+    bits: Bits
+    allocation: Allocation = "uniform"
+    small_bits: Bits = DEFAULT_SMALL_BITS
+    scale: Scale = "unbiased"
 
     def __post_init__(self) -> None:
-        check_number("bits", self.bits, least=MIN_BITS, most=MAX_BITS)
-        check_number("small_bits", self.small_bits, least=MIN_BITS, most=MAX_BITS)
-        if self.allocation not in ALLOCATIONS:
-            raise InputError(f"allocation must be one of {', '.join(ALLOCATIONS)}, not {self.allocation!r}")
-        if self.scale not in SCALES:
-            raise InputError(f"scale must be one of {', '.join(SCALES)}, not {self.scale!r}")
+        check_options(self)
         object.__setattr__(self, "bits", float(self.bits))  # 1 and 1.0 are the same code, under one checksum
         object.__setattr__(self, "small_bits", float(self.small_bits))
 
@@ -89,7 +84,7 @@ class Rotate(Codec):
         index, codes = self._quantised(y, sigma, rate, x.numel())
         product = float(torch.dot(exact, codes.double()))
         if self.scale == "unbiased":
-            scale = square / product  # S = ‖y‖²/⟨y, j⟩ (EDEN, Eq. 3)
+            scale = square / product  # EDEN: S = ‖y‖²/⟨y, j⟩
         else:
             scale = product / float(codes.square().sum(dtype=torch.float64))  # S = ⟨y, j⟩/‖j‖²
         single = float(np.float32(scale))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, check_number
+from fedlama.base import InputError, Limits, check_options
 from fedlama.compress.chain import Reducer
 from fedlama.compress.codec import Coded, Reader, Shape
 from fedlama.compress.streams import Run, Table
@@ -27,10 +28,10 @@ class TopK(Reducer):
     `share` is how many of them, above 0 and at most 1; at least one number per tensor is kept.
     """
 
-    share: float
+    share: Annotated[float, Limits(above=0, maximum=1)]
 
     def __post_init__(self) -> None:
-        check_number("share", self.share, above=0, most=1)
+        check_options(self)
         object.__setattr__(self, "share", float(self.share))
 
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from inspect import Parameter, Signature
 from typing import Annotated
 
 from fedlama.base import Limits, check_options
@@ -93,17 +94,27 @@ class FedLAMA:
         return f"FedLAMA({self.base_interval}, {self.increase_factor}{variant})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class FedAvg(FedLAMA):
-    """The whole model every `base_interval` steps: FedLAMA with factor 1, bit for bit.
+    """The whole model every `interval` steps: FedLAMA with factor 1, bit for bit.
 
     Arguments:
-        base_interval: How many steps lie between two averages.
+        interval: How many steps lie between two averages.
     """
 
     increase_factor: int = field(default=1, init=False)
     rule: Rule = field(default="crossing", init=False)
     warmup_rounds: int = field(default=0, init=False)
+
+    # What the constructor shows; it takes the field's name as well, by which dataclasses.replace calls it.
+    __signature__ = Signature([Parameter("interval", Parameter.POSITIONAL_OR_KEYWORD, annotation=int)])
+
+    def __init__(self, interval: int | None = None, *, base_interval: int | None = None) -> None:
+        given = base_interval if interval is None else interval
+        if given is None:
+            raise TypeError("FedAvg() needs an interval")
+        object.__setattr__(self, "base_interval", given)
+        self.__post_init__()
 
     def __str__(self) -> str:
         return f"FedAvg({self.base_interval})"
