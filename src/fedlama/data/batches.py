@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from fedlama.base import random_key
 from fedlama.data.dataset import Dataset
 from fedlama.data.partition import Shards
 
+GATHERED = 1 << 18  # numbers of input that are prepared at a time
 MARGIN = 4  # pixels of black around an image that a crop may reach into: He et al. 2016, section 4.2
 ALWAYS_PADDED_TO = 4096  # samples
 
@@ -51,6 +54,27 @@ class Batches:
             key = random_key(self.seed, "augment", client, step)
             samples = _crop_and_flip(samples, key)
         return self.data.inputs(samples), targets
+
+    def of_steps(self, client: int, steps: range) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets of consecutive steps, each as `at` gives them.
+
+        Small batches are gathered and prepared several at a time: each call would take longer than its arithmetic.
+        """
+        sample = self.data.x_train[0].numel()
+        together = max(1, GATHERED // (self.batch_size * sample))
+        if self.data.augment is not None or together == 1:
+            for step in steps:
+                yield self.at(client, step)
+            return
+        for start in range(0, len(steps), together):
+            batches = [self.indices(client, step) for step in steps[start : start + together]]
+            sizes = [len(batch) for batch in batches]
+            indices = torch.cat(batches).to(self.data.x_train.device)
+            inputs = self.data.inputs(self.data.x_train[indices])
+            targets = self.data.y_train[indices]
+            for some_inputs, some_targets in zip(inputs.split(sizes), targets.split(sizes), strict=True):
+                # In memory of its own, because the last bits of a sum can depend on where its numbers begin
+                yield some_inputs.clone(), some_targets.clone()
 
     def indices(self, client: int, step: int) -> Tensor:
         """Which samples those are."""
