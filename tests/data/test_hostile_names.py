@@ -77,7 +77,7 @@ def test_without_a_home_folder_only_the_cache_is_missing(no_home):
     assert [str(folder) for folder in data_folders()] == ["/usr/share/datasets"]
     assert load("digits").name == "digits"
     assert catalog()[0].name == "digits"
-    with pytest.raises(InputError, match="cifar10 is not there: looked for .* in /usr/share/datasets"):
+    with pytest.raises(InputError, match=r"cifar10 is not there: looked for .* in /usr/share/datasets"):
         load("cifar10")
     with pytest.raises(InputError, match="set FEDLAMA_DATA to a folder"):
         data_folder()

@@ -17,6 +17,7 @@ from .samples import SAMPLES, name_of
 CORPUS = Path(__file__).parent / "corpus"
 PACKAGE = str(Path(fedlama.__file__).parent)
 SLOW = 5.0  # seconds of computing: a reader that takes so long for some kilobytes can be made to hang
+HOSTILE_NAME = "in\n\n\n\x1b[31m\x07\r\u2028\u202e"  # every message that names a file passes it on
 
 
 class FoundError(Exception):
@@ -26,12 +27,13 @@ class FoundError(Exception):
 def attempt(reader: str, content: bytes) -> None:
     """Give a reader one input; what it must not do is raised as FoundError."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        (Path(folder) / "in").mkdir()
+        place = Path(folder) / HOSTILE_NAME
+        place.mkdir()
         floor = PAGE_FLOOR if reader.startswith("drawn") else MEMORY_FLOOR
         started = time.process_time()
         try:
-            with guarded(Path(folder) / "in", len(content), floor):
-                READERS[reader](content, Path(folder) / "in")
+            with guarded(place, len(content), floor):
+                READERS[reader](content, place)
         except (Exception, ForbiddenError) as error:
             raise FoundError(f"{reader}: {type(error).__name__}: {str(error)[:200]}") from error
         if time.process_time() - started > SLOW:

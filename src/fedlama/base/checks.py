@@ -15,21 +15,21 @@ MAX_SEED = 2**62
 MAX_SIZE = 2**62  # what is counted in numbers or bytes of a model
 
 
-def check_whole(name: str, value: object, least: int, most: int = MAX_WHOLE) -> None:
+def check_whole(name: str, value: object, least: float | None, most: float = MAX_WHOLE) -> None:
     """Raise InputError unless `value` is a whole number from `least` to `most`.
 
     Arguments:
         name: What the number is called where it was given, for the sentence.
         value: Anything; numpy's whole numbers are whole numbers, True and 3.0 are not.
-        least: The smallest number that is allowed.
+        least: The smallest number that is allowed, if there is one.
         most: The largest one. Every whole number has an upper bound: beyond it, arrays and counters overflow long after
             the number was read, and far from the place where it could be named.
     """
     number = _whole(value)
     if number is None:
         raise InputError(f"{name} must be a whole number, not {shown(value)}")
-    if number < least:
-        raise InputError(f"{name} must be at least {least}, not {shown(number)}")
+    if least is not None and number < least:
+        raise InputError(f"{name} must be at least {least:g}, not {shown(number)}")
     if number > most:
         raise InputError(f"{name} must be at most {most:,}, not {shown(number)}")
 
@@ -43,7 +43,7 @@ def check_number(
     most: float | None = None,
     below: float | None = None,
 ) -> None:
-    """Raise InputError unless `value` is a number within these limits.
+    """Raise InputError unless `value` is a finite number within these limits.
 
     Arguments:
         name: What the number is called where it was given, for the sentence.
@@ -55,7 +55,7 @@ def check_number(
     """
     number = _float(value)
     allowed: list[str] = []
-    inside = not math.isnan(number)
+    inside = math.isfinite(number)
     if least is not None:
         allowed.append(f"at least {least:g}")
         inside = inside and number >= least
@@ -82,14 +82,10 @@ def _whole(value: object) -> int | None:
 
 
 def _float(value: Any) -> float:
-    """NaN, which is outside all limits, for what is no number."""
+    """NaN for what is no finite number."""
     if isinstance(value, bool | str | bytes):
         return math.nan
     try:
         return float(value)
-    except OverflowError:  # a whole number beyond 10³⁰⁸
-        if value > 0:
-            return math.inf
-        return -math.inf
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last for a whole number beyond 10³⁰⁸
         return math.nan

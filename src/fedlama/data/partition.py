@@ -6,7 +6,6 @@ client, so that a population of a million clients costs nothing more.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -136,7 +135,7 @@ class Dirichlet:
 
     def __post_init__(self) -> None:
         _check_clients(self.clients)
-        check_number("partition.alpha", self.alpha, above=0, below=math.inf)
+        check_number("partition.alpha", self.alpha, above=0)
         check_whole("partition.min_samples", self.min_samples, least=1)
 
     def assign(self, data: Dataset, seed: int) -> Shards:

@@ -167,7 +167,7 @@ def _failure(workers: list[_Worker], seen: _Worker) -> Exception:
                 worker.failure = content if kind == "failure" else None
     for worker in workers:
         if worker.failure and worker.failure[0] in SENTENCES:
-            return SENTENCES[worker.failure[0]](worker.failure[1])
+            return SENTENCES[worker.failure[0]](*worker.failure[1].split("\n"))
     for worker in workers:
         code = worker.process.exitcode
         if code is not None and code < 0:
@@ -178,7 +178,8 @@ def _failure(workers: list[_Worker], seen: _Worker) -> Exception:
     first = min(told, key=_looks_like_a_consequence, default=None)
     if first is None or first.failure is None:
         return RunError("a worker ended without a word: the run stopped")
-    return RunError(f"worker {first.rank} of {len(workers)} failed:\n{first.failure[1]}")
+    traceback = first.failure[1].splitlines()
+    return RunError(f"worker {first.rank} of {len(workers)} failed:", *traceback)
 
 
 def _looks_like_a_consequence(worker: _Worker) -> bool:

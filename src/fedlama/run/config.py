@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedlama.base import InputError
+from fedlama.base import MAX_SEED, MAX_WHOLE, InputError, printable, read_regular, reason, shown
 from fedlama.core import FedAvg, FedLAMA, Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.local import SGD
@@ -18,7 +18,8 @@ from fedlama.run.messages import explain
 from fedlama.training import Faults, Participation
 from fedlama.training.faults import LARGEST_LIMIT
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
+MAX_FILE = 1 << 20  # bytes of a config
 DEFAULT_CLIENTS, DEFAULT_ALPHA, DEFAULT_MIN_SAMPLES = 32, 0.5, 10
 
 
@@ -88,7 +89,7 @@ class PartitionSection(Section):
 
 
 def _number_or_fraction(value: Any) -> Any:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_WHOLE
     if not whole and not (isinstance(value, float) and 0 < value <= 1):
         raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients")
     return value
@@ -112,7 +113,7 @@ class PolicySection(Section):
     base_interval: Positive = 6
     increase_factor: Positive = 4
     rule: Literal["crossing", "released", "printed", "accelerate"] = "crossing"
-    warmup_rounds: Annotated[int, Field(ge=0)] = 0
+    warmup_rounds: Annotated[int, Field(ge=0, le=MAX_WHOLE)] = 0
 
     def build(self) -> Policy:
         """The policy this section describes."""
@@ -130,7 +131,7 @@ class LocalSection(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     decayed: Literal["all", "kernels"] = "all"
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=MAX_WHOLE)] = 0
     decay_steps: list[Positive] = []
     decay_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
 
@@ -181,7 +182,7 @@ class OutputSection(Section):
 class Config(Section):
     """A whole run. Only data.name and train.iterations have no default."""
 
-    seed: Annotated[int, Field(ge=0, le=2**62)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     data: DataSection
     model: ModelSection = ModelSection()
     partition: PartitionSection = PartitionSection()
@@ -197,15 +198,18 @@ class Config(Section):
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        content = read_regular(path, MAX_FILE, "a config")
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except InputError:
+        raise
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise InputError(f"{printable(path)}: there is no such file") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{printable(path)}: cannot be read ({reason(error)})") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not TOML (byte {error.start} is not UTF-8)") from None
+        raise InputError(f"{printable(path)}: is not TOML (byte {error.start} is not UTF-8)") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
-        raise InputError(f"{path}: is not TOML ({error})") from None
+        raise InputError(f"{printable(path)}: is not TOML ({reason(error)})") from None
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -218,7 +222,7 @@ def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
     try:
         return Config.model_validate(dict(tables))
     except ValidationError as error:
-        raise InputError(explain(error, Config, source)) from None
+        raise InputError(*explain(error, Config, source).split("\n")) from None
 
 
 def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -227,7 +231,7 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"--set {override!r}: write --set key=value, such as --set policy.base_interval=12")
+            raise InputError(f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12")
         _set(result, key.strip().split("."), _value(text.strip()), override)
     return result
 
@@ -245,7 +249,7 @@ def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> 
     for parent in parents:
         inner = tables.get(parent, {})
         if not isinstance(inner, dict):
-            raise InputError(f"--set {override!r}: {parent} is not a table")
+            raise InputError(f"--set {shown(override)}: {printable(parent)} is not a table")
         tables[parent] = dict(inner)
         tables = tables[parent]
     tables[last] = value

@@ -8,13 +8,16 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fedlama.base import printable, shown
+
 SHOWN = 2
+MAX_LINE = 1000  # characters
 
 
 def explain(error: ValidationError, root: type[BaseModel], source: str) -> str:
     """At most two lines; a third would not be read."""
     problems = error.errors()
-    lines = [f"{source}: {_sentence(problem, root)}" for problem in problems[:SHOWN]]
+    lines = [printable(f"{source}: {_sentence(problem, root)}", MAX_LINE) for problem in problems[:SHOWN]]
     if len(problems) > SHOWN:
         lines[-1] += f" (and {len(problems) - SHOWN} more)"
     return "\n".join(lines)
@@ -55,12 +58,19 @@ def _unknown(tables: list[str], key: str, table: type[BaseModel]) -> str:
 def _allowed(error: ErrorDetails, table: type[BaseModel], key: str) -> str:
     context: dict[str, Any] = error.get("ctx") or {}
     limits = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    said = [f"{word} {context[name]:g}" for name, word in limits.items() if name in context]
+    said = [f"{word} {_limit(context[name])}" for name, word in limits.items() if name in context]
     if error["type"] == "literal_error":
         return _choices(error, table, key)
     if error["type"] == "value_error":
         return str(context["error"])
     return f"must be {' and '.join(said)}" if said else _wanted_type(error)
+
+
+def _limit(number: float) -> str:
+    """Whole numbers digit by digit."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number:g}"
 
 
 def _wanted_type(error: ErrorDetails) -> str:
@@ -108,5 +118,4 @@ def _table(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shown(value)

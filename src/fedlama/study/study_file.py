@@ -134,7 +134,7 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     try:
         options = StudyFile.model_validate({"study": tables["study"]}).study
     except ValidationError as error:
-        raise InputError(explain(error, StudyFile, source)) from None
+        raise InputError(*explain(error, StudyFile, source).split("\n")) from None
     extra = [{"policy": {"kind": "fedavg", "base_interval": interval}} for interval in options.fedavg_intervals]
     overrides = [*options.setting, *extra]
     if not overrides:
@@ -165,7 +165,7 @@ def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySect
             }
         )
     except ValidationError as error:
-        raise InputError(explain(error, StudySection, source).replace("baseline", "name")) from None
+        raise InputError(*explain(error, StudySection, source).replace("baseline", "name").split("\n")) from None
     config = parse_config(merged(base, overrides), source)
     fixed = "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
     return Setting(
