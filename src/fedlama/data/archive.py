@@ -78,6 +78,7 @@ class _Bounded:
 
     def read(self, count: int) -> bytes:
         """The next bytes, `count` of them unless the archive ends before."""
+        # One byte more than is left tells that there is more.
         content = self._stream.read(min(count, self._left + 1))
         self._left -= len(content)
         if self._left < 0:

@@ -60,8 +60,9 @@ class Batches:
             self._client = client
             self._epoch = -1
             self._per_epoch = self._batches_per_epoch(client)
-        epoch, position = divmod(step, self._per_epoch)
 
+        epoch, position = divmod(step, self._per_epoch)
+        # A new order is drawn for each epoch.
         if epoch != self._epoch:
             own = self.shards.of(client).numpy()
             order = self._epoch_order(own, client, epoch)

@@ -110,6 +110,7 @@ def _contents(kind: Cifar, path: Path) -> Iterator[tuple[str, str, bytes]]:
     if path.is_dir():
         yield from _from_folder(kind, path)
         return
+
     start = f"{kind.folder}/"
     wanted = {start + file for file in kind.files}
     for name, content in read_archive(path, wanted):
@@ -154,8 +155,7 @@ def _images_and_labels(kind: Cifar, where: str, content: bytes) -> tuple[np.ndar
 
 def _check_images(where: str, images: np.ndarray) -> None:
     shape = list(images.shape)
-    samples = shape[0] if shape else 0
-    if images.dtype == np.uint8 and samples and shape[1:] == [PIXELS]:
+    if images.dtype == np.uint8 and len(images) and shape[1:] == [PIXELS]:
         return
     raise InputError(f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}")
 

@@ -63,6 +63,8 @@ class Dataset:
         device = samples.device
         mean = _broadcastable(tuple(self.mean), dimensions, device)
         std = _broadcastable(tuple(self.std), dimensions, device)
+
+        # In place: a batch of images is large.
         values = samples.float()
         values.div_(self.scale)
         values.sub_(mean)
@@ -183,6 +185,8 @@ def _as_tensor(name: str, values: Any) -> Tensor:
     if not array.dtype.isnative:
         native = array.dtype.newbyteorder("=")
         array = array.astype(native)
+
+    # torch warns of memory that it may not write to.
     if not array.flags.writeable:
         array = array.copy()
     return torch.from_numpy(array)
@@ -220,6 +224,7 @@ def _finite(name: str, tensor: Tensor) -> Tensor:
     count = int(wrong.sum())
     if not count:
         return tensor
+
     places = wrong.nonzero()
     first = int(places[0, 0])
     raise InputError(f"{name} holds {count} NaN or infinite values, the first in sample {first}")

@@ -119,6 +119,7 @@ def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
     """Which byte of the file the answer starts with: a server that does not know ranges sends the whole."""
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return 0
+
     told = response.headers.get("Content-Range", "")
     match = re.match(r"bytes (\d{1,18})-", told)
     if not match or int(match[1]) > start:

@@ -29,6 +29,7 @@ def fingerprint(name: str) -> str | None:
         return None
     if len(hashes) == 1:
         return hashes[0]
+
     lines = "".join(f"{one}\n" for one in hashes)
     digest = hashlib.sha256(lines.encode())
     return digest.hexdigest()

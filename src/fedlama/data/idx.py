@@ -125,6 +125,7 @@ def _read_pair(kind: IdxSet, images_file: Path, labels_file: Path) -> tuple[np.n
     too_small = labels < first
     too_large = labels > last
     outside = too_small | too_large
+
     if outside.any():
         sample = int(outside.argmax())
         raise InputError(
@@ -153,7 +154,8 @@ def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         size = os.fstat(file.fileno()).st_size
         magic = file.read(2)
         file.seek(0)
-        if magic != GZIP_MAGIC:  # the name may lie, or the browser may have unpacked it
+        # The name may lie, or the browser may have unpacked it.
+        if magic != GZIP_MAGIC:
             yield file, size
             return
         with gzip.open(file) as stream:

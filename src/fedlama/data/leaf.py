@@ -118,6 +118,7 @@ def _json(file: Path) -> Any:
         content = read_regular(file, MAX_FILE, "a LEAF file")
     except OSError as error:
         raise InputError(f"{printable(file)} is not JSON that can be read: {reason(error)}") from error
+
     try:
         return json.loads(content, parse_constant=_refuse_constant)
     except InputError as error:
@@ -192,6 +193,8 @@ def _samples(where: str, x: list[Any]) -> np.ndarray:
         values = values.astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError(f"{where} has a number in x that is too large for float32")
+
+    # Images as a model takes them, with a channel.
     if values.shape[1:] == (SIDE * SIDE,):
         return values.reshape(-1, 1, SIDE, SIDE)
     if values.ndim == 3:
@@ -255,6 +258,7 @@ def _check_labels(writers: list[_Writer], classes: int | None) -> None:
 def _owners(writers: list[_Writer]) -> np.ndarray:
     """For each sample the place of its writer's name in the order of all names."""
     names = sorted(writer.name for writer in writers)
+
     owners: list[int] = []
     counts: list[int] = []
     for writer in writers:

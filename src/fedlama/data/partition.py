@@ -162,6 +162,7 @@ class Dirichlet:
             owners = self._draw(classes, len(labels), generator)
             if owners is None:
                 continue
+
             sizes = np.bincount(owners, minlength=self.clients)
             if sizes.min() >= self.min_samples:
                 return Shards.by_owner(owners, self.clients)
@@ -194,6 +195,7 @@ class Dirichlet:
             cuts = ends[:-1] * len(samples)
             cuts = cuts.astype(np.int64)
             counts = np.diff(cuts, prepend=0, append=len(samples))
+
             owners[samples] = np.repeat(clients, counts)
             held += counts
         return owners

@@ -65,13 +65,14 @@ _PLAIN = (int, str, bytes, bool, type(None))
 def unpickle(content: bytes) -> dict[str, Any]:
     """The dictionary that the pickle describes, its calls left as `Call`s."""
     machine = _Machine()
-    count = 0
-    for opcode, argument, _ in pickletools.genops(content):
-        count += 1
+    for count, opcode_and_argument in enumerate(pickletools.genops(content)):
+        opcode, argument, _ = opcode_and_argument
         if count > MAX_OPCODES:
             raise NotArraysError(f"it has over {MAX_OPCODES:,} parts")
         if opcode.name != "STOP":
             machine.step(opcode.name, argument)
+
+    # What is left on the stack is the object that was pickled.
     result = machine.stack[-1]
     if not isinstance(result, dict):
         raise NotArraysError(f"it holds a {type(result).__name__}, not a dictionary")
@@ -205,6 +206,7 @@ class _Machine:
 
 def _admitted(name: str) -> Function:
     if name not in _ADMITTED:
+        # GLOBAL has a space between module and name.
         dotted = name.replace(" ", ".")
         raise NotArraysError(f"it asks for {shown(dotted)}, and only arrays are admitted")
     return _ADMITTED[name]
