@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ HEAD = """# Dependencies
 `tests/test_audit.py` holds it against `constraints.txt`, `pyproject.toml` and the installed packages. Neither needs a
 network.
 
-What it can say: which versions are pinned, under which licences they call themselves, which of them bring compiled code,
-through whom they are needed, and that no pin is below a version in which an advisory of `advisories.toml` was repaired.
+What it can say: which versions are pinned, under which licences they call themselves, which of them bring compiled
+code, through whom they are needed, and that no pin is below a version in which an advisory of `advisories.toml` was
+repaired.
 
 What it cannot say: that there is no other advisory. The list is kept by hand and was made without a network, from what
 was published until the end of 2025; most pins are newer than that. With a network, run `pip-audit -r constraints.txt`
@@ -97,7 +99,7 @@ def packages() -> list[Package]:
             version=Version(distribution.version).public,  # without +cpu, which says where a build runs
             needed=needed[name],
             licence=_licence(distribution),
-            native=_has_native_code(distribution),
+            native=_has_native_code(name),
             advisories=tuple(one["id"] for one in known if one["package"] == name),
         )
         found.append(package)
@@ -200,5 +202,8 @@ def _licence(distribution: metadata.Distribution) -> str:
     return text.partition("\n")[0] or "not told"
 
 
-def _has_native_code(distribution: metadata.Distribution) -> bool:
-    return any(str(file).endswith(NATIVE) for file in distribution.files or [])
+@cache
+def _has_native_code(name: str) -> bool:
+    """Kept, because torch alone lists tens of thousands of files."""
+    files = metadata.distribution(name).files or []
+    return any(str(file).endswith(NATIVE) for file in files)

@@ -4,6 +4,7 @@ import random
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +61,7 @@ class Campaign:
         """Until the time is up or so many inputs were tried."""
         draw = random.Random(f"{self.reader} {self.seed}")
         self.inputs = kept(self.reader)
+        _warm_up(self.reader)
         for content in self.inputs:
             self.try_one(content)
         end = time.monotonic() + seconds if seconds is not None else float("inf")
@@ -94,6 +96,12 @@ class Campaign:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return paths
+
+
+def _warm_up(reader: str) -> None:
+    """Libraries that are imported when they are first needed compile code of their own, which is no find."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, suppress(Exception):
+        READERS[reader](SAMPLES[reader][0], Path(folder))
 
 
 def _kind(error: FoundError) -> str:

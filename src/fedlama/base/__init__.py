@@ -1,4 +1,4 @@
-"""What every room may use: errors, checks of numbers, text and files of others, keys for random draws, JSON helpers.
+"""What every room may use: errors, options and checks, text and files of others, keys for random draws, JSON helpers.
 
 Standard library only.
 """
@@ -6,6 +6,7 @@ Standard library only.
 from fedlama.base.checks import MAX_SEED, MAX_SIZE, MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import DivergenceError, InputError, RunError
 from fedlama.base.files import expand_home, open_regular, read_regular, reason
+from fedlama.base.options import Limits, annotated_fields, check_options
 from fedlama.base.plain import with_tuples
 from fedlama.base.randomness import random_key
 from fedlama.base.text import printable, shown
@@ -16,8 +17,11 @@ __all__ = [
     "MAX_WHOLE",
     "DivergenceError",
     "InputError",
+    "Limits",
     "RunError",
+    "annotated_fields",
     "check_number",
+    "check_options",
     "check_whole",
     "expand_home",
     "open_regular",

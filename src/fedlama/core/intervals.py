@@ -13,11 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
+from typing import Literal, get_args
 
 from fedlama.base.checks import MAX_SIZE, check_whole
 from fedlama.base.errors import InputError
 
-RULES = ("crossing", "released", "printed", "accelerate")
+Rule = Literal["crossing", "released", "printed", "accelerate"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 def adjust_intervals(

@@ -7,17 +7,21 @@ client, so that a population of a million clients costs nothing more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.base import InputError, check_number, check_whole, random_key
+from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.data.dataset import Dataset
 
 MAX_REDRAWS = 1000
+
+Clients = Annotated[int, Limits(minimum=1)]
+Alpha = Annotated[float, Limits(above=0)]
+MinSamples = Annotated[int, Limits(minimum=1)]
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,8 @@ def _generator(seed: int, attempt: int = 0) -> np.random.Generator:
     return np.random.Generator(philox)
 
 
-def _check_clients(clients: int, at_most: int | None = None, what: str = "training samples") -> None:
-    check_whole("partition.clients", clients, least=1)
-    if at_most is not None and clients > at_most:
+def _check_clients(clients: int, at_most: int, what: str = "training samples") -> None:
+    if clients > at_most:
         raise InputError(
             f"partition.clients is {clients}, but there are only {at_most} {what}: a client would be empty"
         )
@@ -103,10 +106,10 @@ class IID:
         clients: How many clients there are.
     """
 
-    clients: int
+    clients: Clients
 
     def __post_init__(self) -> None:
-        _check_clients(self.clients)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
@@ -139,14 +142,12 @@ class Dirichlet:
         min_samples: The fewest samples that a client may have.
     """
 
-    clients: int
-    alpha: float
-    min_samples: int = 10
+    clients: Clients
+    alpha: Alpha
+    min_samples: MinSamples = 10
 
     def __post_init__(self) -> None:
-        _check_clients(self.clients)
-        check_number("partition.alpha", self.alpha, above=0)
-        check_whole("partition.min_samples", self.min_samples, least=1)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
@@ -209,11 +210,10 @@ class Natural:
         clients: How many clients the ids are put together to; by default each is a client.
     """
 
-    clients: int | None = None
+    clients: Clients | None = None
 
     def __post_init__(self) -> None:
-        if self.clients is not None:
-            _check_clients(self.clients)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
