@@ -12,6 +12,7 @@ from fedlama.version import __version__
 
 if TYPE_CHECKING:
     from fedlama import compress, core, data, local, models, server
+    from fedlama.paper import presets
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
     from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, adjust_intervals
@@ -58,6 +59,7 @@ __all__ = [
     "data",
     "local",
     "models",
+    "presets",
     "server",
     "simulate",
 ]
@@ -66,6 +68,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    if name == "presets":
+        return import_module("fedlama.paper.presets")
     if name in __all__:
         return import_module(f"fedlama.{name}")
     raise AttributeError(f"module 'fedlama' has no attribute {name!r}")
