@@ -12,12 +12,12 @@ from fedlama.version import __version__
 
 if TYPE_CHECKING:
     from fedlama import compress, core, data, local, models, server
-    from fedlama.paper import presets
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
     from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD, FedDyn, FedNova, FedProx, Scaffold
+    from fedlama.paper import presets
     from fedlama.training import Faults, Participation, Record, Result, simulate
 
 _ROOMS = {
