@@ -49,7 +49,9 @@ def study(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, or `list`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, frontier, or `list`.")
+    ],
     scale: Annotated[str, typer.Option(help="cpu: scaled down for two cores; paper: all of it.")] = "cpu",
     group: Annotated[
         int | None,
@@ -63,16 +65,57 @@ def reproduce(
 
     Tables and figures share their runs. What was scaled down, and where the paper is not consistent, is said below.
     """
-    from fedlama.paper.reproduce import reproduction
+    from fedlama.paper.reproduce import FRONTIER, reproduction
     from fedlama.study.progress import study_progress
 
     if name == "list":
         _list()
         return
+    if name == FRONTIER:
+        _frontier(out or Path("reproduction") / FRONTIER, workers)
+        return
     made, folder = reproduction(name, scale, group), out or Path("reproduction") / scale
     with study_progress([(panel.study, folder / panel.folder) for panel in made.panels]) as display:
         outcomes = [_outcome(panel, folder, workers, display) for panel in made.panels]
     _show(made, outcomes, folder)
+
+
+def _frontier(folder: Path, workers: int | None) -> None:
+    """Our own question: the accuracy of FedAvg for how few of its bytes?"""
+    from fedlama.paper.reproduce import frontier_study
+    from fedlama.study.execute import run_study
+    from fedlama.study.progress import study_progress
+
+    made = frontier_study()
+    with study_progress([(made, folder)]) as display:
+        index = run_study(made, folder, workers, display)
+    comparison, page = _report(folder, index)
+    show_paired(comparison, folder, [f"report: {page}"])
+
+
+def show_paired(comparison: Comparison, folder: Path, files: Sequence[str] = ()) -> None:
+    """Paired differences to the baseline: a table here and in files, and a picture."""
+    from rich.console import Console
+
+    from fedlama.report.numbers.paired import paired
+    from fedlama.report.pictures.paired import paired_figure
+    from fedlama.report.pictures.style import svg
+    from fedlama.report.tables.paired import paired_grid
+    from fedlama.run.files import write_atomically
+
+    pairs = paired(comparison)
+    baseline = comparison.baseline
+    assert baseline is not None
+    assert baseline.accuracy is not None
+    grid = paired_grid(pairs, baseline.accuracy.mean)
+    grid.write(folder, "paired")
+    plain = [setting.label for setting in comparison.settings if not setting.adapts]
+    config = baseline.config
+    title = f"{config.data.name}, {config.model.name}, {config.train.iterations} steps"
+    picture = folder / "paired.svg"
+    write_atomically(picture, svg(paired_figure(pairs, plain, title)))
+    Console().print(grid.terminal())
+    _say(grid.notes, [f"table: {folder / 'paired.md'} (and .csv, .tex)", f"figure: {picture}", *files])
 
 
 def _outcome(panel: Panel, folder: Path, workers: int | None, display: object) -> PanelOutcome:
@@ -121,10 +164,12 @@ def _say(notes: Sequence[str], files: Sequence[str]) -> None:
 
 
 def _list() -> None:
-    from fedlama.paper.reproduce import FIGURES, TABLES, reproduction
+    from fedlama.paper.reproduce import FIGURES, FRONTIER, TABLES, frontier_study, reproduction
 
     for name in (*TABLES, *FIGURES):
         made = reproduction(name, "cpu")
         cells = {(panel.folder, cell.path) for panel in made.panels for cell in panel.study.cells({})}
         pilots = {(panel.folder, cell.path) for panel in made.panels for cell in panel.study.pilots()}
         print(f"{name:9} {made.title} ({len(cells)} runs and {len(pilots)} short pilots at the scale cpu)")
+    runs = len(frontier_study().cells({}))
+    print(f"{FRONTIER:9} Not in the paper: accuracy over bytes with codecs and other policies ({runs} short runs)")

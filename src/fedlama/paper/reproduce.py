@@ -19,6 +19,7 @@ from fedlama.study.study_file import Study, parse_study
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
 FIGURES = tuple(f"figure{number}" for number in range(1, 7))
+FRONTIER = "frontier"
 SCALES = ("cpu", "paper")
 ACTIVE_ON_CPU = 4
 PAPER_SEEDS = [0, 1, 2]
@@ -145,7 +146,7 @@ def _reproduction(name: str, scale: str) -> Reproduction:
     if name not in (*TABLES, *FIGURES):
         near = get_close_matches(name, (*TABLES, *FIGURES), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6)")
+        raise InputError(f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6, frontier)")
     if scale not in SCALES:
         raise InputError(f"--scale {scale!r}: must be one of {', '.join(SCALES)}")
     if name in TABLES:
@@ -156,6 +157,11 @@ def _reproduction(name: str, scale: str) -> Reproduction:
     panels = tuple(_panel(place.table, place.group, scale) for place in figure.panel)
     remarks = [remark for place in figure.panel for remark in table_recipe(place.table).remarks]
     return Reproduction(name, figure.title, scale, panels, (*dict.fromkeys(remarks), *REMARKS), figure.draw)
+
+
+def frontier_study() -> Study:
+    """Accuracy over bytes: FedAvg, FedLAMA, codecs, what others published, and their combinations."""
+    return parse_study(_read(FRONTIER), FRONTIER)
 
 
 @cache
