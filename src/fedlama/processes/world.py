@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fedlama.processes.devices import is_on_gpu
+
 
 class World:
     """One process, alone: every sum is complete already."""
@@ -62,11 +64,14 @@ class World:
 
     def device(self, name: str) -> torch.device:
         """Where this process computes: "auto" is a GPU where there is one."""
-        if name == "auto":
-            name = "cuda" if torch.cuda.is_available() else "cpu"
-        if name == "cuda" and self.size > 1:
-            name = f"cuda:{self.local_rank % torch.cuda.device_count()}"
-        return torch.device(name)
+        if not is_on_gpu(name):
+            return torch.device("cpu" if name == "auto" else name)
+        if name != "auto" and torch.device(name).index is not None:
+            return torch.device(name)
+        if self.size == 1:
+            return torch.device("cuda")
+        # A launcher may show each of its processes one GPU only: then that is number 0 in all of them
+        return torch.device("cuda", self.local_rank % torch.cuda.device_count())
 
     @property
     def local_rank(self) -> int:
@@ -145,9 +150,3 @@ def local_world(rank: int, size: int, meeting_point: Path, backend: str) -> Iter
         yield Group(rank, size)
     finally:
         dist.destroy_process_group()
-
-
-def backend_for(device: str) -> str:
-    """The collectives that suit a device."""
-    wants_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    return "nccl" if wants_gpu else "gloo"
