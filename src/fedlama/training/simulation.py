@@ -14,7 +14,7 @@ from fedlama.core import Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import LocalRule
 from fedlama.processes.devices import as_current, backend_for, check_workers, is_on_gpu
-from fedlama.processes.memory import telling_of_memory
+from fedlama.processes.memory import explain_out_of_memory
 from fedlama.processes.workers import run_workers
 from fedlama.processes.world import World, has_process_group, launched_by_torchrun, torchrun_world
 from fedlama.rows import Binding, ClientStore, check_dtypes, counter_width, describe
@@ -263,7 +263,7 @@ def _run(setup: Setup, workers: int, take: Emit) -> Position:
     store = setup.store()
     checkpointing = setup.checkpointing
 
-    @telling_of_memory()
+    @explain_out_of_memory()
     def work(world: World, emit: Emit) -> Position:
         device = world.device(setup.device)
         binding = Binding(setup.module.to(device), setup.layout)
