@@ -138,8 +138,8 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     if found is None:
         directory.check_same_config()
         return keeping
-    for sentence in found.refused:
-        print(f"fedlama: {sentence}; the one before it is used", file=sys.stderr)
+    for reason in found.refused:
+        print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
     keeping.resume = found.content
     keeping.earlier = directory.continue_after(found.round)
     return keeping

@@ -170,9 +170,12 @@ class _SideBySide:
 
     def _start_as_many_as_fit(self) -> None:
         free = self.workers - sum(self.workers_of.values())
-        while self.waiting and free > 0 and len(self.cell_of) < self.at_once and not self._is_ending():
+        while self.waiting and free > 0:
             places = self.at_once - len(self.cell_of)
-            share = max(1, free // min(len(self.waiting), places))
+            if places <= 0 or self._is_ending():
+                return
+            to_share = min(len(self.waiting), places)
+            share = max(1, free // to_share)
             cell = self.waiting.pop(0)
             allowed = max_workers(cell.config.train.device)
             if allowed is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from torch import nn
 
@@ -49,7 +50,8 @@ from fedlama.training.trainers import (
 )
 from fedlama.training.values import Job, Position
 
-WEIGHTINGS = ("uniform", "samples")
+Weighting = Literal["uniform", "samples"]  # of a client in an average
+WEIGHTINGS = get_args(Weighting)
 MAX_NAMED = 4  # clients in a sentence
 DEFAULT_EVALUATIONS = 20
 
