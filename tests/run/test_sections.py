@@ -83,7 +83,7 @@ def refusal(table: dict) -> str:
     tables = {"rule": table}
     with pytest.raises(ValidationError) as caught:
         File.model_validate(tables)
-    return explain(caught.value, File, tables, "my.toml")
+    return "\n".join(explain(caught.value, File, tables, "my.toml"))
 
 
 def test_the_options_of_the_choice_are_the_keys_of_the_section():
@@ -231,13 +231,15 @@ def test_the_local_rule_was_called_kind_before():
 # The keys of [train] and [model] that are arguments of simulate: the same values, the same defaults.
 
 
-@pytest.mark.parametrize("name", ["weights", "execution", "precision", "device", "layers", "adaptive"])
+@pytest.mark.parametrize(
+    "name", ["weights", "evaluate", "average_steps", "execution", "precision", "device", "layers", "adaptive"]
+)
 def test_a_key_has_the_default_of_its_argument(name):
     section = ModelSection if name in ModelSection.model_fields else TrainSection
     assert section.model_fields[name].default == signature(simulate).parameters[name].default
 
 
-@pytest.mark.parametrize("name", ["weights", "execution", "precision", "layers"])
+@pytest.mark.parametrize("name", ["weights", "evaluate", "execution", "precision", "layers"])
 def test_an_argument_takes_the_values_of_its_key_and_no_others(name):
     section = ModelSection if name in ModelSection.model_fields else TrainSection
     options = {
