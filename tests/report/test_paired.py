@@ -6,8 +6,7 @@ from fedlama.base import InputError
 from fedlama.paper.reproduce import frontier_study
 from fedlama.report.numbers.comparison import compare
 from fedlama.report.numbers.paired import paired
-from fedlama.report.pictures.paired import paired_figure
-from fedlama.report.pictures.style import png, svg
+from fedlama.report.pictures.paired import draw_paired
 from fedlama.report.tables.paired import paired_grid, points, share
 from fedlama.run.config import parse_config
 from fedlama.run.execute import execute
@@ -80,15 +79,16 @@ def test_only_plain_fedavg_is_fedavg(comparison):
     assert [setting.adapts for setting in comparison.settings] == [False, True, True]
 
 
-def test_the_table_and_the_picture(comparison):
+def test_the_table_and_the_picture(comparison, tmp_path):
     pairs = paired(comparison)
-    grid = paired_grid(pairs, 0.5)
+    grid = paired_grid(comparison)
     assert [row[0] for row in grid.rows] == ["plain", "coded", "both"]
     assert grid.rows[0][1:] == ["100.0 %", "100.0 %", "–", "2"]
-    assert "Differences are to plain (50.0 %)" in grid.markdown()
-    figure = paired_figure(pairs, ["plain"], "digits")
-    assert png(figure).startswith(b"\x89PNG")
-    assert "uplink bytes as a share of those of plain" in svg(paired_figure(pairs, ["plain"], "digits"))
+    assert f"Differences are to plain ({100 * pairs[0].accuracy:.1f} %)" in grid.markdown()
+    path = draw_paired(comparison, tmp_path)
+    assert "uplink bytes as a share of those of plain" in path.read_text()
+    assert (tmp_path / "paired.png").read_bytes().startswith(b"\x89PNG")
+    assert [pair.is_plain for pair in pairs] == [True, False, False]
 
 
 def test_numbers_for_people():

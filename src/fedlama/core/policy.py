@@ -82,6 +82,7 @@ class PolicyState:
 
 
 RECYCLED = "recycled"
+FROZEN = "frozen"
 
 
 @runtime_checkable
@@ -90,8 +91,9 @@ class Policy(Protocol):
 
     `base_interval` is τ', the shortest interval that costs are measured against. `longest_cycle` is the most steps that
     can lie between two moments at which all layers are averaged; a cohort stays for a whole number of them. `uses`
-    names what it asks of the server beside `spread`: other fields of the evidence, and `RECYCLED` if its rounds may
-    recycle, for which the server keeps the last change of every layer.
+    names what it asks of the server beside `spread`: other fields of the evidence, `RECYCLED` if its rounds may
+    recycle, for which the server keeps the last change of every layer, and `FROZEN` if they may train some layers only,
+    which not every runtime can do.
     """
 
     @property

@@ -4,16 +4,15 @@ clients and steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedlama.run.config import Config, parse_config
 from fedlama.run.execute import execute
 from fedlama.run.progress import ProgressDisplay
-from fedlama.training import Record
 
-BASE_INTERVAL, INCREASE_FACTOR = 6, 4
+BASE_INTERVAL = 6
+INCREASE_FACTOR = 4
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg-short": {"policy": {"kind": "fedavg", "base_interval": BASE_INTERVAL}},
     "fedavg-long": {"policy": {"kind": "fedavg", "base_interval": BASE_INTERVAL * INCREASE_FACTOR}},
@@ -21,7 +20,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "frugal": {"preset": "frugal", "policy": {"base_interval": BASE_INTERVAL}},
 }
 SEEDS = 4
-LEARNING_RATE = 0.1  # chosen in a small pilot; the README tells what 0.2 gives
+LEARNING_RATE = 0.1  # chosen in a small pilot; the README says what 0.2 gives
 
 
 def demo_config(setting: str, seed: int, iterations: int = 480, learning_rate: float = LEARNING_RATE) -> Config:
@@ -43,14 +42,25 @@ def demo_config(setting: str, seed: int, iterations: int = 480, learning_rate: f
 def run_demo(
     out: Path, seeds: int, iterations: int, learning_rate: float, workers: int | None, display: ProgressDisplay
 ) -> list[Path]:
-    """Run every setting with every seed into `out`; the run directories."""
+    """Run every setting with every seed.
+
+    Arguments:
+        out: where the run directories go.
+        seeds: how many seeds, from 0.
+        iterations: how many steps each run takes.
+        learning_rate: of every client's SGD.
+        workers: how many processes share a run (default: one per GPU, or one per core).
+        display: shows the progress.
+
+    Returns:
+        The run directories.
+    """
     paths: list[Path] = []
     for setting in SETTINGS:
         for seed in range(seeds):
             config = demo_config(setting, seed, iterations, learning_rate)
             path = out / setting / f"seed{seed}"
             display.begin(f"{setting} seed {seed}")
-            observer: Callable[[Record], None] = display
-            execute(config, path, [observer], workers=workers, replace=True)
+            execute(config, path, [display], workers=workers, replace=True)
             paths.append(path)
     return paths

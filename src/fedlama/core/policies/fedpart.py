@@ -19,7 +19,7 @@ from typing import Annotated
 
 from fedlama.base import InputError, Limits, check_options
 from fedlama.core.layers import Layer
-from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance
+from fedlama.core.policy import FROZEN, Evidence, PolicyState, RoundPlan, advance
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class FedPart:
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Nothing: the schedule is fixed."""
-        return ()
+        """Nothing of the evidence: the schedule is fixed."""
+        return (FROZEN,)
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step."""

@@ -22,7 +22,9 @@ class Pair:
     index: int  # of the setting, for its colour
     label: str
     seeds: tuple[int, ...]
+    accuracy: float  # mean over these seeds
     differences: tuple[float, ...]  # of the accuracy, one per seed
+    is_plain: bool  # FedAvg and nothing else
     uplink_share: float  # of the baseline's bytes
     total_share: float  # up and down
 
@@ -87,7 +89,9 @@ def _pair(
         index=index,
         label=setting.label,
         seeds=tuple(seeds),
+        accuracy=statistics.fmean(one.accuracy for one in own),
         differences=tuple(differences),
+        is_plain=not setting.adapts,
         uplink_share=up / base_up,
         total_share=(up + down) / (base_up + base_down),
     )

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fedlama.report.numbers.paired import Pair
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.paired import Pair, paired
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN
 
 
-def paired_grid(pairs: Sequence[Pair], accuracy: float) -> Grid:
-    """One row per setting.
+def paired_grid(comparison: Comparison) -> Grid:
+    """One row per setting, the baseline first.
 
     Arguments:
-        pairs: the baseline first.
-        accuracy: the baseline's mean accuracy.
+        comparison: the study's runs.
     """
+    pairs = paired(comparison)
     baseline = pairs[0].label
     return Grid(
         headings=["setting", "uplink", "both ways", "difference in points", "seeds"],
         rows=[_cells(pair) for pair in pairs],
         notes=[
-            f"Differences are to {baseline} ({100 * accuracy:.1f} %) at the same seed, with the same clients, batches "
+            f"Differences are to {baseline} ({100 * pairs[0].accuracy:.1f} %) at the same seed, with the same clients, batches "
             f"and first weights: mean ± standard error over seeds.",
             f"Bytes are shares of those of {baseline}, everything that travels counted.",
         ],
