@@ -20,8 +20,8 @@ def paired_grid(comparison: Comparison) -> Grid:
         headings=["setting", "uplink", "both ways", "difference in points", "seeds"],
         rows=[_cells(pair) for pair in pairs],
         notes=[
-            f"Differences are to {baseline} ({100 * pairs[0].accuracy:.1f} %) at the same seed, with the same clients, batches "
-            f"and first weights: mean ± standard error over seeds.",
+            f"Differences are to {baseline} ({100 * pairs[0].accuracy:.1f} %) at the same seed, with the same clients, "
+            f"batches and first weights: mean ± standard error over seeds.",
             f"Bytes are shares of those of {baseline}, everything that travels counted.",
         ],
         records=[_record(pair) for pair in pairs],
