@@ -47,8 +47,8 @@ def test_a_resolved_configuration_has_no_preset_left():
         ({"preset": "thrifty"}, "my.toml: preset = 'thrifty': must be one of frugal"),
         ({"preset": 3}, "my.toml: preset = 3: must be one of frugal"),
         ({"share": 0.01}, "my.toml: share means nothing without a preset"),
-        ({"preset": "frugal", "share": 0.9}, "my.toml: share must be at least 0.004 and at most 0.25, not 0.9"),
-        ({"preset": "frugal", "share": "all"}, "my.toml: share must be at least 0.004 and at most 0.25, not 'all'"),
+        ({"preset": "frugal", "share": 0.9}, "my.toml: share must be at least 0.00125 and at most 0.25, not 0.9"),
+        ({"preset": "frugal", "share": "all"}, "my.toml: share must be at least 0.00125 and at most 0.25, not 'all'"),
     ],
 )
 def test_a_preset_that_means_nothing_is_refused(tables, sentence):
@@ -58,10 +58,24 @@ def test_a_preset_that_means_nothing_is_refused(tables, sentence):
 
 
 def test_bits_follow_the_share():
-    # 28 of 32 bits are for the kernels: 0.28 at a hundredth; 0.1 is the least that a number can have.
-    assert fedlama.presets.frugal()["uplink"].codec.bits == 0.28
-    assert fedlama.presets.frugal(share=0.1)["uplink"].codec.bits == 2.8
-    assert fedlama.presets.frugal(share=0.004)["uplink"].codec.bits == 0.112
+    # 24 of 32 bits are for the kernels: 0.24 at a hundredth.
+    assert fedlama.presets.frugal()["uplink"].codec.bits == 0.24
+    assert fedlama.presets.frugal(share=0.1)["uplink"].codec.bits == 2.4
+    assert fedlama.presets.frugal(share=0.1)["policy"] == fedlama.Budget(6, 24, 1.0)
+    # 0.06 bits would be too few: half as often with 0.12.
+    half = fedlama.presets.frugal(share=0.0025)
+    assert half["uplink"].codec.bits == 0.12
+    assert half["policy"] == fedlama.Budget(6, 24, 0.5)
+
+
+def test_at_a_hundredth_every_layer_is_averaged_at_the_base_interval():
+    arguments = {"local": fedlama.SGD(0.1, 16), "partition": fedlama.IID(4), "iterations": 48}
+    data = fedlama.data.digits()
+    preset = fedlama.presets.frugal()
+    ours = fedlama.simulate(fedlama.models.mlp, data, **preset, **arguments)
+    theirs = fedlama.simulate(fedlama.models.mlp, data, policy=fedlama.FedAvg(6), window=24, **arguments)
+    assert [record.due for record in ours.records] == [record.due for record in theirs.records]
+    assert ours.cost == theirs.cost == 1.0
 
 
 def test_a_program_with_a_preset_sends_about_its_share():
@@ -74,4 +88,4 @@ def test_a_program_with_a_preset_sends_about_its_share():
         window=24,
         iterations=24,
     )
-    assert 0.01 < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers)) <= 0.025
+    assert 0.015 < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers)) <= 0.02

@@ -10,24 +10,32 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedlama.base import InputError, check_number, check_whole, shown
-from fedlama.compress.limits import MIN_BITS
 
 DEFAULT_SHARE = 0.01
-MIN_SHARE, MAX_SHARE = 0.004, 0.25
+MIN_SHARE, MAX_SHARE = 0.00125, 0.25
 # Of 32 bits per number: the rest is for scales, biases and statistics, which are sent at a higher rate.
-BITS_OF_KERNELS = 28
+BITS_OF_KERNELS = 24
+LEAST_BITS = 0.12  # below that, layers are sent less often instead
+ROUNDS = 4  # of a cycle, and with it of a window: as long as error feedback remembers, if nobody asks for more
 CHOOSING_KEYS = {"policy": "kind", "server": "rule", "uplink": "codec", "downlink": "codec"}
 
 Tables = dict[str, Any]
 
 
 def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> Tables:
-    """FedAvg's uplink at a hundredth of its bytes: coded updates at a fraction of a bit, error feedback in a window."""
+    """Every layer at the base interval as in FedAvg, coded at a fraction of a bit with error feedback in the window."""
     check_whole("base_interval", base_interval, least=1)
     check_number("share", share, least=MIN_SHARE, most=MAX_SHARE)
-    bits = max(MIN_BITS, BITS_OF_KERNELS * share)
+    bits = BITS_OF_KERNELS * share
+    often = min(1.0, bits / LEAST_BITS)
+    bits = max(LEAST_BITS, bits)
     return {
-        "policy": {"kind": "fedavg", "base_interval": base_interval},
+        "policy": {
+            "kind": "budget",
+            "base_interval": base_interval,
+            "cycle": ROUNDS * base_interval,
+            "share": often,
+        },
         "server": {"rule": "mean"},
         "uplink": {"codec": "rotate", "bits": round(bits, 6), "error_feedback": "window"},
         "downlink": {"codec": "none"},
@@ -48,7 +56,10 @@ def with_preset(tables: Mapping[str, Any]) -> Tables:
         return own
     if not isinstance(name, str) or name not in PRESETS:
         raise InputError(f"preset = {shown(name)}: must be one of {', '.join(PRESETS)}")
-    options = {} if share is None else {"share": share}
+    options: Tables = {} if share is None else {"share": share}
+    policy = own.get("policy")
+    if isinstance(policy, Mapping) and "base_interval" in policy:
+        options["base_interval"] = policy["base_interval"]
     for table, values in PRESETS[name](**options).items():
         own[table] = _beside(table, values, own.get(table, {}))
     return own
