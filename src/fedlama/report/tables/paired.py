@@ -18,7 +18,7 @@ def paired_grid(comparison: Comparison) -> Grid:
     baseline = pairs[0].label
     return Grid(
         headings=["setting", "uplink", "both ways", "difference in points", "seeds"],
-        rows=[_cells(pair) for pair in pairs],
+        rows=[_cells(pair, baseline) for pair in pairs],
         notes=[
             f"Differences are to {baseline} ({100 * pairs[0].accuracy:.1f} %) at the same seed, with the same clients, "
             f"batches and first weights: mean ± standard error over seeds.",
@@ -45,11 +45,11 @@ def share(value: float) -> str:
     return f"{shown:.2f} %"
 
 
-def _cells(pair: Pair) -> list[str]:
+def _cells(pair: Pair, baseline: str) -> list[str]:
     difference = points(pair.mean)
     if pair.error is not None:
         difference += f" ± {100 * pair.error:.2f}"
-    if not any(pair.differences):
+    if pair.label == baseline:
         difference = UNKNOWN
     return [pair.label, share(pair.uplink_share), share(pair.total_share), difference, str(len(pair.seeds))]
 
