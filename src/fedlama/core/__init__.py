@@ -5,7 +5,16 @@ Suggested order: `layers`, `intervals` (Algorithm 2), `policy` (Algorithm 1), `l
 Nothing here imports anything but the standard library.
 """
 
-from fedlama.core.bounds import convergence_bound, largest_learning_rate
+from fedlama.core.bounds import (
+    BoundTerms,
+    convergence_bound,
+    convergence_terms,
+    discrepancy_bound,
+    drift_factor,
+    framework_bound,
+    largest_learning_rate,
+    linear_speedup_rounds,
+)
 from fedlama.core.checks import check_number, check_whole
 from fedlama.core.errors import DivergenceError, InputError, RunError
 from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
@@ -16,6 +25,7 @@ from fedlama.core.randomness import random_key
 
 __all__ = [
     "RULES",
+    "BoundTerms",
     "DivergenceError",
     "FedAvg",
     "FedLAMA",
@@ -32,7 +42,12 @@ __all__ = [
     "check_number",
     "check_whole",
     "convergence_bound",
+    "convergence_terms",
     "crossing_curves",
+    "discrepancy_bound",
+    "drift_factor",
+    "framework_bound",
     "largest_learning_rate",
+    "linear_speedup_rounds",
     "random_key",
 ]
