@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.job import CYCLE, Job
 from fedlama import data as fedlama_data
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data import IID, Dataset, Natural
 
 JOBS = {

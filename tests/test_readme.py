@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from fedlama.cli import app
-from fedlama.experiment.config import apply_overrides, parse_config
+from fedlama.run.config import apply_overrides, parse_config
 
 REPOSITORY = Path(__file__).parent.parent
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})\s*([\w-]*).*$")

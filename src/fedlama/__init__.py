@@ -13,14 +13,16 @@ from fedlama.version import __version__
 if TYPE_CHECKING:
     from fedlama import core, data, local, models
     from fedlama.averager import LayerwiseModelAverager
-    from fedlama.core import FedAvg, FedLAMA, InputError, RunError, adjust_intervals
+    from fedlama.base import InputError, RunError
+    from fedlama.core import FedAvg, FedLAMA, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD
     from fedlama.training import Faults, Participation, Record, Result, simulate
 
 _ROOMS = {
     "fedlama.averager": ("LayerwiseModelAverager",),
-    "fedlama.core": ("FedAvg", "FedLAMA", "InputError", "RunError", "adjust_intervals"),
+    "fedlama.base": ("InputError", "RunError"),
+    "fedlama.core": ("FedAvg", "FedLAMA", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD",),
     "fedlama.training": ("Faults", "Participation", "Record", "Result", "simulate"),

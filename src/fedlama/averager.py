@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
-from fedlama.core import FedLAMA, InputError, Ledger, PolicyState, RunError, Turn, check_whole
+from fedlama.base import InputError, RunError, check_whole
+from fedlama.core import FedLAMA, Ledger, PolicyState, Turn
 from fedlama.rows import describe, statistics, trainable
 
 NO_END = sys.maxsize  # a training loop of someone else's: we are not told when it ends

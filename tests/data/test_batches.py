@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlama.core import random_key
+from fedlama.base import random_key
 from fedlama.data import IID, Batches, Dataset, Natural, digits
 
 SIZES = (10, 3, 7)

@@ -15,7 +15,7 @@ from formats import (
     write_tar_gz,
 )
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data import catalog, data_folder, load, locate
 
 module = importlib.import_module("fedlama.data.catalog")  # fedlama.data.catalog is the function

@@ -21,7 +21,7 @@ from formats import (
 )
 from hypothesis import given, strategies
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data import cifar, pickled
 from fedlama.data.cifar import CIFAR10, CIFAR100, read_cifar
 

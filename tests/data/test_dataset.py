@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data import Dataset, arrays, digits
 
 X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)

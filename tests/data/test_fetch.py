@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from fedlama.core import InputError, RunError
+from fedlama.base import InputError, RunError
 from fedlama.data import fetch
 from fedlama.data.cifar import CIFAR10, CIFAR100
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from formats import cifar100_files, leaf_content, write_files, write_idx_set, write_leaf
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data import data_files, fingerprint
 
 

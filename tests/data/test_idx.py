@@ -8,7 +8,7 @@ import pytest
 import torch
 from formats import idx, little_memory, write_idx_set
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.idx import EMNIST, FASHION_MNIST, MNIST, read_idx, read_idx_set
 
 LABELS = np.array([3, 1, 2], dtype=np.uint8)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from formats import leaf_content, write_leaf
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.leaf import is_leaf, read_leaf
 
 TEST = leaf_content({"f2": [0]})

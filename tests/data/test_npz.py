@@ -10,7 +10,7 @@ import pytest
 import torch
 from formats import little_memory
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.npz import read_npz
 
 RNG = np.random.default_rng(0)

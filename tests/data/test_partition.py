@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlama.core import InputError, random_key
+from fedlama.base import InputError, random_key
 from fedlama.data import IID, Dataset, Dirichlet, Natural, digits
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data import Dirichlet, Natural, load, locate
 
 

@@ -9,7 +9,7 @@ import tracemalloc
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedlama.core import InputError, RunError
+from fedlama.base import InputError, RunError
 
 STARTS_SOMETHING = (
     "os.system",

@@ -10,17 +10,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.cifar import CIFAR100, read_cifar
 from fedlama.data.fetch import fetch
 from fedlama.data.idx import MNIST, read_idx, read_idx_set
 from fedlama.data.leaf import read_leaf
 from fedlama.data.npz import read_npz
-from fedlama.experiment.checkpoints import find_checkpoint
-from fedlama.experiment.config import load_config, parse_config
-from fedlama.experiment.run_directory import RunDirectory, load_run, to_toml
 from fedlama.report import compare, terminal_table, verdict
 from fedlama.report.page import View, render_page
+from fedlama.run.checkpoints import find_checkpoint
+from fedlama.run.config import load_config, parse_config
+from fedlama.run.directory import RunDirectory, to_toml
+from fedlama.study.runs import load_run
 from fedlama.training.checkpoint import Checkpoint
 
 from . import samples

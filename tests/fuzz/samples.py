@@ -12,7 +12,7 @@ import numpy as np
 
 from data.formats import cifar100_files, idx, leaf_content
 from fedlama.core import FedLAMA, Layout, Ledger, Tensor
-from fedlama.experiment.checkpoints import save_checkpoint
+from fedlama.run.checkpoints import save_checkpoint
 from fedlama.training.checkpoint import Checkpoint
 from report.hand_made import write_run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 
 from .campaign import CORPUS, Campaign, FoundError, attempt
 from .guard import ForbiddenError, guarded

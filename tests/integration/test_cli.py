@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import fedlama
-import fedlama.experiment.execute  # and so torch, before any fork
+import fedlama.run.execute  # and so torch, before any fork
 from fedlama.cli import main
 
 SCRIPT = Path(sys.executable).with_name("fedlama")

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from small_disk import Disk, command, in_a_fork, mounted
 
-from fedlama.core import InputError, RunError
-from fedlama.experiment.config import load_config
-from fedlama.experiment.execute import data_hash, execute, load_data
-from fedlama.experiment.files import append_line, locked
-from fedlama.experiment.run_directory import RunDirectory, load_run
+from fedlama.base import InputError, RunError
+from fedlama.run.config import load_config
+from fedlama.run.directory import RunDirectory
+from fedlama.run.execute import data_hash, execute, load_data
+from fedlama.run.files import append_line, locked
+from fedlama.study.runs import load_run
 
 CONFIG = """
 [data]
@@ -176,7 +177,7 @@ def test_the_folder_of_another_run_is_left_as_it_is(tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from fedlama.experiment.files import locked
+from fedlama.run.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fedlama.core import InputError, RunError
-from fedlama.experiment.config import parse_config
-from fedlama.experiment.execute import execute
-from fedlama.experiment.run_directory import load_run
+from fedlama.base import InputError, RunError
+from fedlama.run.config import parse_config
+from fedlama.run.execute import execute
+from fedlama.study.runs import load_run
 
 COMPARED = ("rounds.jsonl", "config.toml", "checkpoint/model.safetensors")
 

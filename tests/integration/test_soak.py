@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlama.experiment.config import parse_config
+from fedlama.run.config import parse_config
 from soak.checks import BrokenError, check_run
 from soak.drawing import draw
 from soak.trials import finish_in_process, try_out

@@ -2,7 +2,8 @@
 
 import json
 
-from fedlama.experiment.run_directory import load_run, to_toml
+from fedlama.run.directory import to_toml
+from fedlama.study.runs import load_run
 
 BASE_INTERVAL, FACTOR, ROUNDS = 6, 4, 8
 LAYERS = {"conv.weight": 80, "conv.bias": 4, "fc.weight": 16}

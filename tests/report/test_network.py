@@ -11,7 +11,7 @@ from hand_made import write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.report import compare
 from fedlama.report.network import (
     Demand,

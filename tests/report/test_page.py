@@ -12,14 +12,14 @@ import pytest
 from hand_made import LAYERS, write_run
 
 import fedlama.report
-from fedlama.core import InputError
-from fedlama.experiment.run_directory import load_run
+from fedlama.base import InputError
 from fedlama.report import compare, draw_report, verdict_sentences
 from fedlama.report.crossings import crossings
 from fedlama.report.interval_maps import interval_maps
 from fedlama.report.page import View
 from fedlama.report.plots import layers_figure, report_figure
 from fedlama.report.style import svg
+from fedlama.study.runs import load_run
 
 STATIC = Path(fedlama.report.__file__).parent / "static"
 ECHARTS_SHA256 = "3ab3cff94c6acd328e6f7ec3c6dd21c9eaa1ea3ba47a25e4e1f95704d637dfb9"

@@ -11,9 +11,10 @@ import pytest
 from hand_made import write_run
 from rich.console import Console
 
-from fedlama.core import InputError
-from fedlama.experiment.run_directory import Run, load_run
+from fedlama.base import InputError
 from fedlama.report import compare, markdown_table, terminal_table, verdict
+from fedlama.run.directory import Run
+from fedlama.study.runs import load_run
 
 LONG = ("conv.weight",)
 

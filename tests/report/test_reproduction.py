@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from fedlama.core import InputError
-from fedlama.experiment.reproduce import Panel, Reproduction, Row
-from fedlama.experiment.run_directory import find_runs
-from fedlama.experiment.study import parse_study
-from fedlama.experiment.study_index import Choice
-from fedlama.experiment.study_run import run_study
+from fedlama.base import InputError
+from fedlama.paper.reproduce import Panel, Reproduction, Row
 from fedlama.report import compare
 from fedlama.report.grids import Grid
 from fedlama.report.reproduction import Outcome, draw_figures, long_share, reproduction_grid
 from fedlama.report.study_table import study_grid
+from fedlama.study.execute import run_study
+from fedlama.study.index import Choice
+from fedlama.study.runs import find_runs
+from fedlama.study.study_file import parse_study
 
 STUDY = {
     "data": {"name": "digits"},
@@ -176,7 +176,7 @@ def test_a_study_that_cannot_start_keeps_the_index_of_what_is_there(tmp_path, mo
     def gone(config):
         raise InputError("the data is not there")
 
-    monkeypatch.setattr("fedlama.experiment.study_run.prepared_data", gone)
+    monkeypatch.setattr("fedlama.study.execute.prepared_data", gone)
     with pytest.raises(InputError, match="not there"):
         run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
     assert (tmp_path / "study.json").read_bytes() == before

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 import pytest
 from hand_made import write_run
 
-from fedlama.core import InputError
-from fedlama.experiment.files import locked
+from fedlama.base import InputError
 from fedlama.report.watch import REFRESH, watch
+from fedlama.run.files import locked
 
 
 @pytest.fixture

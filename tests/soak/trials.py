@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from fedlama.core import InputError, RunError
-from fedlama.experiment.config import parse_config
-from fedlama.experiment.execute import execute
-from fedlama.experiment.run_directory import to_toml
+from fedlama.base import InputError, RunError
+from fedlama.run.config import parse_config
+from fedlama.run.directory import to_toml
+from fedlama.run.execute import execute
 from fedlama.training.checkpoint import Control
 from fedlama.training.loop import Federation
 

@@ -9,16 +9,15 @@ import torch
 from torch import nn
 
 import fedlama
-from fedlama.core import InputError, RunError
+from fedlama.base import InputError, RunError
 from fedlama.data import arrays
+from fedlama.processes.memory import available_memory, telling_of_memory
 from fedlama.training.memory import (
     Demand,
-    available_memory,
     check_memory,
     data_bytes,
     human,
     local_processes,
-    telling_of_memory,
 )
 
 WIDE = Demand(

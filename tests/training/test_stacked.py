@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import fedlama
+from fedlama.processes.world import Group
 from fedlama.rows import Binding, describe
-from fedlama.training.stacked import BLOCK, StackedTrainer, can_stack, suits_stacking
-from fedlama.training.world import Group
+from fedlama.training.trainers import BLOCK, StackedTrainer, can_stack, suits_stacking
 
 
 def simulate(**changes):

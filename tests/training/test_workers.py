@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import fedlama
-from fedlama.training.workers import run_workers
-from fedlama.training.world import Group, World, launched_by_torchrun
+from fedlama.processes.workers import run_workers
+from fedlama.processes.world import Group, World, launched_by_torchrun
 
 
 def net_with_everything() -> nn.Module:

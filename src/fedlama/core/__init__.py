@@ -2,7 +2,7 @@
 
 Read beside "Layer-wise Adaptive Model Aggregation for Scalable Federated Learning" (Lee, Zhang, He, Avestimehr).
 Suggested order: `layers`, `intervals` (Algorithm 2), `policy` (Algorithm 1), `ledger` (Eq. 5), `bounds` (Theorem 5.3).
-Nothing here imports anything but the standard library.
+Nothing here imports anything but the standard library and `base`.
 """
 
 from fedlama.core.bounds import (
@@ -15,32 +15,24 @@ from fedlama.core.bounds import (
     largest_learning_rate,
     linear_speedup_rounds,
 )
-from fedlama.core.checks import check_number, check_whole
-from fedlama.core.errors import DivergenceError, InputError, RunError
 from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import Ledger
 from fedlama.core.policy import FedAvg, FedLAMA, Policy, PolicyState, Turn
-from fedlama.core.randomness import random_key
 
 __all__ = [
     "RULES",
     "BoundTerms",
-    "DivergenceError",
     "FedAvg",
     "FedLAMA",
-    "InputError",
     "Layer",
     "Layout",
     "Ledger",
     "Policy",
     "PolicyState",
-    "RunError",
     "Tensor",
     "Turn",
     "adjust_intervals",
-    "check_number",
-    "check_whole",
     "convergence_bound",
     "convergence_terms",
     "crossing_curves",
@@ -49,5 +41,4 @@ __all__ = [
     "framework_bound",
     "largest_learning_rate",
     "linear_speedup_rounds",
-    "random_key",
 ]

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedlama.core.checks import check_number, check_whole
-from fedlama.core.errors import InputError
+from fedlama.base.checks import check_number, check_whole
+from fedlama.base.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
 
-from fedlama.core.checks import check_whole
-from fedlama.core.errors import InputError
+from fedlama.base.checks import check_whole
+from fedlama.base.errors import InputError
 
 RULES = ("crossing", "released", "printed", "accelerate")
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedlama.base.plain import with_tuples
 from fedlama.core.layers import Layout
-from fedlama.core.plain import with_tuples
 
 BYTES_PER_NUMBER = 4  # float32
 

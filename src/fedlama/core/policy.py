@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedlama.core.checks import check_whole
+from fedlama.base.checks import check_whole
+from fedlama.base.plain import with_tuples
 from fedlama.core.intervals import adjust_intervals, check_intervals
 from fedlama.core.layers import Layer
-from fedlama.core.plain import with_tuples
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedlama.core import random_key
+from fedlama.base import random_key
 from fedlama.data.dataset import Dataset
 from fedlama.data.partition import Shards
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.cifar import CIFAR10, CIFAR100, Cifar, cifar_files, read_cifar
 from fedlama.data.dataset import Dataset
 from fedlama.data.digits import digits

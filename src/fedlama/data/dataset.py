@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.core import InputError, random_key
+from fedlama.base import InputError, random_key
 
 AUGMENTATIONS = (None, "crop-flip")
 MOST_UNSEEN_CLASSES = 1_000_000  # a vocabulary may be larger than a sample of it

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from fedlama.core import InputError, RunError
+from fedlama.base import InputError, RunError
 
 URL_BASE = "https://www.cs.toronto.edu/~kriz"
 TIMEOUT = 30.0  # seconds without a byte

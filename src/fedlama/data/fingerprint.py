@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.catalog import KNOWN, locate
 from fedlama.data.leaf import leaf_files
 

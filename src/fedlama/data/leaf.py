@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.dataset import Dataset, arrays
 
 KEYS = ("users", "num_samples", "user_data")

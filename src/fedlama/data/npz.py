@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data.dataset import Dataset, arrays
 from fedlama.data.unpacking import largest_unpacked
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.core import InputError, check_whole, random_key
+from fedlama.base import InputError, check_whole, random_key
 from fedlama.data.dataset import Dataset
 
 MAX_REDRAWS = 1000

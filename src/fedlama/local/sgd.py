@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedlama.core import InputError, check_number, check_whole
+from fedlama.base import InputError, check_number, check_whole
 
 DECAYED = ("all", "kernels")
 LARGEST_FLOAT32 = 3.4e38

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 
 
 def resnet20(classes: int = 10, channels: int = 3) -> nn.Module:

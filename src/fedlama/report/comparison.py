@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from fedlama.core import InputError
-from fedlama.experiment.run_directory import Run
+from fedlama.base import InputError
 from fedlama.report.outcomes import LayerCount, Outcome, Point, known_sizes, outcome
 from fedlama.report.settings import Group, differing_keys, group_runs, shown_value
+from fedlama.run.directory import Run
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from fedlama.core import adjust_intervals, crossing_curves
-from fedlama.experiment.run_directory import Run
 from fedlama.report.comparison import Comparison, Setting
 from fedlama.report.style import GRID, INK, MUTED, colour, shortened, styled
+from fedlama.run.directory import Run
 
 MOST_NAMES = 16  # more layers are numbered
 

@@ -14,7 +14,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fedlama.experiment.files import write_atomically
+from fedlama.run.files import write_atomically
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # headings may take two lines, numbers with their units and spreads may not
 LATEX = {

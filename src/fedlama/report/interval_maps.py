@@ -9,9 +9,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedlama.experiment.run_directory import Run
 from fedlama.report.comparison import Comparison, Setting
 from fedlama.report.style import INK, colour, shortened, styled
+from fedlama.run.directory import Run
 
 FAINTEST = 0.12  # the shade of the shortest interval, as in charts.js
 

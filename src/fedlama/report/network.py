@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from fedlama.core import InputError
-from fedlama.experiment.config import DEFAULT_CLIENTS
-from fedlama.experiment.run_directory import Run
+from fedlama.base import InputError
 from fedlama.report.comparison import Comparison, Setting
+from fedlama.run.config import DEFAULT_CLIENTS
+from fedlama.run.directory import Run
 from fedlama.training import Participation
 
 TARGET_GRAIN = (

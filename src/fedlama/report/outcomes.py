@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from fedlama.core import InputError
-from fedlama.experiment.run_directory import Run
+from fedlama.base import InputError
+from fedlama.run.directory import Run
 
 Sizes = Mapping[tuple[str, ...], Sequence[int]]  # layer names → their sizes
 

@@ -13,9 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedlama.core import InputError
-from fedlama.experiment.files import write_atomically
-from fedlama.experiment.run_directory import Run
+from fedlama.base import InputError
 from fedlama.report.charts import Chart, script_json
 from fedlama.report.comparison import Comparison, compare
 from fedlama.report.conclusion import verdict_sentences
@@ -32,6 +30,8 @@ from fedlama.report.plots import report_figure
 from fedlama.report.score_charts import frontier_chart, score_charts
 from fedlama.report.style import png
 from fedlama.report.tables import headings
+from fedlama.run.directory import Run
+from fedlama.run.files import write_atomically
 from fedlama.version import __version__
 
 SCRIPTS = ("echarts.js", "charts.js", "page.js")

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedlama.experiment.run_directory import to_toml
 from fedlama.report.comparison import Comparison, Setting
 from fedlama.report.crossings import Crossing
 from fedlama.report.formats import UNKNOWN, count_text, human_bytes, percent, plural, progress_text, shown_cost
@@ -15,6 +14,7 @@ from fedlama.report.layer_rows import LayerRow, layer_rows
 from fedlama.report.settings import shown_value
 from fedlama.report.style import PALETTE
 from fedlama.report.tables import cells
+from fedlama.run.directory import to_toml
 
 # What a reader asks first about an experiment, where all settings agree on it.
 FACTS = {

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 from fedlama.data import Dataset, Shards
 
 ROWS_SHOWN = 12

@@ -8,14 +8,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedlama.core import InputError, RunError
+from fedlama.base import InputError, RunError
 from fedlama.data import load
-from fedlama.experiment.config import PartitionSection, parse_config
-from fedlama.experiment.run_directory import Run
 from fedlama.report.charts import Chart, axis
 from fedlama.report.comparison import Comparison
 from fedlama.report.partition import PartitionView, view_partition
 from fedlama.report.style import PALETTE, styled
+from fedlama.run.config import PartitionSection, parse_config
+from fedlama.run.directory import Run
 
 MOST_CLIENTS = 128
 MOST_PARTITIONS = 3

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 
-from fedlama.experiment.files import write_atomically
-from fedlama.experiment.reproduce import Panel, Reproduction, Row
-from fedlama.experiment.study_index import StudyIndex
+from fedlama.paper.reproduce import Panel, Reproduction, Row
 from fedlama.report.charts import Chart
 from fedlama.report.comparison import Comparison, Setting
 from fedlama.report.crossings import crossings
@@ -21,6 +19,8 @@ from fedlama.report.plots import standing_alone
 from fedlama.report.score_charts import frontier_chart, score_charts
 from fedlama.report.study_table import choice_notes, learning_rate
 from fedlama.report.style import svg
+from fedlama.run.files import write_atomically
+from fedlama.study.index import StudyIndex
 
 
 @dataclass(frozen=True)

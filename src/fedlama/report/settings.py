@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlama.experiment.config import parse_config
-from fedlama.experiment.run_directory import Run
+from fedlama.run.config import parse_config
+from fedlama.run.directory import Run
 
 # A run is told from another of its setting by these; what is written beside a run changes nothing in it.
 IGNORED = ("seed", "versions", "output")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedlama.experiment.study_index import StudyIndex
 from fedlama.report.comparison import Comparison, Setting
 from fedlama.report.formats import UNKNOWN, human_bytes, notes, percent, seeds_text, spread_text
 from fedlama.report.grids import Grid
+from fedlama.study.index import StudyIndex
 
 
 def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:

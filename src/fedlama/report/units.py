@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from fedlama.core import InputError
+from fedlama.base import InputError
 
 BITS_PER_SECOND = {"bit": 1.0, "kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9}
 SECONDS = {"ms": 1e-3, "s": 1.0}

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedlama.core import InputError
-from fedlama.experiment.files import is_locked
-from fedlama.experiment.run_directory import Run, find_runs
+from fedlama.base import InputError
+from fedlama.run.directory import Run
+from fedlama.run.files import is_locked
+from fedlama.study.runs import find_runs
 
 WATCHED = ("config.toml", "rounds.jsonl", "summary.json")
 SECONDS = 2.0  # between two looks at the files

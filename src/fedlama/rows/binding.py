@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from fedlama.core import InputError, Layout
+from fedlama.base import InputError
+from fedlama.core import Layout
 from fedlama.core import Tensor as TensorEntry
 
 GROUPINGS = ("tensor", "module")
@@ -66,6 +67,13 @@ class Binding:
     def new_rows(self, count: int) -> Tensor:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
         return torch.zeros(count, self.layout.width, dtype=torch.float32, device=self.device)
+
+    def kernel_mask(self) -> Tensor:
+        """A row that is 1 where a parameter belongs to a kernel (two or more dimensions) and 0 elsewhere."""
+        mask = torch.zeros_like(self.gradient)
+        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+            mask[part] = float(parameter.dim() >= 2)
+        return mask
 
     def read(self) -> Tensor:
         """A new row with the values the module has now."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedlama.core import DivergenceError
+from fedlama.base import DivergenceError
 from fedlama.training.faults import (
     FAILED_BEFORE,
     FAILED_DURING,

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from fedlama.core import InputError, Ledger, PolicyState
+from fedlama.base import InputError
+from fedlama.core import Ledger, PolicyState
 from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedlama.core import InputError, Ledger, check_number, check_whole, random_key
+from fedlama.base import InputError, check_number, check_whole, random_key
+from fedlama.core import Ledger
 
 ON_TOO_FEW = ("repeat", "stop")
 LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32

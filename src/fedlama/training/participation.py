@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlama.core import InputError, Policy, check_number, check_whole, random_key
+from fedlama.base import InputError, check_number, check_whole, random_key
+from fedlama.core import Policy
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,13 @@ from dataclasses import replace
 
 from torch import nn
 
-from fedlama.core import InputError, Layout, Policy, RunError, check_whole
+from fedlama.base import InputError, RunError, check_whole
+from fedlama.core import Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import SGD
+from fedlama.processes.memory import telling_of_memory
+from fedlama.processes.workers import run_workers
+from fedlama.processes.world import World, backend_for, has_process_group, launched_by_torchrun, torchrun_world
 from fedlama.rows import Binding, check_dtypes, counter_width, describe
 from fedlama.training.arguments import (
     check_device,
@@ -22,16 +26,22 @@ from fedlama.training.arguments import (
     task_of,
 )
 from fedlama.training.checkpoint import Checkpoint, Checkpointing
+from fedlama.training.evaluation import Loss, Metric
 from fedlama.training.faults import Faults
 from fedlama.training.loop import Federation
-from fedlama.training.memory import check_memory, demand_of, fits, telling_of_memory
+from fedlama.training.memory import check_memory, demand_of, fits
+from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
-from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
-from fedlama.training.trainer import PRECISIONS, Loss, Metric, Trainer, build, torch_settings
+from fedlama.training.trainers import (
+    EXECUTIONS,
+    PRECISIONS,
+    OneByOneTrainer,
+    StackedTrainer,
+    can_stack,
+    suits_stacking,
+)
 from fedlama.training.values import Job, Position
-from fedlama.training.workers import run_workers
-from fedlama.training.world import World, backend_for, has_process_group, launched_by_torchrun, torchrun_world
 
 WEIGHTINGS = ("uniform", "samples")
 MOST_NAMED = 4  # clients in a sentence
@@ -168,10 +178,11 @@ def _run(
         binding = Binding(module.to(here), layout)
         on_device = replace(job, data=job.data.to(here))
         batches = Batches(on_device.data, job.shards, local.batch_size, job.seed)
-        alone = Trainer(binding, batches, local, job.loss, job.seed, job.precision)
-        federation = Federation(
-            on_device, binding, StackedTrainer(binding, batches, local) if stacked else alone, world
-        )
+        if stacked:
+            trainer = StackedTrainer(binding, batches, local)
+        else:
+            trainer = OneByOneTrainer(binding, batches, local, job.loss, job.seed, job.precision)
+        federation = Federation(on_device, binding, trainer, world)
         saved = world.from_first(checkpointing.resume) if checkpointing else b""
         resume = Checkpoint.decode(saved, **shapes) if saved else None
         return federation.run(emit, checkpointing.control if checkpointing else None, resume).to_cpu()

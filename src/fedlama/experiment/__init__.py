@@ -1,1 +1,0 @@
-"""Configurations, run directories, and running one from the other."""

@@ -1,0 +1,1 @@
+"""The paper as commands: its tables and figures, and the demo."""

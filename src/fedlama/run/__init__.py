@@ -1,0 +1,1 @@
+"""One run: its configuration, its directory, and getting from the one to the other."""

@@ -1,0 +1,1 @@
+"""Many runs: settings × seeds as a file, run side by side, found again by their index."""

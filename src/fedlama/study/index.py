@@ -1,0 +1,67 @@
+"""What a study's folder holds: run directories, and the setting that each of them belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fedlama.base import InputError
+from fedlama.run.config import Section
+
+INDEX = "study.json"
+
+
+class Choice(Section):
+    """How a setting came by its learning rate: the mean validation score at each rate tried, None if it diverged."""
+
+    rate: float | None  # None: the training diverged at every one
+    scores: dict[str, float | None]  # rate as text, as JSON has it
+    at_edge: bool  # whether a rate outside of those tried might have been better
+
+
+class StudyIndex(Section):
+    """Kept as `study.json`; runs are named by their folder below the study's. Pilots are not among them."""
+
+    baseline: str | None
+    labels: dict[str, str]  # run → setting
+    choices: dict[str, Choice]  # setting → learning rate
+    diverged: dict[str, str]  # run → what happened
+
+
+def read_index(folder: Path) -> StudyIndex | None:
+    """The index of a study's folder; None if this is none."""
+    path = folder / INDEX
+    if not path.is_file():
+        return None
+    try:
+        return StudyIndex.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{path} is not the index of a study ({str(error).splitlines()[0]})") from None
+
+
+def setting_of(run: Path) -> str | None:
+    """The setting that a study above this run directory has it under."""
+    for folder in run.resolve().parents:
+        index = read_index(folder)
+        if index is not None:
+            return index.labels.get(run.resolve().relative_to(folder).as_posix())
+    return None
+
+
+def belongs(run: Path, named: Path) -> bool:
+    """Whether this run is meant when the user names a folder above it: a study's pilots are not."""
+    for folder in run.parents:
+        index = read_index(folder)
+        if index is not None:
+            return run.relative_to(folder).as_posix() in index.labels
+        if folder == named:
+            break
+    return True
+
+
+def in_study_order(runs: list[Path], named: Path) -> list[Path]:
+    """As the study has them, if the folder that the user named is one; otherwise by name."""
+    index = read_index(named)
+    places = {named / run: number for number, run in enumerate(index.labels)} if index else {}
+    return sorted(runs, key=lambda run: (places.get(run, 0), run))

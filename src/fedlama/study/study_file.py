@@ -1,0 +1,220 @@
+"""A study as a file: a base configuration, settings that override it, and seeds. Here it is only read and expanded."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from fedlama.base import InputError
+from fedlama.run.config import Config, Positive, Section, parse_config, read_toml
+from fedlama.run.messages import explain
+
+Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Rates = list[Annotated[float, Field(gt=0)]]
+OWN_KEYS = ("name", "seeds", "learning_rates")  # of a setting; everything else in it overrides the configuration
+
+
+class StudySection(Section):
+    """[study] What is compared, over which seeds, and how learning rates are chosen."""
+
+    seeds: Seeds = Field(default=[0, 1, 2])
+    baseline: str | None = None
+    learning_rates: Rates = Field(default=[])
+    pilot_seeds: Seeds = Field(default=[0])
+    pilot_iterations: Positive | None = None
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    fedavg_intervals: list[Positive] = Field(default=[])
+    setting: list[dict[str, Any]] = Field(default=[])
+
+
+class StudyFile(Section):
+    """The part of a study file that is not a configuration."""
+
+    study: StudySection
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the study's table; `config` has the first of its seeds, and no learning rate chosen yet."""
+
+    name: str
+    config: Config
+    seeds: tuple[int, ...]
+    learning_rates: tuple[float, ...]  # to choose among; empty: the configuration's own
+
+    @property
+    def folder(self) -> str:
+        """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "setting"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study: where it is written, and what it is for."""
+
+    setting: str
+    path: Path  # below the study's folder
+    config: Config
+    rate: float | None = None  # of a pilot: the learning rate that it tries
+
+    @property
+    def label(self) -> str:
+        """What a progress display calls it."""
+        pilot = "" if self.rate is None else f"pilot at {self.rate:g}, "
+        return f"{self.setting}, {pilot}seed {self.config.seed}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Settings with their seeds; `options` says how learning rates are chosen."""
+
+    settings: tuple[Setting, ...]
+    options: StudySection
+
+    def pilots(self) -> list[Cell]:
+        """The runs that choose a learning rate: on a validation split, never on the test samples."""
+        return [
+            self._pilot(setting, rate, seed)
+            for setting in self.settings
+            for rate in setting.learning_rates
+            for seed in self.options.pilot_seeds
+        ]
+
+    def cells(self, chosen: Mapping[str, float | None]) -> list[Cell]:
+        """The runs of the table, at the learning rates that the pilots chose; first seeds come first."""
+        rounds = max(len(setting.seeds) for setting in self.settings)
+        return [
+            self._cell(setting, setting.seeds[number], chosen.get(setting.name))
+            for number in range(rounds)
+            for setting in self.settings
+            if number < len(setting.seeds)
+        ]
+
+    def _pilot(self, setting: Setting, rate: float, seed: int) -> Cell:
+        config = with_rate(setting.config, rate)
+        iterations = min(self.options.pilot_iterations or config.train.iterations, config.train.iterations)
+        config = config.model_copy(
+            update={
+                "seed": seed,
+                "data": config.data.model_copy(update={"validation": self.options.validation}),
+                "train": config.train.model_copy(update={"iterations": iterations, "evaluate_every": iterations}),
+            }
+        )
+        return Cell(setting.name, Path("pilots") / setting.folder / f"rate{rate:g}" / f"seed{seed}", config, rate)
+
+    def _cell(self, setting: Setting, seed: int, rate: float | None) -> Cell:
+        config = setting.config if rate is None else with_rate(setting.config, rate)
+        path = Path(setting.folder) / f"seed{seed}"
+        return Cell(setting.name, path, config.model_copy(update={"seed": seed}))
+
+
+def with_rate(config: Config, rate: float) -> Config:
+    """The same configuration with another learning rate."""
+    return config.model_copy(update={"local": config.local.model_copy(update={"learning_rate": rate})})
+
+
+def load_study(path: Path) -> Study:
+    """The study in a file."""
+    return parse_study(read_toml(path), str(path))
+
+
+def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
+    """A study from nested tables; what is wrong is said in one or two lines."""
+    base = {key: value for key, value in tables.items() if key != "study"}
+    if "study" not in tables:
+        raise InputError(f"{source}: a study needs a [study] table and [[study.setting]] tables")
+    if isinstance(tables["study"], Mapping) and isinstance(tables["study"].get("setting"), Mapping):
+        raise InputError(f"{source}: write [[study.setting]] with double brackets: a study has several settings")
+    try:
+        options = StudyFile.model_validate({"study": tables["study"]}).study
+    except ValidationError as error:
+        raise InputError(explain(error, StudyFile, source)) from None
+    extra = [{"policy": {"kind": "fedavg", "base_interval": interval}} for interval in options.fedavg_intervals]
+    overrides = [*options.setting, *extra]
+    if not overrides:
+        raise InputError(f"{source}: a study needs at least one [[study.setting]]")
+    settings = [_setting(base, own, options, f"{source}, setting {n}") for n, own in enumerate(overrides, start=1)]
+    settings = _one_window(_without_repeats(settings, len(options.setting)), base)
+    _check_names(settings, options, source)
+    return Study(tuple(settings), options)
+
+
+def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables within tables: what the second says goes, key by key."""
+    result = dict(base)
+    for key, value in override.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySection, source: str) -> Setting:
+    overrides = {key: value for key, value in own.items() if key not in OWN_KEYS}
+    try:
+        checked = StudySection.model_validate(
+            {
+                "seeds": own.get("seeds", options.seeds),
+                "learning_rates": own.get("learning_rates", options.learning_rates),
+                "baseline": own.get("name"),
+            }
+        )
+    except ValidationError as error:
+        raise InputError(explain(error, StudySection, source).replace("baseline", "name")) from None
+    config = parse_config(merged(base, overrides), source)
+    fixed = "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
+    return Setting(
+        name=checked.baseline or str(config.policy.build()),
+        config=config.model_copy(update={"seed": checked.seeds[0]}),
+        seeds=tuple(dict.fromkeys(checked.seeds)),
+        learning_rates=() if fixed else tuple(sorted(set(checked.learning_rates))),
+    )
+
+
+def _without_repeats(settings: Sequence[Setting], named: int) -> list[Setting]:
+    """An interval that is added to draw the frontier may be among the settings already."""
+    known = {setting.name for setting in settings[:named]}
+    return [*settings[:named], *(setting for setting in settings[named:] if setting.name not in known)]
+
+
+def _one_window(settings: Sequence[Setting], base: Mapping[str, Any]) -> list[Setting]:
+    """Who trains must not depend on the policy: unless the file says otherwise, a cohort stays for the least common
+    multiple of all settings' cycles."""
+    steps = math.lcm(*(setting.config.policy.build().cycle_steps for setting in settings))
+    return [
+        replace(setting, config=_with_window(setting.config, steps)) if _window(setting.config) is None else setting
+        for setting in settings
+    ]
+
+
+def _window(config: Config) -> int | None:
+    return config.participation.window
+
+
+def _with_window(config: Config, steps: int) -> Config:
+    return config.model_copy(update={"participation": config.participation.model_copy(update={"window": steps})})
+
+
+def _check_names(settings: Sequence[Setting], options: StudySection, source: str) -> None:
+    repeated = _first_repeated(setting.folder for setting in settings)
+    if repeated:
+        raise InputError(f'{source}: two settings are called {repeated}: give each a name = "…" of its own')
+    if any(setting.folder == "pilots" for setting in settings):
+        raise InputError(f"{source}: a setting cannot be called pilots: that folder holds the runs for learning rates")
+    names = [setting.name for setting in settings]
+    if options.baseline is not None and options.baseline not in names:
+        raise InputError(f"{source}: study.baseline = {options.baseline!r} is no setting; there are {', '.join(names)}")
+
+
+def _first_repeated(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
