@@ -20,11 +20,14 @@ SHARES = (1.0, 0.5, 0.1, 0.01)
 def main() -> None:
     """Tightness over random instances as a Markdown table, then the pictures."""
     parser = argparse.ArgumentParser(prog="python -m tests.theory", description=main.__doc__)
-    parser.add_argument("--instances", type=int, default=400, help="how many random federations (default: 400)")
+    parser.add_argument(
+        "--instances", type=int, default=400, help="how many random federations (default: 400; 0: only draw)"
+    )
     parser.add_argument("--images", type=Path, default=IMAGES, help="where the pictures go (default: docs/images)")
     arguments = parser.parse_args()
     print(f"fedlama {fedlama.__version__}, numpy {np.__version__}, {platform.machine()}")
-    print_tightness(arguments.instances)
+    if arguments.instances:
+        print_tightness(arguments.instances)
     for path in draw_all(arguments.images):
         print(path)
 
