@@ -11,6 +11,7 @@ import typer
 
 from fedlama.base import InputError, RunError
 from fedlama.cli import data as data_commands
+from fedlama.cli import diagnose as diagnose_command
 from fedlama.cli import study as study_commands
 from fedlama.version import __version__
 
@@ -26,6 +27,7 @@ HELP = "\n\n".join(
         "[bold]Start here[/bold]",
         "  fedlama demo                FedAvg against FedLAMA on embedded data",
         "  fedlama run CONFIG.toml     one run of your own",
+        "  fedlama diagnose CONFIG.toml   before a long run: noise, curvature, drift; what each policy would send",
         "  fedlama run CONFIG.toml --set policy.kind=fedavg --set participation.window=24 --out runs/fedavg",
         "  fedlama report runs/        a page that compares them, also while they are going (--watch)",
         "  fedlama study STUDY.toml    settings × seeds: a table with mean ± standard deviation, and a report",
@@ -46,6 +48,7 @@ app = typer.Typer(
 
 
 app.add_typer(data_commands.app, name="data")
+app.command()(diagnose_command.diagnose)
 app.command()(study_commands.study)
 app.command()(study_commands.reproduce)
 

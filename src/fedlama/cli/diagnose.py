@@ -1,0 +1,73 @@
+"""`fedlama diagnose`: look at a configuration before a long run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def diagnose(
+    config: Annotated[Path, typer.Argument(help="A TOML file, as for `fedlama run`.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key: --set policy.base_interval=12. Repeatable."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The picture \\[default: NAME-OF-CONFIG-diagnosis.png].")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in place of the page.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes \\[default: one per core].")] = None,
+) -> None:
+    """Estimate what the theory needs, and what each policy would send, before a long run.
+
+    Takes a first cycle with a few clients, a few gradients and a few Hessian-vector products. Prints L, σ², β² and κ²,
+    the theorem's largest learning rate beside yours, its terms, every layer's drift, and a recommendation.
+    """
+    import json
+
+    from fedlama.diagnose import diagnose as look_at
+    from fedlama.report.diagnosis import diagnosis_text, draw_diagnosis
+    from fedlama.run.config import load_config
+    from fedlama.run.default_models import default_model, model_builder
+    from fedlama.run.execute import available_cores, prepared_data
+
+    loaded = load_config(config, overrides or [])
+    data = prepared_data(loaded)
+    policy = loaded.policy.build()
+    with _progress() as progress:
+        found = look_at(
+            model_builder(loaded.model.name or default_model(data), data),
+            data,
+            base_interval=policy.base_interval,
+            increase_factor=policy.cycle_steps // policy.base_interval,
+            local=loaded.local.build(),
+            iterations=loaded.train.iterations,
+            partition=loaded.partition.build(data.clients is not None),
+            participation=loaded.participation.build(),
+            seed=loaded.seed,
+            layers=loaded.model.layers,
+            adaptive=loaded.model.adaptive,
+            workers=workers or available_cores(),
+            progress=progress,
+        )
+    picture = draw_diagnosis(found, out or Path(f"{config.stem}-diagnosis.png"))
+    if as_json:
+        print(json.dumps({**found.to_plain(), "picture": str(picture)}, indent=2))
+        return
+    print(diagnosis_text(found))
+    print(f"picture: {picture}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float, str], None]]:
+    """A bar on a terminal, nothing in a log: it is a matter of a minute."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:<26}"), BarColumn(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("reading", total=1.0)
+        yield lambda share, what: bar.update(task, completed=share, description=what)

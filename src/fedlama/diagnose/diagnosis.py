@@ -1,0 +1,357 @@
+"""`diagnose`: a first cycle, a few gradients, a few Hessian-vector products, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+from fedlama.core import (
+    BoundTerms,
+    FedAvg,
+    FedLAMA,
+    Layout,
+    Policy,
+    convergence_terms,
+    crossing_curves,
+    largest_learning_rate,
+    linear_speedup_rounds,
+)
+from fedlama.data import Batches, Dataset, Natural, Partition
+from fedlama.diagnose.curvature import NoCurvatureError, smoothness
+from fedlama.diagnose.gradients import GradientMoments, dissimilarity, gradient_moments
+from fedlama.diagnose.layers import LayerProfile, Prediction, predict, spread_of_roots
+from fedlama.diagnose.probe import Probe
+from fedlama.local import SGD
+from fedlama.rows import describe
+from fedlama.training import Participation, simulate
+from fedlama.training.arguments import task_of
+from fedlama.training.evaluation import Loss
+from fedlama.training.modules import build, torch_settings
+
+MAX_CLIENTS = 8  # that are looked at
+MAX_CLIENT_STEPS = 400  # of the first cycle, over all clients
+CURVATURE_CLIENTS = 3
+TEST_SAMPLES = 64  # the first cycle's accuracy is not what it is for
+FACTORS = (2, 4, 8)
+WORTH_WHILE = 0.95  # of a FedAvg's discrepancy at equal bytes: above it, layer-wise intervals gain next to nothing
+TOLERABLE = 2.0  # times the discrepancy of FedAvg(τ')
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants of Theorem 5.3, estimated at the first weights and after the first cycle.
+
+    Arguments:
+        smoothness: L, the larger of both points; None where it could not be estimated.
+        gradient_variance: σ² of a stochastic gradient, the mean over clients, the larger of both points.
+        largest_variance: the same of the noisiest client.
+        dissimilarity: β².
+        heterogeneity: κ².
+        initial_gap: F(u_0), which is not below F(u_0) − F* where losses are not negative.
+    """
+
+    smoothness: float | None
+    gradient_variance: float
+    largest_variance: float
+    dissimilarity: float
+    heterogeneity: float
+    initial_gap: float
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What the theorem says with these constants.
+
+    Arguments:
+        limit: its largest learning rate.
+        at_limit: its four terms at that rate.
+        at_configured: the same formulas at the configured rate; beyond the limit they are no bound.
+        speedup_cycles: Remark 1's horizon, in cycles; None where gap and noise are both zero.
+    """
+
+    limit: float
+    at_limit: BoundTerms
+    at_configured: BoundTerms
+    speedup_cycles: int | None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that was found; `omitted` names what was left out, and why.
+
+    Arguments:
+        learning_rate: as configured.
+        base_interval: τ'.
+        increase_factor: φ.
+        iterations: steps of the whole run.
+        clients: m, how many are active at a time.
+        probed: the clients that were looked at.
+        constants: L, σ², β², κ² and the initial gap.
+        theory: limit and terms; None without L.
+        layers: d_l of every layer, and its interval after the first adjustment.
+        crossing: the curves δ_l and 1 − λ_l that the adjustment walks along.
+        root_spread: the coefficient of variation of √d_l, weighted by size.
+        predictions: what each policy would send.
+        recommendation: one sentence.
+        omitted: name of an estimate → why it is missing.
+    """
+
+    learning_rate: float
+    base_interval: int
+    increase_factor: int
+    iterations: int
+    clients: int
+    probed: list[int]
+    constants: Constants
+    theory: Theory | None
+    layers: list[LayerProfile]
+    crossing: tuple[list[float], list[float]]
+    root_spread: float
+    predictions: list[Prediction]
+    recommendation: str
+    omitted: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def interval(self) -> int:
+        """τ = φτ', the longest interval."""
+        return self.base_interval * self.increase_factor
+
+    @property
+    def best_gain(self) -> float:
+        """1/(1 + CV²): no intervals have less of a FedAvg's discrepancy at equal bytes."""
+        return 1 / (1 + self.root_spread**2)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = asdict(self)
+        delta, kept = self.crossing
+        values["crossing"] = {"delta": delta, "one_minus_lambda": kept}
+        values["interval"] = self.interval
+        values["best_gain"] = self.best_gain
+        return values
+
+
+def diagnose(
+    model: Callable[[], nn.Module],
+    data: Dataset,
+    *,
+    base_interval: int,
+    increase_factor: int,
+    local: SGD,
+    iterations: int,
+    partition: Partition | None = None,
+    participation: Participation | None = None,
+    seed: int = 0,
+    layers: str = "tensor",
+    adaptive: Sequence[str] | None = None,
+    loss: Loss | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Estimate the theorem's constants for this federation and predict what policies would send.
+
+    Arguments:
+        model: builds the module, as for `simulate`.
+        data: what it is trained on.
+        base_interval: τ'.
+        increase_factor: φ; with 1 the profile is that of FedAvg's first round.
+        local: the clients' SGD.
+        iterations: steps of the whole run that is planned.
+        partition: deals the samples to clients (default: the data's own client ids).
+        participation: how many are active (default: all).
+        seed: of everything random.
+        layers: "tensor" or "module", as for `simulate`.
+        adaptive: patterns of layers that may be adapted, as for `simulate`.
+        loss: default cross-entropy.
+        workers: processes for the first cycle.
+        progress: called with the share that is done and what is being done.
+    """
+    note = progress or (lambda share, what: None)
+    participation = participation or Participation()
+    shards = (partition or Natural()).assign(data, seed)
+    active = participation.count(len(shards))
+    loss, _ = task_of(data, loss, None)
+    policy = FedLAMA(base_interval, increase_factor)
+    looked_at = max(2, min(active, MAX_CLIENTS, MAX_CLIENT_STEPS // policy.cycle_steps))
+    looked_at = min(looked_at, len(shards))
+    probed = Participation(looked_at).cohort(len(shards), seed, 0)
+
+    note(0.0, "first cycle")
+    first = simulate(
+        model,
+        replace(data, x_test=data.x_test[:TEST_SAMPLES], y_test=data.y_test[:TEST_SAMPLES]),
+        policy=policy,
+        local=local,
+        partition=partition,
+        participation=Participation(looked_at),
+        iterations=policy.cycle_steps,
+        seed=seed,
+        workers=min(workers, looked_at),
+        layers=layers,
+        adaptive=adaptive,
+        loss=loss,
+        on_record=lambda record: note(0.4 * record.step / policy.cycle_steps, "first cycle"),
+    )
+    with torch_settings(uses_gpu=False):
+        start = build(model, seed)
+    layout = describe(start, layers, adaptive)
+    batches = Batches(data, shards, local.batch_size, seed)
+    points, curvature, omitted = _look_at_both_ends(start, first.model, batches, loss, seed, probed, note)
+    constants = _constants(points, curvature)
+    theory = _theory(constants, local.learning_rate, policy, iterations, active)
+    if theory is None and "smoothness" in omitted:
+        omitted["theory"] = "the limit and the terms need L"
+    measured = [value or 0.0 for value in first.records[-1].discrepancy]
+    profiles = _profiles(policy, layout, measured)
+    predictions = _predictions(base_interval, layout, measured, iterations)
+    note(1.0, "done")
+    return Diagnosis(
+        learning_rate=local.learning_rate,
+        base_interval=base_interval,
+        increase_factor=increase_factor,
+        iterations=iterations,
+        clients=active,
+        probed=probed,
+        constants=constants,
+        theory=theory,
+        layers=profiles,
+        crossing=crossing_curves(measured, layout.sizes, layout.adaptive),
+        root_spread=spread_of_roots(profiles),
+        predictions=predictions,
+        recommendation=recommend(predictions, spread_of_roots(profiles), base_interval),
+        omitted=omitted,
+    )
+
+
+def _look_at_both_ends(
+    start: nn.Module,
+    end: nn.Module,
+    batches: Batches,
+    loss: Loss,
+    seed: int,
+    probed: Sequence[int],
+    note: Progress,
+) -> tuple[list[GradientMoments], float | None, dict[str, str]]:
+    """Gradients and curvature at the first weights and after the first cycle."""
+    points: list[GradientMoments] = []
+    curvature: float | None = 0.0
+    omitted: dict[str, str] = {}
+    done = 0.4
+
+    def advance_by(weight: float, what: str) -> Callable[[float], None]:
+        def advance(share: float) -> None:
+            nonlocal done
+            done += weight * share
+            note(min(done, 1.0), what)
+
+        return advance
+
+    with torch_settings(uses_gpu=False):
+        for module, where in ((start, "at the start"), (end, "after the cycle")):
+            probe = Probe(module, batches, loss, seed)
+            gradients = advance_by(0.1, f"gradients {where}")
+            points.append(gradient_moments(probe, probed, len(batches.shards), gradients))
+            if curvature is None:
+                continue
+            try:
+                found = smoothness(probe, probed[:CURVATURE_CLIENTS], advance_by(0.2, f"curvature {where}"))
+                curvature = max(curvature, found)
+            except NoCurvatureError as error:
+                curvature = None
+                omitted["smoothness"] = str(error)
+    if curvature == 0.0:
+        curvature = None
+        omitted["smoothness"] = "the Hessian is zero where we looked, so any learning rate is within the limit"
+    return points, curvature, omitted
+
+
+def _constants(points: Sequence[GradientMoments], curvature: float | None) -> Constants:
+    unlike, left = dissimilarity(points)
+    return Constants(
+        smoothness=curvature,
+        gradient_variance=max(point.noise for point in points),
+        largest_variance=max(point.largest_noise for point in points),
+        dissimilarity=unlike,
+        heterogeneity=left,
+        initial_gap=max(points[0].loss, 0.0),
+    )
+
+
+def _theory(constants: Constants, learning_rate: float, policy: Policy, iterations: int, clients: int) -> Theory | None:
+    if constants.smoothness is None:
+        return None
+    interval = policy.cycle_steps
+    problem = {
+        "smoothness": constants.smoothness,
+        "interval": interval,
+        "clients": clients,
+        "initial_gap": constants.initial_gap,
+        "gradient_variance": constants.gradient_variance,
+        "heterogeneity": constants.heterogeneity,
+        "dissimilarity": constants.dissimilarity,
+    }
+    limit = largest_learning_rate(
+        smoothness=constants.smoothness, interval=interval, dissimilarity=constants.dissimilarity
+    )
+    cycles = max(1, math.ceil(iterations / interval))
+    at_limit = convergence_terms(learning_rate=limit, rounds=cycles, **problem)
+    # Each term is a power of η: beyond the limit the formulas still tell which one grows how.
+    ratio = learning_rate / limit
+    at_configured = BoundTerms(
+        optimisation=at_limit.optimisation / ratio,
+        noise=at_limit.noise * ratio,
+        drift=at_limit.drift * ratio**2,
+        heterogeneity=at_limit.heterogeneity * ratio**2,
+    )
+    horizon = None
+    if constants.initial_gap > 0 or constants.gradient_variance > 0:
+        horizon = linear_speedup_rounds(**problem)
+    return Theory(limit, at_limit, at_configured, horizon)
+
+
+def _profiles(policy: Policy, layout: Layout, measured: Sequence[float]) -> list[LayerProfile]:
+    """d_l and the interval that the first adjustment gives, whatever the factor."""
+    lengthened = FedLAMA(policy.base_interval, max(policy.cycle_steps // policy.base_interval, 2))
+    _, intervals = predict(lengthened, layout, measured, lengthened.cycle_steps)
+    profiles: list[LayerProfile] = []
+    for layer, d, interval in zip(layout.layers, measured, intervals, strict=True):
+        profiles.append(LayerProfile(layer.name, layer.size, layer.adaptive, d, interval))
+    return profiles
+
+
+def _predictions(base_interval: int, layout: Layout, measured: Sequence[float], iterations: int) -> list[Prediction]:
+    policies: list[Policy] = [FedAvg(base_interval)]
+    for factor in FACTORS:
+        policies.append(FedLAMA(base_interval, factor))
+    found: list[Prediction] = []
+    for policy in policies:
+        prediction, _ = predict(policy, layout, measured, iterations)
+        found.append(prediction)
+    return found
+
+
+def recommend(predictions: Sequence[Prediction], root_spread: float, base_interval: int) -> str:
+    """One sentence: the largest factor whose discrepancy is tolerable, if layer-wise intervals gain at all."""
+    candidates = list(zip(FACTORS, predictions[1:], strict=False))
+    gain = min(prediction.at_equal_bytes for _, prediction in candidates)
+    if gain > WORTH_WHILE:
+        best = 1 - 1 / (1 + root_spread**2)
+        return (
+            f"The layers drift nearly alike (no intervals have more than {best:.0%} less discrepancy than a FedAvg of "
+            f"equal bytes): use FedAvg with a longer interval than {base_interval}, or a codec, to send less."
+        )
+    factor, chosen = candidates[0]
+    for other_factor, other in candidates[1:]:
+        if other.discrepancy <= TOLERABLE:
+            factor, chosen = other_factor, other
+    return (
+        f"Use FedLAMA({base_interval}, {factor}): it would send {chosen.cost:.0%} of FedAvg({base_interval})'s "
+        f"parameters at {chosen.discrepancy:.2f} times its discrepancy, which is {1 - chosen.at_equal_bytes:.0%} less "
+        f"than a FedAvg of equal bytes has."
+    )
