@@ -23,8 +23,8 @@ def diagnose(
 ) -> None:
     """Estimate what the theory needs, and what each policy would send, before a long run.
 
-    Takes a first cycle with a few clients, a few gradients and a few Hessian-vector products. Prints L, σ², β² and κ²,
-    the theorem's largest learning rate beside yours, its terms, every layer's drift, and a recommendation.
+    Runs the first cycles with a few clients, takes a few gradients and Hessian-vector products, and prints L, σ², β²
+    and κ², the theorem's largest learning rate beside yours, its terms, every layer's drift, and a recommendation.
     """
     import json
 
@@ -36,13 +36,15 @@ def diagnose(
 
     loaded = load_config(config, overrides or [])
     data = prepared_data(loaded)
-    policy = loaded.policy.build()
+    factor = 1 if loaded.policy.kind == "fedavg" else loaded.policy.increase_factor
     with _progress() as progress:
         found = look_at(
             model_builder(loaded.model.name or default_model(data), data),
             data,
-            base_interval=policy.base_interval,
-            increase_factor=policy.cycle_steps // policy.base_interval,
+            base_interval=loaded.policy.base_interval,
+            increase_factor=factor,
+            rule=loaded.policy.rule,
+            warmup_rounds=loaded.policy.warmup_rounds,
             local=loaded.local.build(),
             iterations=loaded.train.iterations,
             partition=loaded.partition.build(data.clients is not None),

@@ -1,4 +1,4 @@
-"""`diagnose`: a first cycle, a few gradients, a few Hessian-vector products, and what follows from them."""
+"""`diagnose`: the first cycles, a few gradients, a few Hessian-vector products, and what follows from them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedlama.core import (
     FedLAMA,
     Layout,
     Policy,
+    adjust_intervals,
     convergence_terms,
     crossing_curves,
     largest_learning_rate,
@@ -27,15 +28,16 @@ from fedlama.diagnose.layers import LayerProfile, Prediction, predict, spread_of
 from fedlama.diagnose.probe import Probe
 from fedlama.local import SGD
 from fedlama.rows import describe
-from fedlama.training import Participation, simulate
+from fedlama.training import Participation, Record, simulate
 from fedlama.training.arguments import task_of
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import build, torch_settings
 
 MAX_CLIENTS = 8  # that are looked at
-MAX_CLIENT_STEPS = 400  # of the first cycle, over all clients
+MAX_CLIENT_STEPS = 400  # of the first cycles, over all clients
+MAX_CYCLES = 4  # the first is special: some layers hardly move before others have
 CURVATURE_CLIENTS = 3
-TEST_SAMPLES = 64  # the first cycle's accuracy is not what it is for
+TEST_SAMPLES = 64  # the first cycles' accuracy is not what they are for
 FACTORS = (2, 4, 8)
 WORTH_WHILE = 0.95  # of a FedAvg's discrepancy at equal bytes: above it, layer-wise intervals gain next to nothing
 TOLERABLE = 2.0  # times the discrepancy of FedAvg(τ')
@@ -45,7 +47,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants of Theorem 5.3, estimated at the first weights and after the first cycle.
+    """The constants of Theorem 5.3, estimated at the first weights and after the first cycles.
 
     Arguments:
         smoothness: L, the larger of both points; None where it could not be estimated.
@@ -87,6 +89,7 @@ class Diagnosis:
 
     Arguments:
         learning_rate: as configured.
+        momentum: of the clients' SGD; the theorem knows none, and compares with η/(1 − momentum).
         base_interval: τ'.
         increase_factor: φ.
         iterations: steps of the whole run.
@@ -94,15 +97,18 @@ class Diagnosis:
         probed: the clients that were looked at.
         constants: L, σ², β², κ² and the initial gap.
         theory: limit and terms; None without L.
-        layers: d_l of every layer, and its interval after the first adjustment.
-        crossing: the curves δ_l and 1 − λ_l that the adjustment walks along.
-        root_spread: the coefficient of variation of √d_l, weighted by size.
+        cycles: how many were run.
+        layers: d_l of every layer in the first cycle, and its interval after the first adjustment.
+        crossing: the curves δ_l and 1 − λ_l that the first adjustment walks along.
+        later_layers: the same as `layers` in the last cycle that was run; predictions follow from it.
+        root_spread: the coefficient of variation of √d_l, weighted by size, in the last cycle.
         predictions: what each policy would send.
         recommendation: one sentence.
         omitted: name of an estimate → why it is missing.
     """
 
     learning_rate: float
+    momentum: float
     base_interval: int
     increase_factor: int
     iterations: int
@@ -110,8 +116,10 @@ class Diagnosis:
     probed: list[int]
     constants: Constants
     theory: Theory | None
+    cycles: int
     layers: list[LayerProfile]
     crossing: tuple[list[float], list[float]]
+    later_layers: list[LayerProfile]
     root_spread: float
     predictions: list[Prediction]
     recommendation: str
@@ -121,6 +129,11 @@ class Diagnosis:
     def interval(self) -> int:
         """τ = φτ', the longest interval."""
         return self.base_interval * self.increase_factor
+
+    @property
+    def effective_rate(self) -> float:
+        """η/(1 − momentum): how far a steady gradient moves the model per step."""
+        return self.learning_rate / (1 - self.momentum)
 
     @property
     def best_gain(self) -> float:
@@ -133,6 +146,7 @@ class Diagnosis:
         delta, kept = self.crossing
         values["crossing"] = {"delta": delta, "one_minus_lambda": kept}
         values["interval"] = self.interval
+        values["effective_rate"] = self.effective_rate
         values["best_gain"] = self.best_gain
         return values
 
@@ -145,6 +159,8 @@ def diagnose(
     increase_factor: int,
     local: SGD,
     iterations: int,
+    rule: str = "crossing",
+    warmup_rounds: int = 0,
     partition: Partition | None = None,
     participation: Participation | None = None,
     seed: int = 0,
@@ -163,13 +179,15 @@ def diagnose(
         increase_factor: φ; with 1 the profile is that of FedAvg's first round.
         local: the clients' SGD.
         iterations: steps of the whole run that is planned.
+        rule: which layers are made long: "crossing", "released" or "printed".
+        warmup_rounds: rounds before which no interval is adjusted.
         partition: deals the samples to clients (default: the data's own client ids).
         participation: how many are active (default: all).
         seed: of everything random.
         layers: "tensor" or "module", as for `simulate`.
         adaptive: patterns of layers that may be adapted, as for `simulate`.
         loss: default cross-entropy.
-        workers: processes for the first cycle.
+        workers: processes for the first cycles.
         progress: called with the share that is done and what is being done.
     """
     note = progress or (lambda share, what: None)
@@ -177,12 +195,15 @@ def diagnose(
     shards = (partition or Natural()).assign(data, seed)
     active = participation.count(len(shards))
     loss, _ = task_of(data, loss, None)
-    policy = FedLAMA(base_interval, increase_factor)
-    looked_at = max(2, min(active, MAX_CLIENTS, MAX_CLIENT_STEPS // policy.cycle_steps))
+    policy = FedLAMA(base_interval, increase_factor, rule)
+    steps = base_interval * increase_factor
+    looked_at = max(2, min(active, MAX_CLIENTS, MAX_CLIENT_STEPS // steps))
     looked_at = min(looked_at, len(shards))
     probed = Participation(looked_at).cohort(len(shards), seed, 0)
 
-    note(0.0, "first cycle")
+    cycles = max(1, min(MAX_CYCLES, MAX_CLIENT_STEPS // (steps * looked_at)))
+
+    note(0.0, "first cycles")
     first = simulate(
         model,
         replace(data, x_test=data.x_test[:TEST_SAMPLES], y_test=data.y_test[:TEST_SAMPLES]),
@@ -190,13 +211,13 @@ def diagnose(
         local=local,
         partition=partition,
         participation=Participation(looked_at),
-        iterations=policy.cycle_steps,
+        iterations=steps * cycles,
         seed=seed,
         workers=min(workers, looked_at),
         layers=layers,
         adaptive=adaptive,
         loss=loss,
-        on_record=lambda record: note(0.4 * record.step / policy.cycle_steps, "first cycle"),
+        on_record=lambda record: note(0.4 * record.step / (steps * cycles), "first cycles"),
     )
     with torch_settings(uses_gpu=False):
         start = build(model, seed)
@@ -204,15 +225,24 @@ def diagnose(
     batches = Batches(data, shards, local.batch_size, seed)
     points, curvature, omitted = _look_at_both_ends(start, first.model, batches, loss, seed, probed, note)
     constants = _constants(points, curvature)
-    theory = _theory(constants, local.learning_rate, policy, iterations, active)
+    effective_rate = local.learning_rate / (1 - local.momentum)
+    theory = _theory(constants, effective_rate, steps, iterations, active)
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
-    measured = [value or 0.0 for value in first.records[-1].discrepancy]
-    profiles = _profiles(policy, layout, measured)
-    predictions = _predictions(base_interval, layout, measured, iterations)
+    first_cycle = _discrepancy(first.records, steps)
+    last_cycle = _discrepancy(first.records, steps * cycles)
+    later = _profiles(base_interval, increase_factor, rule, layout, last_cycle)
+    policies: list[Policy] = [FedAvg(base_interval)]
+    for factor in FACTORS:
+        policies.append(FedLAMA(base_interval, factor, rule, warmup_rounds))
+    predictions: list[Prediction] = []
+    for one in policies:
+        prediction, _ = predict(one, layout, last_cycle, iterations)
+        predictions.append(prediction)
     note(1.0, "done")
     return Diagnosis(
         learning_rate=local.learning_rate,
+        momentum=local.momentum,
         base_interval=base_interval,
         increase_factor=increase_factor,
         iterations=iterations,
@@ -220,13 +250,21 @@ def diagnose(
         probed=probed,
         constants=constants,
         theory=theory,
-        layers=profiles,
-        crossing=crossing_curves(measured, layout.sizes, layout.adaptive),
-        root_spread=spread_of_roots(profiles),
+        cycles=cycles,
+        layers=_profiles(base_interval, increase_factor, rule, layout, first_cycle),
+        crossing=crossing_curves(first_cycle, layout.sizes, layout.adaptive, rule),
+        later_layers=later,
+        root_spread=spread_of_roots(later),
         predictions=predictions,
-        recommendation=recommend(predictions, spread_of_roots(profiles), base_interval),
+        recommendation=recommend(predictions, spread_of_roots(later), base_interval),
         omitted=omitted,
     )
+
+
+def _discrepancy(records: Sequence[Record], step: int) -> list[float]:
+    """d_l of all layers at a step that ended a cycle."""
+    (record,) = [record for record in records if record.step == step]
+    return [value or 0.0 for value in record.discrepancy]
 
 
 def _look_at_both_ends(
@@ -238,7 +276,7 @@ def _look_at_both_ends(
     probed: Sequence[int],
     note: Progress,
 ) -> tuple[list[GradientMoments], float | None, dict[str, str]]:
-    """Gradients and curvature at the first weights and after the first cycle."""
+    """Gradients and curvature at the first weights and after the first cycles."""
     points: list[GradientMoments] = []
     curvature: float | None = 0.0
     omitted: dict[str, str] = {}
@@ -253,7 +291,7 @@ def _look_at_both_ends(
         return advance
 
     with torch_settings(uses_gpu=False):
-        for module, where in ((start, "at the start"), (end, "after the cycle")):
+        for module, where in ((start, "at the start"), (end, "after the cycles")):
             probe = Probe(module, batches, loss, seed)
             gradients = advance_by(0.1, f"gradients {where}")
             points.append(gradient_moments(probe, probed, len(batches.shards), gradients))
@@ -267,7 +305,9 @@ def _look_at_both_ends(
                 omitted["smoothness"] = str(error)
     if curvature == 0.0:
         curvature = None
-        omitted["smoothness"] = "the Hessian is zero where we looked, so any learning rate is within the limit"
+        omitted["smoothness"] = (
+            "the Hessian is zero where we looked: the loss is linear there, or not twice differentiable"
+        )
     return points, curvature, omitted
 
 
@@ -283,10 +323,9 @@ def _constants(points: Sequence[GradientMoments], curvature: float | None) -> Co
     )
 
 
-def _theory(constants: Constants, learning_rate: float, policy: Policy, iterations: int, clients: int) -> Theory | None:
+def _theory(constants: Constants, learning_rate: float, interval: int, iterations: int, clients: int) -> Theory | None:
     if constants.smoothness is None:
         return None
-    interval = policy.cycle_steps
     problem = {
         "smoothness": constants.smoothness,
         "interval": interval,
@@ -315,25 +354,22 @@ def _theory(constants: Constants, learning_rate: float, policy: Policy, iteratio
     return Theory(limit, at_limit, at_configured, horizon)
 
 
-def _profiles(policy: Policy, layout: Layout, measured: Sequence[float]) -> list[LayerProfile]:
-    """d_l and the interval that the first adjustment gives, whatever the factor."""
-    lengthened = FedLAMA(policy.base_interval, max(policy.cycle_steps // policy.base_interval, 2))
-    _, intervals = predict(lengthened, layout, measured, lengthened.cycle_steps)
+def _profiles(
+    base_interval: int, increase_factor: int, rule: str, layout: Layout, measured: Sequence[float]
+) -> list[LayerProfile]:
+    """d_l, and the interval that the first adjustment gives; FedAvg's, too, shows what φ = 2 would make long."""
+    intervals = adjust_intervals(
+        measured,
+        layout.sizes,
+        base_interval=base_interval,
+        increase_factor=max(increase_factor, 2),
+        adaptive=layout.adaptive,
+        rule=rule,
+    )
     profiles: list[LayerProfile] = []
     for layer, d, interval in zip(layout.layers, measured, intervals, strict=True):
         profiles.append(LayerProfile(layer.name, layer.size, layer.adaptive, d, interval))
     return profiles
-
-
-def _predictions(base_interval: int, layout: Layout, measured: Sequence[float], iterations: int) -> list[Prediction]:
-    policies: list[Policy] = [FedAvg(base_interval)]
-    for factor in FACTORS:
-        policies.append(FedLAMA(base_interval, factor))
-    found: list[Prediction] = []
-    for policy in policies:
-        prediction, _ = predict(policy, layout, measured, iterations)
-        found.append(prediction)
-    return found
 
 
 def recommend(predictions: Sequence[Prediction], root_spread: float, base_interval: int) -> str:

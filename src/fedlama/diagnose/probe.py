@@ -53,7 +53,7 @@ class Probe:
                 f"the gradient of client {client} at step {step} is not finite: "
                 f"look at the data and at the model's first weights"
             )
-        return Gradient(vector, float(loss))
+        return Gradient(vector, float(loss.detach()))
 
     def hessian(self, client: int) -> Callable[[Tensor], Tensor]:
         """The Hessian of a client's loss on its first samples, as a function that multiplies a vector by it."""

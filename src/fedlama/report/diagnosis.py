@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator
 
-from fedlama.diagnose import Diagnosis
+from fedlama.diagnose import Diagnosis, LayerProfile
 from fedlama.report.formats import human_bytes
 from fedlama.report.style import GRID, INK, MUTED, PALETTE, png, say_nothing, styled, titled
 
 SHORT_COLOUR, LONG_COLOUR = PALETTE[:2]
 MOST_NAMED = 4  # long layers in a line
+PAGE_WIDTH = 100
 SCALING = {
     "optimisation": "1/(η · steps)",
     "noise": "η/m",
@@ -25,20 +30,20 @@ def diagnosis_text(found: Diagnosis) -> str:
     """One page for a terminal."""
     parts = [_constants(found), _theory(found), _layers(found), _policies(found)]
     for name, reason in found.omitted.items():
-        parts.append(f"Left out: {name} ({reason}).")
-    parts.append(found.recommendation)
+        parts.append(fill(f"Left out: {name} ({reason}).", PAGE_WIDTH))
+    parts.append(fill(found.recommendation, PAGE_WIDTH))
     return "\n\n".join(parts)
 
 
 def _constants(found: Diagnosis) -> str:
     constants = found.constants
-    looked_at = f"{len(found.probed)} clients, a first cycle of {found.interval} steps"
+    looked_at = f"{len(found.probed)} clients, {found.cycles} cycles of {found.interval} steps"
     curvature = "not estimated"
     if constants.smoothness is not None:
         curvature = f"{constants.smoothness:.4g}"
     return "\n".join(
         [
-            f"Estimates ({looked_at}; at the first weights and after the cycle):",
+            f"Estimates ({looked_at}; at the first weights and after them):",
             f"  L   {curvature:<14} largest Hessian eigenvalue of a client",
             f"  σ²  {constants.gradient_variance:<14.4g} gradient noise, mean over clients (noisiest: "
             f"{constants.largest_variance:.4g})",
@@ -52,62 +57,69 @@ def _theory(found: Diagnosis) -> str:
     theory = found.theory
     if theory is None:
         return f"Learning rate: {found.learning_rate:g} as configured; without L there is no limit to compare it with."
-    ratio = found.learning_rate / theory.limit
+    ratio = found.effective_rate / theory.limit
+    configured = f"{found.learning_rate:g} as configured"
+    if found.momentum:
+        configured += f" (with momentum {found.momentum:g} it acts like {found.effective_rate:g})"
+    beside = f"{ratio:.3g} of that"
     if ratio > 1:
-        beside = f"{ratio:.3g} times the limit, so the theorem says nothing about this run"
-    else:
-        beside = f"{ratio:.3g} of the limit"
+        beside = f"{ratio:.3g} times as much, about which it says nothing"
     lines = [
-        f"Learning rate: {found.learning_rate:g} as configured; Theorem 5.3 allows up to {theory.limit:.3g} at "
-        f"τ = φτ' = {found.interval}.",
-        f"  That is {beside}. The theorem is a worst",
-        "  case: typical learning rates exceed its limit, and training works all the same. What it tells",
-        "  is which term grows with what:",
+        f"Learning rate: {configured}.",
+        f"  Theorem 5.3 allows {theory.limit:.3g} at τ = φτ' = {found.interval}. This is {beside}.",
+        "  The theorem is a worst case: typical learning rates exceed its limit, and training works all",
+        "  the same. What it tells is which term grows with what:",
         f"  {'term':<15}{'at the limit':>14}{'formula at η':>14}   scales as",
     ]
     for name, scaling in SCALING.items():
         at_limit = getattr(theory.at_limit, name)
-        configured = getattr(theory.at_configured, name)
-        lines.append(f"  {name:<15}{at_limit:>14.3g}{configured:>14.3g}   {scaling}")
+        at_rate = getattr(theory.at_configured, name)
+        lines.append(f"  {name:<15}{at_limit:>14.3g}{at_rate:>14.3g}   {scaling}")
     rest = {name: getattr(theory.at_configured, name) for name in ("noise", "drift", "heterogeneity")}
     largest = max(rest, key=lambda name: rest[name])
-    lines.append(
-        f"  Of noise, drift and heterogeneity, {largest} is the largest at the configured rate (m = {found.clients})."
-    )
+    lines.append(f"  Of noise, drift and heterogeneity, {largest} is the largest at this rate (m = {found.clients}).")
     return "\n".join(lines)
 
 
 def _layers(found: Diagnosis) -> str:
-    total = sum(layer.size for layer in found.layers)
-    long_layers = [layer for layer in found.layers if layer.interval > found.base_interval]
-    share = sum(layer.size for layer in long_layers) / total
-    by_size = sorted(long_layers, key=lambda layer: -layer.size)
-    named = ", ".join(layer.name for layer in by_size[:MOST_NAMED])
-    if len(by_size) > MOST_NAMED:
-        named += ", …"
     smallest = min(layer.discrepancy for layer in found.layers)
     largest = max(layer.discrepancy for layer in found.layers)
-    return "\n".join(
-        [
-            f"Layers: d_l from {smallest:.2e} to {largest:.2e}. The first adjustment would make {len(long_layers)} of "
-            f"{len(found.layers)} long,",
-            f"  {share:.1%} of the parameters ({named}).",
-            f"  √d_l varies by {found.root_spread:.2f} of its mean (by size): at equal bytes no intervals have less "
-            f"than {found.best_gain:.0%}",
-            "  of a FedAvg's discrepancy, 1/(1+CV²).",
-        ]
+    count, share, names = _long_layers(found.layers, found.base_interval)
+    lines = [
+        f"Layers: d_l from {smallest:.1e} to {largest:.1e}. The first adjustment would make {count} of "
+        f"{len(found.layers)} long, {share:.1%}",
+        fill(f"of the parameters ({names}).", PAGE_WIDTH, initial_indent="  ", subsequent_indent="  "),
+    ]
+    if found.cycles > 1:
+        count, share, _ = _long_layers(found.later_layers, found.base_interval)
+        lines.append(f"  After {found.cycles} cycles it would make {count} long, {share:.1%} of the parameters.")
+    lines.append(
+        f"  √d_l varies by {found.root_spread:.2f} of its mean (by size). So at equal bytes, no intervals have less"
     )
+    lines.append(f"  than {found.best_gain:.0%} of a FedAvg's discrepancy: 1/(1+CV²).")
+    return "\n".join(lines)
+
+
+def _long_layers(layers: Sequence[LayerProfile], base_interval: int) -> tuple[int, float, str]:
+    """How many are long, their share of the parameters, and the names of the largest."""
+    found = [layer for layer in layers if layer.interval > base_interval]
+    found.sort(key=lambda layer: -layer.size)
+    share = sum(layer.size for layer in found) / sum(layer.size for layer in layers)
+    names = [layer.name for layer in found[:MOST_NAMED]]
+    if len(found) > MOST_NAMED:
+        names.append("…")
+    return len(found), share, ", ".join(names)
 
 
 def _policies(found: Diagnosis) -> str:
     lines = [
-        f"What each would send in {found.iterations:,} steps, if the layers went on like this:",
-        f"  {'policy':<18}{'per client':>12}{'cost':>9}{'discrepancy':>13}{'at equal bytes':>16}",
+        f"What each would send in {found.iterations:,} steps, if the layers went on as in the last cycle:",
+        f"  {'policy':<26}{'per client':>12}{'cost':>9}{'discrepancy':>13}{'at equal bytes':>16}",
     ]
     for one in found.predictions:
         sent = human_bytes(one.uplink_bytes)
         lines.append(
-            f"  {one.policy:<18}{sent:>12}{one.cost:>9.1%}{one.discrepancy:>12.2f}×{one.at_equal_bytes:>15.2f}×"
+            f"  {one.policy:<26}{sent:>12}{one.cost:>9.1%}{one.discrepancy:>12.2f}×{one.at_equal_bytes:>15.2f}×"
         )
     lines.append("  (discrepancy relative to the first line; then relative to a FedAvg that sends as much)")
     return "\n".join(lines)
@@ -137,7 +149,7 @@ def _draw_profile(axes: Axes, found: Diagnosis) -> None:
         ("made long by the first adjustment", LONG_COLOUR, True),
     )
     largest = max(layer.size for layer in found.layers)
-    for label, colour, is_long in groups:
+    for _, colour, is_long in groups:
         places: list[int] = []
         heights: list[float] = []
         areas: list[float] = []
@@ -147,19 +159,20 @@ def _draw_profile(axes: Axes, found: Diagnosis) -> None:
                 heights.append(layer.discrepancy)
                 areas.append(12 + 240 * layer.size / largest)
         if places:
-            axes.scatter(places, heights, s=areas, color=colour, alpha=0.75, linewidths=0, label=label)
+            axes.scatter(places, heights, s=areas, color=colour, alpha=0.75, linewidths=0)
     if any(layer.discrepancy > 0 for layer in found.layers):
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(_plain_number)
     axes.set(xlabel="layer (area of a dot: parameters)", ylabel="d_l per parameter and step")
     axes.grid(color=GRID)
-    legend = axes.legend(frameon=False, fontsize=9, loc="best")
-    for handle in legend.legend_handles:
-        if handle is not None:
-            handle.set_sizes([40])  # type: ignore[attr-defined]
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    handles = [Line2D([], [], marker="o", linestyle="none", color=colour, label=label) for label, colour, _ in groups]
+    axes.legend(handles=handles, frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _draw_crossing(axes: Axes, found: Diagnosis) -> None:
-    titled(axes, "where the adjustment stops")
+    count = sum(layer.interval > found.base_interval for layer in found.layers)
+    titled(axes, f"the adjustment stops after {count}")
     delta, kept = found.crossing
     if not any(delta):
         say_nothing(axes, "all d_l are zero")
@@ -167,12 +180,11 @@ def _draw_crossing(axes: Axes, found: Diagnosis) -> None:
     places = range(1, len(delta) + 1)
     axes.plot(places, delta, color=LONG_COLOUR, label="δ: share of the discrepancy")
     axes.plot(places, kept, color=SHORT_COLOUR, label="1 − λ: parameters still short")
-    count = sum(layer.interval > found.base_interval for layer in found.layers)
     axes.axvline(count, color=MUTED, linestyle="dotted")
-    axes.annotate(f"{count} long", (count, 0.97), ha="center", color=MUTED, backgroundcolor="white")
-    axes.set(xlabel="adaptive layers made long, by ascending d_l", ylim=(0, 1.02))
+    axes.set(xlabel="layers made long, by ascending d_l", ylim=(0, 1.02))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(color=GRID)
-    axes.legend(frameon=False, fontsize=9)
+    _legend_below(axes)
 
 
 def _draw_terms(axes: Axes, found: Diagnosis) -> None:
@@ -184,7 +196,7 @@ def _draw_terms(axes: Axes, found: Diagnosis) -> None:
     places = range(len(names))
     bars = (
         (f"at its limit, η = {found.theory.limit:.2g}", found.theory.at_limit, INK, -0.2),
-        (f"formula at η = {found.learning_rate:g}", found.theory.at_configured, PALETTE[2], 0.2),
+        (f"formula at η = {found.effective_rate:g}", found.theory.at_configured, PALETTE[2], 0.2),
     )
     for label, terms, colour, shift in bars:
         values = [getattr(terms, name) for name in names]
@@ -192,6 +204,17 @@ def _draw_terms(axes: Axes, found: Diagnosis) -> None:
     axes.set_yticks(list(places), names)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(_plain_number)
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))
     axes.set_xlabel("squared gradient")
     axes.grid(color=GRID, axis="x")
-    axes.legend(frameon=False, fontsize=9)
+    _legend_below(axes)
+
+
+def _plain_number(value: float, _place: float = 0.0) -> str:
+    """Names and labels are shown as they are, so powers of ten must not be written as formulas."""
+    return f"{value:.0e}" if value < 0.01 or value >= 10_000 else f"{value:g}"
+
+
+def _legend_below(axes: Axes) -> None:
+    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
