@@ -29,13 +29,13 @@ def smoothness(probe: Probe, clients: Sequence[int], advance: Callable[[float], 
 def largest_eigenvalue(probe: Probe, client: int) -> float:
     """The magnitude of the dominant eigenvalue of one client's Hessian, to about one per cent."""
     try:
-        multiply = probe.hessian(client)
+        hessian = probe.hessian(client)
         draws = torch.Generator().manual_seed(random_key(probe.seed, "diagnose curvature", client) % 2**63)
-        vector = torch.randn(probe.width, generator=draws)
+        vector = torch.randn(hessian.width, generator=draws)
         vector /= vector.norm()
         found = 0.0
         for _ in range(MAX_PRODUCTS):
-            product = multiply(vector)
+            product = hessian.times(vector)
             length = float(product.norm())
             if not product.isfinite().all():
                 raise NoCurvatureError(f"a Hessian-vector product of client {client} is not finite")

@@ -44,7 +44,7 @@ def gradient_moments(
         one = _client_moments(probe, client, advance, 1 / len(clients))
         losses.append(one.loss)
         noises.append(one.noise)
-        raw = float(one.mean.double().square().sum())
+        raw = squared_norm(one.mean)
         raw_squares += raw
         squares.append(raw - one.noise / one.batches)
         total += one.mean
@@ -54,7 +54,8 @@ def gradient_moments(
         between = mean_square
     else:
         # Two different clients' noises are independent, so their inner product is unbiased as it is.
-        between = (float(total.double().square().sum()) - raw_squares) / (count * (count - 1))
+        pairs = count * (count - 1)
+        between = (squared_norm(total) - raw_squares) / pairs
     # ‖∇F‖² is a mean over all pairs of the population: one in N pairs is a client with itself.
     mean = mean_square / population + between * (1 - 1 / population)
     return GradientMoments(
@@ -85,15 +86,20 @@ def _client_moments(probe: Probe, client: int, advance: Callable[[float], None],
     for step in range(count):
         gradient = probe.gradient(client, step)
         total += gradient.vector
-        square += float(gradient.vector.double().square().sum())
+        square += squared_norm(gradient.vector)
         loss += gradient.loss
         advance(share / count)
     mean = total / count
     noise = 0.0
     if count > 1:
-        about_mean = square - count * float(mean.double().square().sum())
+        about_mean = square - count * squared_norm(mean)
         noise = max(about_mean, 0.0) / (count - 1)
     return _ClientMoments(mean, noise, loss / count, count)
+
+
+def squared_norm(vector: torch.Tensor) -> float:
+    """‖v‖², added up in float64."""
+    return float(vector.double().square().sum())
 
 
 def dissimilarity(points: Sequence[GradientMoments]) -> tuple[float, float]:

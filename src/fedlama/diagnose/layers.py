@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,12 +53,17 @@ def spread_of_roots(profiles: Sequence[LayerProfile]) -> float:
     At equal bytes Σ n_l d_l τ_l is smallest for τ_l ∝ 1/√d_l, and then 1/(1 + CV²) of what equal intervals give
     (Cauchy and Schwarz): no choice of intervals gains more.
     """
-    total = sum(profile.size for profile in profiles)
-    mean_root = sum(profile.size * profile.discrepancy**0.5 for profile in profiles) / total
-    mean_square = sum(profile.size * profile.discrepancy for profile in profiles) / total
-    if mean_root == 0:
+    total = 0
+    roots = 0.0
+    squares = 0.0
+    for profile in profiles:
+        total += profile.size
+        roots += profile.size * math.sqrt(profile.discrepancy)
+        squares += profile.size * profile.discrepancy
+    if roots == 0:
         return 0.0
-    return max(mean_square / mean_root**2 - 1, 0.0) ** 0.5
+    relative_square = squares * total / roots**2
+    return math.sqrt(max(relative_square - 1, 0.0))
 
 
 def predict(

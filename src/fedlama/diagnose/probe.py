@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -47,7 +47,7 @@ class Probe:
         seed_module_draws(random_key(self.seed, "diagnose", client, step), inputs.device)
         loss = self.loss(self.module(inputs), targets)
         parts = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        vector = self._flat(parts)
+        vector = flat(parts, self.parameters)
         if not vector.isfinite().all():
             raise InputError(
                 f"the gradient of client {client} at step {step} is not finite: "
@@ -55,38 +55,50 @@ class Probe:
             )
         return Gradient(vector, float(loss.detach()))
 
-    def hessian(self, client: int) -> Callable[[Tensor], Tensor]:
-        """The Hessian of a client's loss on its first samples, as a function that multiplies a vector by it."""
+    def hessian(self, client: int) -> Hessian:
+        """The Hessian of a client's loss on its first samples."""
         indices = self.batches.shards.of(client)[:CURVATURE_SAMPLES]
         inputs = self.batches.data.inputs(self.batches.data.x_train[indices])
         targets = self.batches.data.y_train[indices]
-        # Dropout must drop the same units in every product, or there is no one Hessian to multiply by.
         seed_module_draws(random_key(self.seed, "diagnose", client), inputs.device)
         loss = self.loss(self.module(inputs), targets)
-        first = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
-        flat = torch.cat([part.reshape(-1) for part in first if part is not None])
-        used = [parameter for parameter, part in zip(self.parameters, first, strict=True) if part is not None]
+        return Hessian(loss, self.parameters)
 
-        def multiply(vector: Tensor) -> Tensor:
-            start = 0
-            pieces: list[Tensor] = []
-            for parameter, part in zip(self.parameters, first, strict=True):
-                if part is not None:
-                    pieces.append(vector[start : start + parameter.numel()])
-                start += parameter.numel()
-            second = torch.autograd.grad(flat, used, torch.cat(pieces), retain_graph=True, allow_unused=True)
-            found = iter(second)
-            whole = [next(found) if part is not None else None for part in first]
-            return self._flat(whole)
 
-        return multiply
+class Hessian:
+    """Multiplies vectors by the second derivative of a loss; parameters that the loss ignores are left out.
 
-    def _flat(self, parts: list[Tensor | None] | tuple[Tensor | None, ...]) -> Tensor:
-        """One vector; a parameter that the loss does not depend on has zeros."""
+    The graph of the first derivative is kept, so that all products see the same dropout, and each costs one backward
+    pass.
+    """
+
+    def __init__(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
+        gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+        self.parameters: list[Tensor] = []
         pieces: list[Tensor] = []
-        for parameter, part in zip(self.parameters, parts, strict=True):
-            if part is None:
-                pieces.append(torch.zeros(parameter.numel()))
-            else:
-                pieces.append(part.detach().reshape(-1))
-        return torch.cat(pieces)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:
+                self.parameters.append(parameter)
+                pieces.append(gradient.reshape(-1))
+        self.gradient = torch.cat(pieces)
+
+    @property
+    def width(self) -> int:
+        """The length of vectors."""
+        return len(self.gradient)
+
+    def times(self, vector: Tensor) -> Tensor:
+        """The Hessian times this vector."""
+        parts = torch.autograd.grad(self.gradient, self.parameters, vector, retain_graph=True, allow_unused=True)
+        return flat(parts, self.parameters)
+
+
+def flat(parts: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> Tensor:
+    """Derivatives as one vector; where nothing depends on a parameter there are zeros."""
+    pieces: list[Tensor] = []
+    for parameter, part in zip(parameters, parts, strict=True):
+        if part is None:
+            pieces.append(torch.zeros(parameter.numel()))
+        else:
+            pieces.append(part.detach().reshape(-1))
+    return torch.cat(pieces)
