@@ -75,12 +75,14 @@ def moments(clients, mean):
 
 
 def test_dissimilarity_by_hand():
-    # From (mean 1, clients 5) to (mean 3, clients 9) the slope is 2, and 5 − 2 = 3 is left
-    assert dissimilarity([moments(5.0, 1.0), moments(9.0, 3.0)]) == (2.0, 3.0)
-    # A falling line: β² = 1, and κ² is the larger difference
-    assert dissimilarity([moments(5.0, 3.0), moments(9.0, 1.0)]) == (1.0, 8.0)
-    # Too steep: beyond 5, the largest ratio, κ² would be negative
-    assert dissimilarity([moments(5.0, 1.0), moments(50.0, 2.0)]) == (25.0, 0.0)
+    # Between clients there is 4 at (mean 1, clients 5) and 6 at (3, 9): κ² = 4, and 9 ≤ β²·3 + 4 needs 5/3
+    assert dissimilarity([moments(5.0, 1.0), moments(9.0, 3.0)]) == pytest.approx((5 / 3, 4.0))
+    # 2 and 8: κ² = 2, and 9 ≤ β²·1 + 2 needs 7
+    assert dissimilarity([moments(5.0, 3.0), moments(9.0, 1.0)]) == pytest.approx((7.0, 2.0))
+    # 4 and 48: 50 ≤ β²·2 + 4 would need 23; with 10 there is 30 left
+    assert dissimilarity([moments(5.0, 1.0), moments(50.0, 2.0)]) == (10.0, 30.0)
+    # Where the mean gradient vanishes all is κ²
+    assert dissimilarity([moments(5.0, 1.0), moments(7.0, 0.0)]) == (10.0, 7.0)
     # One client: β² = 1 and κ² = 0
     assert dissimilarity([moments(4.0, 4.0), moments(1.0, 1.0)]) == (1.0, 0.0)
 

@@ -10,6 +10,7 @@ import torch
 from fedlama.diagnose.probe import Probe
 
 BATCHES = 6  # of each client
+MAX_DISSIMILARITY = 10.0  # a larger β² would say that ‖∇F‖² is too small to compare with: that is κ²'s part
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,17 @@ def squared_norm(vector: torch.Tensor) -> float:
 def dissimilarity(points: Sequence[GradientMoments]) -> tuple[float, float]:
     """β² and κ² with (1/m) Σ‖∇F_i‖² ≤ β²‖∇F‖² + κ² at every point that was looked at.
 
-    Many pairs do. β² is the slope between the points, at least 1 and no more than makes κ² zero; κ² is what is left.
+    Many pairs do. Here κ² is the variance between clients that is there at every point, and β² takes the rest, unless
+    it would have to be larger than `MAX_DISSIMILARITY`.
     """
-    steepest = 1.0
-    for one in points:
-        if one.mean > 0:
-            steepest = max(steepest, one.clients / one.mean)
-    first, last = points[0], points[-1]
-    slope = 1.0
-    if first.mean != last.mean:
-        slope = (first.clients - last.clients) / (first.mean - last.mean)
-    chosen = min(max(slope, 1.0), steepest)
-    left = max(one.clients - chosen * one.mean for one in points)
-    return chosen, max(left, 0.0)
+    always = min(point.clients - point.mean for point in points)
+    always = max(always, 0.0)
+    needed = 1.0
+    for point in points:
+        beyond = point.clients - always
+        if beyond > MAX_DISSIMILARITY * point.mean:
+            needed = MAX_DISSIMILARITY
+        elif point.mean > 0:
+            needed = max(needed, beyond / point.mean)
+    left = max(point.clients - needed * point.mean for point in points)
+    return needed, max(left, 0.0)
