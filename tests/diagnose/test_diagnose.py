@@ -11,7 +11,8 @@ from torch import nn
 import fedlama
 from fedlama.cli import main
 from fedlama.diagnose import diagnose
-from fedlama.report.diagnosis import diagnosis_text, draw_diagnosis
+from fedlama.report.pictures.diagnosis import draw_diagnosis
+from fedlama.report.words.diagnosis import diagnosis_text
 
 CONFIG = """
 [data]

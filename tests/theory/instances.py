@@ -36,7 +36,7 @@ class Instance:
     @property
     def interval(self) -> int:
         """τ, the longest interval that can occur."""
-        return self.policy.cycle_steps
+        return self.policy.longest_cycle
 
     @property
     def heterogeneity(self) -> float:
@@ -95,7 +95,7 @@ def random_policy(draws: np.random.Generator) -> Policy:
 
 def random_schedule(policy: Policy, layers: int, number: int) -> Schedule:
     """Any interval that divides the cycle, for any layer, drawn anew for every cycle."""
-    divisors = [steps for steps in range(1, policy.cycle_steps + 1) if policy.cycle_steps % steps == 0]
+    divisors = [steps for steps in range(1, policy.longest_cycle + 1) if policy.longest_cycle % steps == 0]
 
     def schedule(cycle: int) -> tuple[int, ...]:
         chosen = draws_of("schedule", number, cycle).choice(divisors, size=layers)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedlama.core import BoundTerms, FedAvg, FedLAMA, Policy, convergence_terms, largest_learning_rate
-from fedlama.report.style import GRID, INK, MUTED, PALETTE, styled
+from fedlama.report.pictures.style import GRID, INK, MUTED, PALETTE, styled
 
 from .instances import draws_of
 from .quadratics import ExactRun, Quadratics, exact_run
@@ -56,7 +56,7 @@ class Comparison:
 
     def exact(self, policy: Policy, rate: float) -> float:
         """(1/T) Σ E‖∇F(u_t)‖² over the cycles of 480 steps."""
-        cycles = STEPS // policy.cycle_steps
+        cycles = STEPS // policy.longest_cycle
         told = exact_run(self.problem, policy, learning_rate=rate, start=self.start, cycles=cycles)
         return sum(told.squared_gradients[:-1]) / cycles
 
@@ -179,7 +179,7 @@ def _draw_counterexample(panel: Axes) -> None:
             steps.append(step)
             values.append(sum(run.spread(layer).expectation for layer in problem.layers))
             if average_first and step % 2 == 0 and step < 8:
-                run.average([0])
+                run.average({0: 1.0})
                 steps.append(step)
                 values.append(sum(run.spread(layer).expectation for layer in problem.layers))
         panel.plot(steps, values, color=colour, label=name, marker="o", markersize=4)

@@ -7,12 +7,12 @@ is sampled. When layers are averaged is decided by the package's own policies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedlama.core import Layer, Policy
+from fedlama.core import Evidence, Layer, Policy
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,10 @@ class Quadratics:
 
 @dataclass(frozen=True)
 class ServerMomentum:
-    """velocity ← beta·velocity + (mean − anchor), layer ← anchor + rate·velocity; plain averaging is beta 0, rate 1."""
+    """velocity ← beta^periods·velocity + (mean − anchor), layer ← anchor + rate·velocity.
+
+    `periods` is how many base intervals passed since the layer's last average. Plain averaging is beta 0, rate 1.
+    """
 
     beta: float = 0.0
     rate: float = 1.0
@@ -201,26 +204,29 @@ class ExactRun:
         # Where copies are equal, rounding can leave a little less than nothing.
         return replace(measured, expectation=max(0.0, measured.expectation))
 
-    def average(self, due: Sequence[int]) -> None:
-        """The due layers: mean over clients, the server's rule, and every copy becomes the result."""
+    def average(self, periods: Mapping[int, float]) -> None:
+        """The due layers: mean over clients, the server's rule, and every copy becomes the result.
+
+        `periods` has a layer's base intervals since its last average.
+        """
         mapping = np.eye(len(self.mean))
         noise = np.zeros_like(self.covariance)
-        for index in due:
+        for index, passed in periods.items():
             layer = self.problem.layers[index]
-            self._average_layer(layer, mapping)
+            self._average_layer(layer, mapping, kept=self.server.beta**passed)
             if self.coding_noise:
                 self._add_coding_noise(layer, noise)
         self.mean = mapping @ self.mean
         # The codec's error is part of what a client's layer looks like to the server, so it goes through the same map.
         self.covariance = mapping @ (self.covariance + noise) @ mapping.T
 
-    def _average_layer(self, layer: Layer, mapping: np.ndarray) -> None:
+    def _average_layer(self, layer: Layer, mapping: np.ndarray, *, kept: float) -> None:
         count = self.problem.clients
         identity = np.eye(layer.size)
         anchor = self._columns(self.anchor_block, layer)
         velocity = self._columns(self.velocity_block, layer)
         new_velocity = np.zeros((layer.size, len(self.mean)))
-        new_velocity[:, velocity] = self.server.beta * identity
+        new_velocity[:, velocity] = kept * identity
         new_velocity[:, anchor] = -identity
         for client in range(count):
             new_velocity[:, self._columns(client, layer)] = identity / count
@@ -288,7 +294,7 @@ def exact_run(
     """
     run = ExactRun(problem, learning_rate, start, server, coding_noise)
     layers = problem.layers
-    iterations = cycles * policy.cycle_steps
+    iterations = cycles * policy.longest_cycle
     state = policy.start(layers)
     told = Trajectory()
     _note_global_model(told, run)
@@ -306,8 +312,9 @@ def exact_run(
                 run.local_step()
             spreads = {index: run.spread(layers[index]) for index in plan.due}
             expected = {index: spread.expectation for index, spread in spreads.items()}
-            run.average(plan.due)
-            state = policy.observe(state, plan, expected, layers)
+            after = state.step + plan.steps
+            run.average({index: (after - state.synchronised_at[index]) / policy.base_interval for index in plan.due})
+            state = policy.observe(state, plan, Evidence(expected, clients=problem.clients), layers)
             told.spreads.append(spreads)
             ended = plan.ends_cycle
         told.before_averaging.append(sum(expected.values()))

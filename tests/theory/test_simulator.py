@@ -12,7 +12,7 @@ from torch import nn
 import fedlama
 
 from .instances import draws_of
-from .quadratics import Quadratics, exact_run, quadratic_form
+from .quadratics import Quadratics, ServerMomentum, exact_run, quadratic_form
 
 COPIES = 1500
 STANDARD_ERRORS = 4
@@ -88,7 +88,7 @@ def compare(policy, cycles=4, rate=0.15, **exact_options):
     problem = federation()
     start = np.full(problem.width, 2.0)
     told = exact_run(problem, policy, learning_rate=rate, start=start, cycles=cycles, **exact_options.pop("exact", {}))
-    steps = cycles * policy.cycle_steps
+    steps = cycles * policy.longest_cycle
     result = fedlama.simulate(
         lambda: Copies(problem, start),
         data_for(problem, steps, seed=0),
@@ -109,7 +109,7 @@ def compare(policy, cycles=4, rate=0.15, **exact_options):
 
 
 def assert_same_schedule(result, told, policy):
-    cycle_ends = [record for record in result.records if record.step % policy.cycle_steps == 0]
+    cycle_ends = [record for record in result.records if record.step % policy.longest_cycle == 0]
     assert [tuple(record.intervals) for record in cycle_ends] == told.intervals
 
 
@@ -167,8 +167,45 @@ POLICIES = (
 def test_the_simulator_has_the_exact_moments(policy):
     result, told = compare(policy)
     assert assert_same_distances(federation(), result, told) == sum(map(len, told.spreads))
-    if isinstance(policy, fedlama.FedLAMA):
+    if policy.increase_factor > 1:
         assert all(len(set(intervals)) == 2 for intervals in told.intervals[1:])  # short and long layers
+
+
+@pytest.mark.parametrize("policy", [fedlama.FedAvg(3), fedlama.FedLAMA(2, 4)], ids=str)
+@pytest.mark.parametrize(("beta", "rate"), [(0.0, 0.6), (0.6, 0.8)])
+def test_server_momentum_has_the_exact_moments(policy, beta, rate):
+    result, told = compare(
+        policy,
+        exact={"server": ServerMomentum(beta, rate)},
+        server=fedlama.server.Momentum(beta, rate=rate),
+    )
+    assert_same_distances(federation(), result, told)
+
+
+def coding_error(codec):
+    """E‖x̂ − x‖²/‖x‖² of numbers that a rotation made normal; measured on the codec alone."""
+    numbers = torch.from_numpy(draws_of("coding").normal(size=(100, 1024)).astype(np.float32))
+    decoded = codec.decode(codec.encode(numbers, key=1), key=1)
+    return float((decoded - numbers).square().sum() / numbers.square().sum())
+
+
+@pytest.mark.parametrize("policy", [fedlama.FedAvg(3), fedlama.FedLAMA(2, 4)], ids=str)
+def test_the_noise_of_an_unbiased_codec_enters_the_covariance(policy):
+    """A rotation spreads a client's error evenly over the numbers of a layer, whatever they are."""
+    codec = fedlama.compress.Rotate(1.5, small_bits=1.5)
+    share = coding_error(codec)
+    assert 0.1 < share < 0.3
+    result, told = compare(
+        policy,
+        exact={"coding_noise": lambda squared, size: share * squared / size},
+        uplink=codec,
+    )
+    # Without its noise the covariance would be seen to be wrong.
+    silent = exact_run(
+        federation(), policy, learning_rate=0.15, start=np.full(6, 2.0), cycles=4, schedule=lambda t: told.intervals[t]
+    )
+    with pytest.raises(AssertionError):
+        assert_same_end(federation(), result, silent)
 
 
 def test_the_comparison_can_fail():

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fedlama.core import Rule
 
 
 def diagnose(
@@ -29,22 +32,26 @@ def diagnose(
     import json
 
     from fedlama.diagnose import diagnose as look_at
-    from fedlama.report.diagnosis import diagnosis_text, draw_diagnosis
+    from fedlama.report.pictures.diagnosis import draw_diagnosis
+    from fedlama.report.words.diagnosis import diagnosis_text
     from fedlama.run.config import load_config
     from fedlama.run.default_models import default_model, model_builder
     from fedlama.run.execute import available_cores, prepared_data
 
     loaded = load_config(config, overrides or [])
     data = prepared_data(loaded)
-    factor = 1 if loaded.policy.kind == "fedavg" else loaded.policy.increase_factor
+    policy = loaded.policy.build()
+    rule: Rule = getattr(policy, "rule", "crossing")
+    if rule == "accelerate":
+        rule = "crossing"  # the page is about sending less
     with _progress() as progress:
         found = look_at(
             model_builder(loaded.model.name or default_model(data), data),
             data,
-            base_interval=loaded.policy.base_interval,
-            increase_factor=factor,
-            rule=loaded.policy.rule,
-            warmup_rounds=loaded.policy.warmup_rounds,
+            base_interval=policy.base_interval,
+            increase_factor=policy.longest_cycle // policy.base_interval,
+            rule=rule,
+            warmup_rounds=getattr(policy, "warmup_rounds", 0),
             local=loaded.local.build(),
             iterations=loaded.train.iterations,
             partition=loaded.partition.build(data.clients is not None),

@@ -1,7 +1,8 @@
 """The paper in plain Python: which layers are due, how intervals change, what it cost.
 
 Read beside "Layer-wise Adaptive Model Aggregation for Scalable Federated Learning" (Lee, Zhang, He, Avestimehr).
-Suggested order: `layers`, `intervals` (Algorithm 2), `policy` (Algorithm 1), `ledger` (Eq. 5), `bounds` (Theorem 5.3).
+Suggested order: `layers`, `intervals` (Algorithm 2), `policy` and `policies` (Algorithm 1), `ledger` (Eq. 5), `bounds`
+(Theorem 5.3).
 Nothing here imports anything but the standard library and `base`.
 """
 
@@ -15,24 +16,31 @@ from fedlama.core.bounds import (
     largest_learning_rate,
     linear_speedup_rounds,
 )
-from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
+from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
-from fedlama.core.ledger import Ledger
-from fedlama.core.policy import FedAvg, FedLAMA, Policy, PolicyState, Turn
+from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic
+from fedlama.core.policies import FedAvg, FedLAMA
+from fedlama.core.policy import Evidence, Policy, PolicyState, RoundPlan, advance, plan_by_intervals
 
 __all__ = [
+    "BYTES_PER_NUMBER",
     "RULES",
     "BoundTerms",
+    "Evidence",
     "FedAvg",
     "FedLAMA",
     "Layer",
     "Layout",
     "Ledger",
+    "Message",
     "Policy",
     "PolicyState",
+    "RoundPlan",
+    "Rule",
     "Tensor",
-    "Turn",
+    "Traffic",
     "adjust_intervals",
+    "advance",
     "convergence_bound",
     "convergence_terms",
     "crossing_curves",
@@ -41,4 +49,5 @@ __all__ = [
     "framework_bound",
     "largest_learning_rate",
     "linear_speedup_rounds",
+    "plan_by_intervals",
 ]

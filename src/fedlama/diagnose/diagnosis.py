@@ -15,6 +15,7 @@ from fedlama.core import (
     FedLAMA,
     Layout,
     Policy,
+    Rule,
     adjust_intervals,
     convergence_terms,
     crossing_curves,
@@ -26,7 +27,7 @@ from fedlama.diagnose.curvature import NoCurvatureError, smoothness
 from fedlama.diagnose.gradients import GradientMoments, dissimilarity, gradient_moments
 from fedlama.diagnose.layers import LayerProfile, Prediction, predict, spread_of_roots
 from fedlama.diagnose.probe import Probe
-from fedlama.local import SGD
+from fedlama.local import SGD, LocalRule
 from fedlama.rows import describe
 from fedlama.training import Participation, Record, simulate
 from fedlama.training.arguments import task_of
@@ -157,9 +158,9 @@ def diagnose(
     *,
     base_interval: int,
     increase_factor: int,
-    local: SGD,
+    local: LocalRule,
     iterations: int,
-    rule: str = "crossing",
+    rule: Rule = "crossing",
     warmup_rounds: int = 0,
     partition: Partition | None = None,
     participation: Participation | None = None,
@@ -177,7 +178,7 @@ def diagnose(
         data: what it is trained on.
         base_interval: τ'.
         increase_factor: φ; with 1 the profile is that of FedAvg's first round.
-        local: the clients' SGD.
+        local: what clients do with a gradient; the theorem knows plain SGD only.
         iterations: steps of the whole run that is planned.
         rule: which layers are made long: "crossing", "released" or "printed".
         warmup_rounds: rounds before which no interval is adjusted.
@@ -225,7 +226,9 @@ def diagnose(
     batches = Batches(data, shards, local.batch_size, seed)
     points, curvature, omitted = _look_at_both_ends(start, first.model, batches, loss, seed, probed, note)
     constants = _constants(points, curvature)
-    effective_rate = local.learning_rate / (1 - local.momentum)
+    sgd = getattr(local, "base", local)  # FedProx and the like are built on one
+    assert isinstance(sgd, SGD), "every local rule takes its steps with an SGD"
+    effective_rate = sgd.learning_rate / (1 - sgd.momentum)
     theory = _theory(constants, effective_rate, steps, iterations, active)
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
@@ -241,8 +244,8 @@ def diagnose(
         predictions.append(prediction)
     note(1.0, "done")
     return Diagnosis(
-        learning_rate=local.learning_rate,
-        momentum=local.momentum,
+        learning_rate=sgd.learning_rate,
+        momentum=sgd.momentum,
         base_interval=base_interval,
         increase_factor=increase_factor,
         iterations=iterations,
@@ -355,7 +358,7 @@ def _theory(constants: Constants, learning_rate: float, interval: int, iteration
 
 
 def _profiles(
-    base_interval: int, increase_factor: int, rule: str, layout: Layout, measured: Sequence[float]
+    base_interval: int, increase_factor: int, rule: Rule, layout: Layout, measured: Sequence[float]
 ) -> list[LayerProfile]:
     """d_l, and the interval that the first adjustment gives; FedAvg's, too, shows what φ = 2 would make long."""
     intervals = adjust_intervals(

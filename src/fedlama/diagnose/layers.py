@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedlama.core import Layer, Layout, Ledger, Policy
+from fedlama.core import Evidence, Layer, Layout, Ledger, Policy, Traffic
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,14 @@ def predict(
     ledger = Ledger.open(layout)
     state = policy.start(layout.layers)
     while state.step < iterations:
-        turn = policy.next(state, iterations)
-        after = state.step + turn.steps
+        plan = policy.next(state, iterations)
+        after = state.step + plan.steps
         spread: dict[int, float] = {}
-        for index in turn.due:
+        for index in plan.due:
             steps_apart = after - state.synchronised_at[index]
             spread[index] = discrepancy[index] * steps_apart * layout.layers[index].size
-        ledger = ledger.charge_uplink(
-            encoded=ledger.plain_bytes(turn.due, 1), statistics=ledger.plain_statistics_bytes(1)
-        )
-        state = policy.observe(state, turn, spread, layout.layers)
+        ledger = ledger.charge(Traffic(up=ledger.plain_message(plan.due)), plan.due)
+        state = policy.observe(state, plan, Evidence(spread, clients=1), layout.layers)
     relative, at_equal_bytes = _relative_discrepancy(layout.layers, discrepancy, state.intervals, policy.base_interval)
     prediction = Prediction(
         policy=str(policy),
