@@ -11,7 +11,7 @@ from torch import nn
 from fedlama.base import MAX_SEED, InputError, RunError, check_whole
 from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout, Policy
-from fedlama.data import Batches, Dataset, Natural, Partition, Shards
+from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import LocalRule
 from fedlama.processes.memory import telling_of_memory
 from fedlama.processes.workers import run_workers
@@ -62,7 +62,7 @@ def simulate(
     server: ServerRule | None = None,
     uplink: Codec | None = None,
     downlink: Codec | None = None,
-    partition: Partition | Shards | None = None,
+    partition: Partition | None = None,
     participation: float | int | Participation = 1.0,
     iterations: int,
     seed: int = 0,
@@ -128,7 +128,7 @@ def simulate(
     participation = _participation(participation, window)
     participation.window_steps(policy)
     check_device(device)
-    shards = partition if isinstance(partition, Shards) else (partition or Natural()).assign(data, seed)
+    shards = (partition or Natural()).assign(data, seed)  # shards that were dealt before give themselves
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
     job = Job(
