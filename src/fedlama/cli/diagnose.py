@@ -35,30 +35,29 @@ def diagnose(
     from fedlama.report.pictures.diagnosis import draw_diagnosis
     from fedlama.report.words.diagnosis import diagnosis_text
     from fedlama.run.config import load_config
-    from fedlama.run.default_models import default_model, model_builder
-    from fedlama.run.execute import available_cores, prepared_data
+    from fedlama.run.execute import available_cores
+    from fedlama.run.resolve import resolve
 
-    loaded = load_config(config, overrides or [])
-    data = prepared_data(loaded)
-    policy = loaded.policy.build()
+    planned = resolve(load_config(config, overrides or []))
+    policy = planned.policy
     rule: Rule = getattr(policy, "rule", "crossing")
     if rule == "accelerate":
         rule = "crossing"  # the page is about sending less
     with _progress() as progress:
         found = look_at(
-            model_builder(loaded.model.name or default_model(data), data),
-            data,
+            planned.model,
+            planned.data,
             base_interval=policy.base_interval,
             increase_factor=policy.longest_cycle // policy.base_interval,
             rule=rule,
             warmup_rounds=getattr(policy, "warmup_rounds", 0),
-            local=loaded.local.build(),
-            iterations=loaded.train.iterations,
-            partition=loaded.partition.build(data.clients is not None),
-            participation=loaded.participation.build(),
-            seed=loaded.seed,
-            layers=loaded.model.layers,
-            adaptive=loaded.model.adaptive,
+            local=planned.local,
+            iterations=planned.config.train.iterations,
+            partition=planned.shards,
+            participation=planned.participation,
+            seed=planned.config.seed,
+            layers=planned.config.model.layers,
+            adaptive=planned.config.model.adaptive,
             workers=workers or available_cores(),
             progress=progress,
         )

@@ -22,7 +22,7 @@ from fedlama.core import (
     largest_learning_rate,
     linear_speedup_rounds,
 )
-from fedlama.data import Batches, Dataset, Natural, Partition
+from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.diagnose.curvature import NoCurvatureError, smoothness
 from fedlama.diagnose.gradients import GradientMoments, dissimilarity, gradient_moments
 from fedlama.diagnose.layers import LayerProfile, Prediction, predict, spread_of_roots
@@ -162,7 +162,7 @@ def diagnose(
     iterations: int,
     rule: Rule = "crossing",
     warmup_rounds: int = 0,
-    partition: Partition | None = None,
+    partition: Partition | Shards | None = None,
     participation: Participation | None = None,
     seed: int = 0,
     layers: str = "tensor",
@@ -193,7 +193,9 @@ def diagnose(
     """
     note = progress or (lambda share, what: None)
     participation = participation or Participation()
-    shards = (partition or Natural()).assign(data, seed)
+    shards = partition
+    if not isinstance(shards, Shards):
+        shards = (partition or Natural()).assign(data, seed)
     active = participation.count(len(shards))
     loss, _ = task_of(data, loss, None)
     policy = FedLAMA(base_interval, increase_factor, rule)
@@ -210,7 +212,7 @@ def diagnose(
         replace(data, x_test=data.x_test[:TEST_SAMPLES], y_test=data.y_test[:TEST_SAMPLES]),
         policy=policy,
         local=local,
-        partition=partition,
+        partition=shards,
         participation=Participation(looked_at),
         iterations=steps * cycles,
         seed=seed,

@@ -105,7 +105,7 @@ def _long_layers(layers: Sequence[LayerProfile], base_interval: int) -> tuple[in
 
 def _policies(found: Diagnosis) -> str:
     lines = [
-        f"What each would send in {found.iterations:,} steps, if the layers went on as in the last cycle:",
+        f"What each would send in {found.iterations:,} steps, uncompressed, if layers went on as in the last cycle:",
         f"  {'policy':<26}{'per client':>12}{'cost':>9}{'discrepancy':>13}{'at equal bytes':>16}",
     ]
     for one in found.predictions:
