@@ -55,7 +55,7 @@ class CodecSection(BaseModel):
                 raise InputError("profile and gain mean nothing without error_feedback = 'window'")
             return codec
         profile = None if self.profile is None else tuple(self.profile)
-        return ErrorFeedback(codec, lifetime=self.error_feedback, profile=profile, gain=bool(self.gain))
+        return ErrorFeedback(codec, lifetime=self.error_feedback, profile=profile, gain=self.gain)
 
     def _feedback_options(self) -> list[str]:
         given = [name for name in FEEDBACK_OPTIONS if getattr(self, name) is not None]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError, model_validator
 
-from fedlama.base import InputError
+from fedlama.base import MAX_SEED, MAX_WHOLE, InputError, printable, read_regular, reason, shown
 from fedlama.core import Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.data.partition import Alpha, Clients, MinSamples
@@ -22,7 +22,8 @@ from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
+MAX_FILE = 1 << 20  # bytes of a config
 DEFAULT_CLIENTS = 32
 DEFAULT_ALPHA = 0.5
 
@@ -146,6 +147,8 @@ class TrainSection(Section):
 
     iterations: Positive
     evaluate_every: Positive | None = None
+    evaluate: Literal["model", "ema"] = "model"
+    average_steps: Positive = 120
     weights: Literal["uniform", "samples"] = "uniform"
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
@@ -162,7 +165,7 @@ class OutputSection(Section):
 class Config(Section):
     """A whole run. Only data.name and train.iterations have no default."""
 
-    seed: Annotated[int, Field(ge=0, le=2**62)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     data: DataSection
     model: ModelSection = ModelSection()
     partition: PartitionSection = PartitionSection()
@@ -187,16 +190,19 @@ CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
+    where = printable(path)
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        content = read_regular(path, MAX_FILE, "a config")
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise InputError(f"{where}: there is no such file") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{where}: cannot be read ({reason(error)})") from None
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not TOML (byte {error.start} is not UTF-8)") from None
+        raise InputError(f"{where}: is not TOML (byte {error.start} is not UTF-8)") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
-        raise InputError(f"{path}: is not TOML ({error})") from None
+        raise InputError(f"{where}: is not TOML ({reason(error)})") from None
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -209,7 +215,7 @@ def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
     try:
         return Config.model_validate(dict(tables))
     except ValidationError as error:
-        raise InputError(explain(error, Config, tables, source)) from None
+        raise InputError(*explain(error, Config, tables, source)) from None
 
 
 def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +235,7 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"--set {override!r}: write --set key=value, such as --set policy.base_interval=12")
+            raise InputError(f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12")
         path = key.strip().split(".")
         _set(result, path, _value(text.strip()), override)
         if len(path) > 1:
@@ -275,7 +281,7 @@ def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> 
     for parent in parents:
         inner = tables.get(parent, {})
         if not isinstance(inner, dict):
-            raise InputError(f"--set {override!r}: {parent} is not a table")
+            raise InputError(f"--set {shown(override)}: {printable(parent)} is not a table")
         tables[parent] = dict(inner)
         tables = tables[parent]
     tables[last] = value

@@ -95,6 +95,8 @@ def _simulate(run: Resolved, workers: int | None, take: Observer, keeping: Check
         adaptive=config.model.adaptive,
         faults=run.faults,
         evaluate_every=config.train.evaluate_every,
+        evaluate=config.train.evaluate,
+        average_steps=config.train.average_steps,
         device=config.train.device,
         execution=config.train.execution,
         precision=config.train.precision,
