@@ -79,12 +79,16 @@ class Comparison:
 
     def score(self, setting: Setting) -> Spread | None:
         """The number that the settings are compared by."""
-        return setting.accuracy if self.metric == "accuracy" else setting.loss
+        if self.metric == "accuracy":
+            return setting.accuracy
+        return setting.loss
 
     @property
     def sign(self) -> int:
         """1 where more of the score is better, −1 where less is."""
-        return 1 if self.metric == "accuracy" else -1
+        if self.metric == "accuracy":
+            return 1
+        return -1
 
 
 def compare(
@@ -167,7 +171,9 @@ def _one_per_seed(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _came_further(one: Outcome, other: Outcome) -> bool:
-    return (one.finished, one.step) > (other.finished, other.step)
+    if one.finished != other.finished:
+        return one.finished
+    return one.step > other.step
 
 
 def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Setting:

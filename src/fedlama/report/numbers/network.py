@@ -196,7 +196,11 @@ def _first_step(curve: Curve, target: float, sign: int) -> int | None:
 
 
 def _records_until(run: Run, step: int) -> list[Record]:
-    return [record for record in records_of(run) if record.step <= step]
+    until: list[Record] = []
+    for record in records_of(run):
+        if record.step <= step:
+            until.append(record)
+    return until
 
 
 def payoff(ours: Demand, theirs: Demand, network: Network) -> Payoff:
@@ -253,4 +257,9 @@ def _normal(z: float) -> float:
 
 def bandwidths(low: float = 1e6, high: float = 1e9, steps: int = 48) -> list[float]:
     """Uplinks to draw, evenly spaced on a logarithmic axis: a round number at every decade."""
-    return [low * (high / low) ** (index / steps) for index in range(steps + 1)]
+    ratio = high / low
+    uplinks: list[float] = []
+    for index in range(steps + 1):
+        share = index / steps
+        uplinks.append(low * ratio**share)
+    return uplinks

@@ -34,7 +34,9 @@ class Point:
 
     def score(self, metric: str) -> float | None:
         """The accuracy or the loss, whichever the settings are compared by."""
-        return self.accuracy if metric == "accuracy" else self.loss
+        if metric == "accuracy":
+            return self.accuracy
+        return self.loss
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ class RunSummary:
 
 def config_of(run: Run) -> Config:
     """The configuration of a run, checked."""
-    return parse_config(run.config, str(run.path / "config.toml"))
+    path = run.path / "config.toml"
+    return parse_config(run.config, str(path))
 
 
 def records_of(run: Run) -> list[Record]:

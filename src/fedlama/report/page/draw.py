@@ -54,7 +54,9 @@ class View:
     @property
     def is_default(self) -> bool:
         """Whether the network and the target are ours and not the reader's."""
-        return self.network == DEFAULT_NETWORK and self.target is None
+        if self.target is not None:
+            return False
+        return self.network == DEFAULT_NETWORK
 
 
 @dataclass(frozen=True)

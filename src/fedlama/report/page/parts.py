@@ -79,10 +79,12 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     configs = [flat_config(setting.runs[0]) for setting in comparison.settings]
     shared: list[tuple[str, str]] = []
     for key, name in FACTS.items():
-        value = configs[0].get(key)
-        agreed = all(config.get(key) == value for config in configs)
-        if agreed and value is not None:
-            shared.append((name, shown_value(value)))
+        values = [config.get(key) for config in configs]
+        first = values[0]
+        if first is None:
+            continue
+        if all(value == first for value in values):
+            shared.append((name, shown_value(first)))
     return shared
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,8 +67,12 @@ def _row(place: Place) -> list[Any]:
 
 def _score_range(found: Sequence[Place]) -> tuple[float, float]:
     """From the lowest end of an error bar to the highest."""
-    low = min(place.mean - (place.deviation or 0.0) for place in found)
-    high = max(place.mean + (place.deviation or 0.0) for place in found)
+    low = math.inf
+    high = -math.inf
+    for place in found:
+        deviation = place.deviation or 0.0
+        low = min(low, place.mean - deviation)
+        high = max(high, place.mean + deviation)
     if high <= low:
         high = low + 0.01
     return low, high

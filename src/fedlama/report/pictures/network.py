@@ -80,9 +80,18 @@ def _time_axis(times: Sequence[float]) -> dict[str, Any]:
     """From a round time below the shortest to one above the longest."""
     shortest = min(times)
     longest = max(times)
-    low = max((time for time in TIMES if time <= shortest), default=shortest)
-    high = min((time for time in TIMES if time >= longest), default=longest)
-    return log_axis("", "seconds", low, max(high, low * 1.001), TIMES)
+    low = shortest
+    high = longest
+    for time in TIMES:
+        if time <= shortest:
+            low = time
+    for time in reversed(TIMES):
+        if time >= longest:
+            high = time
+
+    # An axis needs some length, also where all times are one.
+    high = max(high, low * 1.001)
+    return log_axis("", "seconds", low, high, TIMES)
 
 
 @styled

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedlama.report.numbers.comparison import Comparison, Curve, Setting
+from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.pictures.charts import Chart, axis, round_axis, series_list
 from fedlama.report.pictures.style import GRID, colour, dashes, say_nothing, show_percentages, styled, titled
 from fedlama.report.words.formats import BYTE_UNITS
@@ -223,7 +223,8 @@ def _label_ends(axes: Axes, comparison: Comparison) -> None:
     ends: list[tuple[float, int]] = []
     for index, setting in enumerate(comparison.settings):
         if setting.curve.steps:
-            ends.append((_end(setting.curve), index))
+            final = setting.curve.mean[-1]
+            ends.append((final, index))
 
     low, high = axes.get_ylim()
     height = -1.0
@@ -243,10 +244,6 @@ def _label_ends(axes: Axes, comparison: Comparison) -> None:
             color=colour(index),
             fontweight="bold",
         )
-
-
-def _end(curve: Curve) -> float:
-    return curve.mean[-1]
 
 
 def byte_unit(comparison: Comparison) -> tuple[str, float]:

@@ -68,10 +68,12 @@ def _setting_notes(setting: Setting) -> list[str]:
 
 def seed_counts(settings: Sequence[Setting]) -> str:
     """`4 seeds`, or `3 to 4 seeds` where settings differ."""
-    counts = sorted({len(setting.runs) for setting in settings})
-    if len(counts) == 1:
-        return plural(counts[0], "seed")
-    return f"{counts[0]} to {counts[-1]} seeds"
+    counts = [len(setting.runs) for setting in settings]
+    fewest = min(counts)
+    most = max(counts)
+    if fewest == most:
+        return plural(fewest, "seed")
+    return f"{fewest} to {most} seeds"
 
 
 def seeds_text(setting: Setting) -> str:
