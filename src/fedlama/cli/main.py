@@ -152,18 +152,21 @@ def report(
 def _report(folders: list[Path], out: Path, view: View | None = None) -> None:
     from rich.console import Console
 
-    from fedlama.report import compare, draw_report, terminal_table, verdict
+    from fedlama.report import compare_groups, draw_report, terminal_table, verdict
     from fedlama.study.index import read_index
     from fedlama.study.runs import find_runs
 
-    runs, index = find_runs(folders), read_index(folders[0])
+    runs = find_runs(folders)
+    index = read_index(folders[0])
     baseline = index.baseline if index else None
-    comparison = compare(runs, baseline=baseline)
     page = draw_report(runs, out, baseline=baseline, view=view)
-    Console().print(terminal_table(comparison))
-    print(verdict(comparison))
-    if view is not None:
-        _tell_replay(comparison, view)
+    for group in compare_groups(runs, baseline=baseline):
+        if group.title:
+            print(f"\n{group.title}")
+        Console().print(terminal_table(group.comparison))
+        print(verdict(group.comparison))
+        if view is not None:
+            _tell_replay(group.comparison, view)
     print(f"report: {page}")
 
 
@@ -186,7 +189,7 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
     """Draw while runs are going, with a line for each drawing, and at the end as always."""
     import time
 
-    from fedlama.report import compare, draw_report, verdict
+    from fedlama.report import compare_groups, draw_report, verdict
     from fedlama.report.page.watch import watch
     from fedlama.run.directory import Run
 
@@ -195,7 +198,9 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
             _report(folders, out, view)
             return
         page = draw_report(runs, out, view=replace(view, refresh=refresh))
-        print(f"{time.strftime('%H:%M:%S')} {page}: {verdict(compare(runs))}", flush=True)
+        for group in compare_groups(runs):
+            title = f"{group.title}: " if group.title else ""
+            print(f"{time.strftime('%H:%M:%S')} {page}: {title}{verdict(group.comparison)}", flush=True)
 
     print(f"following the runs in {', '.join(map(str, folders))} until they are finished; Ctrl-C ends it", flush=True)
     watch(folders, draw)

@@ -55,7 +55,10 @@ class Setting:
     downlink_bytes: float
     statistics_bytes: float
     layers: tuple[LayerCount, ...]
-    curve: Curve
+    curve: Curve  # of the score that the settings are compared by
+    test_loss: Curve
+    training_loss: Curve
+    seconds: float | None  # what a training took, mean over seeds
 
     @property
     def seeds(self) -> list[int]:
@@ -198,6 +201,9 @@ def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Se
         statistics_bytes=fmean(one.statistics_bytes for one in counted),
         layers=_mean_layers(counted),
         curve=_curve([one.points for one in counted], metric),
+        test_loss=_curve([one.points for one in counted], "loss"),
+        training_loss=_curve([one.training for one in counted], "loss"),
+        seconds=_mean([one.seconds for one in counted]),
     )
 
 
@@ -213,6 +219,7 @@ def _mean_layers(outcomes: Sequence[Outcome]) -> tuple[LayerCount, ...]:
             size=layers[0].size,
             aggregations=fmean(layer.aggregations for layer in layers),
             uplink_bytes=_mean([layer.uplink_bytes for layer in layers]),
+            adaptive=layers[0].adaptive,
         )
         means.append(mean)
     return tuple(means)

@@ -12,7 +12,8 @@ time to a target is A + B / uplink, and two settings are equally fast at exactly
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from statistics import fmean
 from typing import Literal
 
@@ -220,6 +221,46 @@ def payoff(ours: Demand, theirs: Demand, network: Network) -> Payoff:
     if fewer_bits > 0:
         return Payoff("below", level)
     return Payoff("above", level)
+
+
+@dataclass(frozen=True)
+class FastestBand:
+    """A range of uplinks in bits per second, and the setting that is the fastest in it."""
+
+    low: float
+    high: float
+    index: int  # of the setting
+
+
+def fastest_bands(played: Replay, low: float = 1e6, high: float = 1e9) -> list[FastestBand]:
+    """Which setting is the fastest at which uplink, from the slowest uplink to the fastest.
+
+    Arguments:
+        played: the replay.
+        low: where the bands begin.
+        high: where they end.
+    """
+    reached = [(index, demand) for index, demand in enumerate(played.demands) if demand is not None]
+    if not reached:
+        return []
+
+    # Two settings change places at one bandwidth at most, so between these ends nothing changes.
+    ends = {low, high}
+    for (_, ours), (_, theirs) in combinations(reached, 2):
+        level = payoff(ours, theirs, played.network).uplink
+        if level is not None and low < level < high:
+            ends.add(level)
+
+    bands: list[FastestBand] = []
+    for start, end in pairwise(sorted(ends)):
+        middle = math.sqrt(start * end)
+        times = [(demand.seconds(played.network, middle), index) for index, demand in reached]
+        _, fastest = min(times)
+        if bands and bands[-1].index == fastest:
+            bands[-1] = replace(bands[-1], high=end)
+        else:
+            bands.append(FastestBand(start, end, fastest))
+    return bands
 
 
 def slowest_of(clients: int, sigma: float) -> float:

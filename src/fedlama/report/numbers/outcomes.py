@@ -21,6 +21,7 @@ class LayerCount:
     size: int | None
     aggregations: float
     uplink_bytes: float | None
+    adaptive: bool | None = None  # whether its interval may be lengthened
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Outcome:
     statistics_bytes: int
     layers: tuple[LayerCount, ...]
     points: tuple[Point, ...]
+    training: tuple[Point, ...]  # every round, with the training loss of its clients
+    seconds: float | None  # what the training took
 
     @property
     def communication_cost(self) -> float | None:
@@ -98,7 +101,7 @@ def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
 def _finished(run: Run, summary: RunSummary) -> Outcome:
     layers: list[LayerCount] = []
     for layer in summary.layers:
-        count = LayerCount(layer.name, layer.size, layer.aggregations, layer.uplink_bytes)
+        count = LayerCount(layer.name, layer.size, layer.aggregations, layer.uplink_bytes, layer.adaptive)
         layers.append(count)
 
     return Outcome(
@@ -114,6 +117,8 @@ def _finished(run: Run, summary: RunSummary) -> Outcome:
         statistics_bytes=summary.statistics_bytes,
         layers=tuple(layers),
         points=_points(records_of(run)),
+        training=_training_points(records_of(run)),
+        seconds=summary.seconds,
     )
 
 
@@ -146,6 +151,8 @@ def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
         statistics_bytes=0,
         layers=_counted_layers(records, sizes),
         points=points,
+        training=_training_points(records),
+        seconds=None,
     )
 
 
@@ -186,6 +193,16 @@ def _points(records: Sequence[Record]) -> tuple[Point, ...]:
             accuracy=finite(record.accuracy),
             loss=finite(record.test_loss),
         )
+        points.append(point)
+    return tuple(points)
+
+
+def _training_points(records: Sequence[Record]) -> tuple[Point, ...]:
+    points: list[Point] = []
+    sent = 0
+    for record in records:
+        sent += record.uplink_bytes
+        point = Point(record.step, sent, accuracy=None, loss=finite(record.loss))
         points.append(point)
     return tuple(points)
 

@@ -22,6 +22,7 @@ class RunSummary:
     downlink_bytes: int
     statistics_bytes: int
     iterations: int
+    seconds: float | None  # what the training took
     layers: list[LayerSummary]
 
 
@@ -76,6 +77,7 @@ def _summary(entry: dict[str, Any]) -> RunSummary:
         downlink_bytes=entry["downlink_bytes"],
         statistics_bytes=entry.get("statistics_bytes", 0),
         iterations=entry["iterations"],
+        seconds=entry.get("seconds"),
         layers=[_layer(layer) for layer in entry["layers"]],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,7 +54,8 @@ def setting_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) 
             runs=tuple(own),
         )
         found.append(setting)
-    return [replace(setting, label=_full_label(setting, found)) for setting in found]
+    labelled = [replace(setting, label=_full_label(setting, found)) for setting in found]
+    return [replace(setting, label=_unique_label(setting, labelled)) for setting in labelled]
 
 
 def flat_config(run: Run) -> dict[str, Any]:
@@ -68,6 +70,9 @@ def flat_config(run: Run) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for table, keys in tables.items():
         if table in IGNORED or keys is None:  # [faults] may be left out
+            continue
+        if not isinstance(keys, dict):  # a key at the top of the file
+            flat[table] = keys
             continue
         for key, value in keys.items():
             flat[f"{table}.{key}"] = value
@@ -111,5 +116,22 @@ def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
     namesakes = [other.values for other in every if other.label == setting.label]
     label = setting.label
     for key in differing_keys(namesakes):
-        label += f" {key}={shown_value(setting.values.get(key))}"
+        if not is_hash(key):
+            label += f" {key}={shown_value(setting.values.get(key))}"
     return label
+
+
+def is_hash(key: str) -> bool:
+    """Whether a key's value is a digest, which tells a reader nothing."""
+    return key.endswith("sha256")
+
+
+def _unique_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
+    """The name, with its folder where no readable value tells it from another of that name."""
+    namesakes = [other for other in every if other.label == setting.label]
+    if len(namesakes) == 1:
+        return setting.label
+
+    paths = [other.runs[0].path.resolve() for other in namesakes]
+    folder = os.path.relpath(setting.runs[0].path.resolve(), os.path.commonpath(paths))
+    return f"{setting.label} ({printable(folder)})"

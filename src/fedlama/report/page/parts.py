@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedlama.report.tables.layers import LayerTable, layer_table
 from fedlama.report.tables.settings import cells
 from fedlama.report.words.formats import unbroken
 from fedlama.report.words.notes import progress_text, shown_cost
+from fedlama.report.words.units import duration_text
 from fedlama.run.directory import to_toml
 
 # What a reader asks first about an experiment, where all settings agree on it.
@@ -58,7 +60,7 @@ class NetworkSection:
     assumptions: list[str]
     sentences: list[str]
     rows: list[tuple[int, str, list[str]]]  # colour, label and numbers
-    charts: list[Chart]
+    chart: Chart | None
     ratio: str  # downlink / uplink
     assumed: bool
 
@@ -71,6 +73,7 @@ class Configuration:
     toml: str
     seeds: str
     versions: list[str]
+    when: str  # when it was finished, and how long a run took
     folders: list[str]
 
 
@@ -141,8 +144,25 @@ def configuration(setting: Setting, out: Path) -> Configuration:
         toml=to_toml(shown).strip(),
         seeds=", ".join(map(str, setting.seeds)),
         versions=list(versions),
+        when=when_text(setting),
         folders=[os.path.relpath(run.path, out) for run in setting.runs],
     )
+
+
+def when_text(setting: Setting) -> str:
+    """The day on which the last run was finished, and how long a run took; empty of an unfinished setting."""
+    times: list[float] = []
+    for run in setting.runs:
+        summary = run.path / "summary.json"
+        if summary.is_file():
+            times.append(summary.stat().st_mtime)
+    if not setting.finished or not times:
+        return ""
+
+    day = time.strftime("%Y-%m-%d", time.gmtime(max(times)))
+    if setting.seconds is None:
+        return f"Finished {day}."
+    return f"Finished {day}; a run took {duration_text(setting.seconds)}."
 
 
 def _versions_text(versions: Mapping[str, str]) -> str:

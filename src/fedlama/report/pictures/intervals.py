@@ -35,6 +35,7 @@ def interval_chart(one: IntervalMap, number: int) -> Chart:
         rows=rows,
         drawing={
             "kind": "tiles",
+            "setting": one.label,
             "height": 70 + line * layers,
             "at": {"y": 0, "x": 1, "end": 2, "value": 3},
             "x": axis("cycle", min=0.5, max=one.cycles + 0.5),

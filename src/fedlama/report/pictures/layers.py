@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.layers import LayerRow, drawn_rows, layer_rows
+from fedlama.report.numbers.layers import LayerRow, drawn_rows, kernel_names, layer_rows
 from fedlama.report.pictures.charts import Chart, axis, series_list
 from fedlama.report.pictures.style import GRID, INK, MUTED, colour, say_nothing, shortened, styled, titled
 from fedlama.report.words.formats import count_text, human_bytes
 
 Counted = Literal["aggregations", "uplink_bytes"]
 
+MANY_LAYERS = 20  # of so many, a reader may want to see the kernels only
 MAX_BARS = 48  # more bars than this are drawn as dots
 SMALL_SHARE = 0.0005
 SHARE_COLUMN = 62  # points right of the axes
@@ -64,9 +65,20 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
             "x": axis(counted, kind, min=0),
             "y": axis("", scale="category", categories=[row.name for row in shown]),
             "series": series_list(comparison),
+            "kernels": _kernels(shown, comparison),
         },
         figure=layers_figure(comparison, of),
     )
+
+
+def _kernels(shown: Sequence[LayerRow], comparison: Comparison) -> list[str]:
+    """What a reader may reduce a chart of many layers to; empty where that changes nothing."""
+    names = [row.name for row in shown]
+    kernels = set(kernel_names(comparison))
+    kept = [name for name in names if name in kernels]
+    if len(names) < MANY_LAYERS or len(kept) == len(names):
+        return []
+    return kept
 
 
 def _chart_rows(shown: Sequence[LayerRow], comparison: Comparison, of: Counted) -> list[list[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.network import Payoff, Replay, payoff, slowest_of
+from fedlama.report.numbers.network import Payoff, Replay, fastest_bands, payoff, slowest_of
 from fedlama.report.words.formats import joined, score_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
@@ -67,7 +67,24 @@ def payoff_sentences(played: Replay, comparison: Comparison) -> list[str]:
                 continue
             found = payoff(our_demand, their_demand, played.network)
             sentences.append(f"{ours.label} {_pays_off(found, theirs.label, target)}.")
-    return sentences + _reached_at_once(played, comparison)
+    return [*sentences, *_never_fastest(played, comparison), *_reached_at_once(played, comparison)]
+
+
+def _never_fastest(played: Replay, comparison: Comparison) -> list[str]:
+    """A setting that beats each FedAvg somewhere may still be beaten by one of them everywhere."""
+    if len(comparison.settings) == 1:
+        return []
+
+    # Far beyond what anybody has, so that "never" is meant.
+    bands = fastest_bands(played, low=1.0, high=1e15)
+    fastest = {band.index for band in bands}
+    sentences: list[str] = []
+    for index, setting in enumerate(comparison.settings):
+        if not setting.adapts or played.demands[index] is None:
+            continue
+        if index not in fastest:
+            sentences.append(f"{setting.label} is never the fastest: at every bandwidth another setting is sooner.")
+    return sentences
 
 
 def _reached_at_once(played: Replay, comparison: Comparison) -> list[str]:

@@ -41,6 +41,14 @@ def _whole(comparison: Comparison) -> str:
     return f"averaging every layer every {first.config.policy.base_interval} steps"
 
 
+def cost_heading(comparison: Comparison) -> str:
+    """The heading of a column of costs says what they are a share of."""
+    first, *others = comparison.settings
+    if others and comparison.baseline is not None:
+        return f"cost, of {comparison.baseline.label}"
+    return f"cost, of FedAvg({first.config.policy.base_interval})"
+
+
 def _seeds_note(comparison: Comparison) -> str:
     seeds = [setting.seeds for setting in comparison.settings]
     if all(len(own) == 1 for own in seeds):
