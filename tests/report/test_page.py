@@ -353,7 +353,7 @@ def test_the_page_says_when_and_how_long(tmp_path):
     os.utime(run.path / "summary.json", (0, 86400))
     page = drawn([run], tmp_path / "out")
     assert "Finished 1970-01-02; a run took 1 s." in page.words
-    assert "machine x86_64" in page.words
+    assert "finished 1970-01-02 a run took 1 s machine x86_64" in page.words
 
 
 def test_the_partition_tells_how_much_each_client_has(tmp_path):

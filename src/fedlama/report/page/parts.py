@@ -88,7 +88,31 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
             continue
         if all(value == first for value in values):
             shared.append((name, shown_value(first)))
-    return shared
+    return shared + _circumstances(comparison)
+
+
+def _circumstances(comparison: Comparison) -> list[tuple[str, str]]:
+    """When the last run was finished, how long a run took, and on which type of machine."""
+    found: list[tuple[str, str]] = []
+    days = [day for setting in comparison.settings if (day := finished_on(setting))]
+    if days:
+        found.append(("finished", max(days)))
+
+    seconds = [setting.seconds for setting in comparison.settings if setting.seconds is not None]
+    if seconds:
+        shortest = duration_text(min(seconds))
+        longest = duration_text(max(seconds))
+        found.append(("a run took", shortest if shortest == longest else f"{shortest} to {longest}"))
+
+    machines: dict[str, None] = {}
+    for setting in comparison.settings:
+        for run in setting.runs:
+            machine = run.config.get("versions", {}).get("machine")
+            if machine:
+                machines[shown_value(machine)] = None
+    if machines:
+        found.append(("machine", ", ".join(machines)))
+    return found
 
 
 def setting_row(index: int, setting: Setting, comparison: Comparison) -> SettingRow:
@@ -149,17 +173,23 @@ def configuration(setting: Setting, out: Path) -> Configuration:
     )
 
 
-def when_text(setting: Setting) -> str:
-    """The day on which the last run was finished, and how long a run took; empty of an unfinished setting."""
+def finished_on(setting: Setting) -> str | None:
+    """The day on which the last run's summary was written, in UTC; None of an unfinished setting."""
     times: list[float] = []
     for run in setting.runs:
         summary = run.path / "summary.json"
         if summary.is_file():
             times.append(summary.stat().st_mtime)
     if not setting.finished or not times:
-        return ""
+        return None
+    return time.strftime("%Y-%m-%d", time.gmtime(max(times)))
 
-    day = time.strftime("%Y-%m-%d", time.gmtime(max(times)))
+
+def when_text(setting: Setting) -> str:
+    """The day on which the last run was finished, and how long a run took; empty of an unfinished setting."""
+    day = finished_on(setting)
+    if day is None:
+        return ""
     if setting.seconds is None:
         return f"Finished {day}."
     return f"Finished {day}; a run took {duration_text(setting.seconds)}."
