@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fedlama.base import InputError
-from fedlama.run.config import Section
+from fedlama.run.sections import Section
 
 INDEX = "study.json"
 
