@@ -66,6 +66,11 @@ class Setting:
         return [run.seed for run in self.runs]
 
     @property
+    def base_interval(self) -> int:
+        """τ′ of the policy."""
+        return self.config.policy.build().base_interval
+
+    @property
     def adapts(self) -> bool:
         """Whether the policy adjusts intervals."""
         return self.config.policy.kind != "fedavg"

@@ -10,6 +10,8 @@ from fedlama.run.config import Config, parse_config
 from fedlama.run.directory import Run
 from fedlama.training.records import LayerSummary, Record
 
+MAX_SECONDS = 1e10  # three centuries
+
 
 @dataclass(frozen=True)
 class RunSummary:
@@ -77,9 +79,16 @@ def _summary(entry: dict[str, Any]) -> RunSummary:
         downlink_bytes=entry["downlink_bytes"],
         statistics_bytes=entry.get("statistics_bytes", 0),
         iterations=entry["iterations"],
-        seconds=entry.get("seconds"),
+        seconds=_seconds(entry.get("seconds")),
         layers=[_layer(layer) for layer in entry["layers"]],
     )
+
+
+def _seconds(value: object) -> float | None:
+    """A duration that can be shown; nobody checks it when a summary is read."""
+    if not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
+        return None
+    return float(value)
 
 
 def _layer(entry: dict[str, Any]) -> LayerSummary:

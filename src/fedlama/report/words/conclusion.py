@@ -62,8 +62,7 @@ def _alone(setting: Setting, comparison: Comparison) -> list[str]:
 
     if setting.adapts:
         cost = percent(setting.cost, 0)
-        every = setting.config.policy.base_interval
-        sentences.append(f"That is {cost} of the cost of averaging every layer every {every} steps.")
+        sentences.append(f"That is {cost} of the cost of averaging every layer every {setting.base_interval} steps.")
     return sentences
 
 

@@ -38,7 +38,7 @@ def _whole(comparison: Comparison) -> str:
     first, *others = comparison.settings
     if others and comparison.baseline is not None:
         return comparison.baseline.label
-    return f"averaging every layer every {first.config.policy.base_interval} steps"
+    return f"averaging every layer every {first.base_interval} steps"
 
 
 def cost_heading(comparison: Comparison) -> str:
@@ -46,7 +46,7 @@ def cost_heading(comparison: Comparison) -> str:
     first, *others = comparison.settings
     if others and comparison.baseline is not None:
         return f"cost, of {comparison.baseline.label}"
-    return f"cost, of FedAvg({first.config.policy.base_interval})"
+    return f"cost, of FedAvg({first.base_interval})"
 
 
 def _seeds_note(comparison: Comparison) -> str:
