@@ -255,9 +255,9 @@ def test_charts_hold_the_numbers_that_were_recorded(tmp_path):
 
 def test_intervals_are_spans_of_cycles(tmp_path):
     run = write_run(tmp_path / "run")
-    for record in run.records:  # two cycles of four rounds: the first layer becomes long in the second
-        record["intervals"] = [24 if record["cycle"] == 2 else 6, 6, 6]
-    (one,) = interval_maps(compare([run]))
+    intervals = {1: [6, 6, 6], 2: [24, 6, 6]}  # two cycles of four rounds: the first layer becomes long in the second
+    records = [replace(record, intervals=intervals[record.cycle]) for record in run.records]
+    (one,) = interval_maps(compare([replace(run, records=records)]))
     assert [(span.layer, span.first, span.last, span.interval) for span in one.spans] == [
         ("conv.weight", 1, 1, 6),
         ("conv.weight", 2, 2, 24),

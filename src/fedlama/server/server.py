@@ -6,7 +6,7 @@ The simulator, the averager of torch.distributed programs and a deployment diffe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedlama.compress import Channel, Place
 from fedlama.core import BYTES_PER_NUMBER, Evidence, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Traffic
-from fedlama.local import LocalRule
+from fedlama.local import LocalRule, steps_taken
 from fedlama.rows import Slot, unpack
 from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
@@ -109,6 +109,7 @@ class Server:
         traffic: Traffic,
         *,
         share: float = 1.0,
+        paces: Sequence[tuple[float, int | None]] = ((1.0, None),),
         place: Place | None = None,
     ) -> ServerState:
         """The state after a round whose clients have trained.
@@ -119,6 +120,7 @@ class Server:
             reduce: The clients' numbers.
             traffic: What travelled in this round.
             share: Which share of the whole population was averaged.
+            paces: The weight of every client, and how many steps it takes per base interval (None: each of them).
             place: Where the round stands in its window, for a downlink code whose rate depends on it.
         """
         slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
@@ -126,7 +128,7 @@ class Server:
         unpack(reduce.mean(slices), row, slices)  # Algorithm 1, line 8
         # The spread is around the clients' average, so it is measured before any rule moves the model off it.
         spread = reduce.spread(row, plan.due)
-        slots = self._apply_rules(state, plan, row, share)
+        slots = self._apply_rules(state, plan, row, share, paces)
         ledger = state.ledger.charge(traffic, aggregated=plan.due)
         broadcast = ledger.plain_message(plan.due)
         if self.downlink is not None:
@@ -157,19 +159,29 @@ class Server:
             ledger=state.ledger.charge(traffic),
         )
 
-    def _apply_rules(self, state: ServerState, plan: RoundPlan, row: Tensor, share: float) -> dict[str, Tensor]:
+    def _apply_rules(
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        row: Tensor,
+        share: float,
+        paces: Sequence[tuple[float, int | None]],
+    ) -> dict[str, Tensor]:
         """Let the local rule's server part and then the server rule act on each due tensor of `row`; the new slots."""
         slots = {name: values.clone() for name, values in state.slots.items()}
         step = state.step + plan.steps
         for layer in plan.due:
             since = range(state.policy.synchronised_at[layer], step)
+            taken: list[tuple[float, int]] = []
+            for weight, pace in paces:
+                taken.append((weight, len(steps_taken(pace, self.policy.base_interval, since))))
             for part in self.layout.layers[layer].slices:
                 own = {name: values[part] for name, values in slots.items()}
                 anchor = state.row[part]
                 mean = row[part]
                 merged = mean
                 if self.local is not None:
-                    merged = self.local.merge(anchor, mean, own, steps=since, share=share)
+                    merged = self.local.merge(anchor, mean, own, steps=since, taken=taken, share=share)
                 new = self.rule.apply(
                     anchor,
                     merged,

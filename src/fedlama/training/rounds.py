@@ -13,7 +13,7 @@ from torch.profiler import record_function
 from fedlama.base import DivergenceError
 from fedlama.compress import Decoded, Place
 from fedlama.core import Layout, Message, RoundPlan, Traffic
-from fedlama.local import MODEL
+from fedlama.local import MODEL, steps_taken
 from fedlama.processes.world import World
 from fedlama.rows import exact_sums, magnitudes, squared_distances
 from fedlama.server import Server
@@ -129,6 +129,7 @@ class Rounds:
         losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=cohort.rows.device)
         clients = [cohort.clients[index] for index in cohort.mine]
         server_rows = self._server_rows(current.position)
+        local_steps = [self._taken(cohort.paces[index], current.steps) for index in cohort.mine]
         with record_function("fedlama.train"):
             for part in cohort.trained_parts(self.trainer.block):
                 losses[part] = self.trainer.train(
@@ -138,6 +139,7 @@ class Rounds:
                     cohort.counters[part],
                     server_rows,
                     current.steps,
+                    local_steps[part],
                 )
             self._sync(current, server_rows)
         if self.uplink is not None:
@@ -215,6 +217,7 @@ class Rounds:
                 ExactReduce(self.layout, current, verdict, self.world, self.uplink),
                 Traffic(up=verdict.upload, down=down),
                 share=cohort.present / len(self.job.shards),
+                paces=list(zip(verdict.weights, cohort.paces, strict=True)),
                 place=self._server_place(current),
             )
             for part in self.averaged_slices(plan):
@@ -248,11 +251,17 @@ class Rounds:
         synchronised_at = current.position.state.synchronised_at
         for layer in current.plan.due:
             since = range(synchronised_at[layer], current.steps.stop)
+            counts = [len(self._taken(cohort.paces[index], since)) for index in cohort.mine]
             for part in self.layout.layers[layer].slices:
                 server = {name: row[part] for name, row in server_rows.items()}
                 for places in cohort.trained_parts(block=1):
+                    taken = torch.tensor(counts[places], device=cohort.rows.device)[:, None]
                     own = {name: values[places, part] for name, values in cohort.slots.items()}
-                    self.job.local.sync(cohort.rows[places, part], own, server, steps=since)
+                    self.job.local.sync(cohort.rows[places, part], own, server, steps=since, taken=taken)
+
+    def _taken(self, pace: int | None, steps: range) -> range:
+        """The local steps that a client takes in these global ones."""
+        return steps_taken(pace, self.job.policy.base_interval, steps)
 
     def _join_counters(self, cohort: Cohort, counters: Tensor) -> Tensor:
         """Whole-number buffers are equal on every client or count upwards, so the server keeps the largest."""

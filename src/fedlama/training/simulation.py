@@ -288,6 +288,10 @@ def _run(setup: Setup, workers: int, take: Emit) -> Position:
 
 
 def _is_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
+    if job.local.steps is not None:
+        if execution == "stacked":
+            raise InputError("execution = 'stacked' does not fit this training: clients take unequal numbers of steps")
+        return False
     if execution == "auto":
         return suits_stacking(module, layout, job.data, job.loss, job.precision)
     reason = can_stack(module, job.data, job.loss, job.precision)

@@ -19,7 +19,6 @@ from typing import Literal
 
 from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, Curve, Setting
-from fedlama.report.numbers.reading import records_of
 from fedlama.run.config import DEFAULT_CLIENTS, Config
 from fedlama.run.directory import Run
 from fedlama.training import Participation
@@ -198,7 +197,7 @@ def _first_step(curve: Curve, target: float, sign: int) -> int | None:
 
 def _records_until(run: Run, step: int) -> list[Record]:
     until: list[Record] = []
-    for record in records_of(run):
+    for record in run.records:
         if record.step <= step:
             until.append(record)
     return until
