@@ -279,9 +279,13 @@ def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
     """What else the settings differ in, unless their labels say it: no fair comparison of policies has any."""
     found: dict[str, list[str]] = {}
     for key in differing_keys(group.values for group in groups):
-        said = any(f" {key}=" in group.label for group in groups)
-        if key.startswith("policy.") or said:
+        if key.startswith("policy."):
             continue
-        values = [shown_value(group.values.get(key)) for group in groups]
-        found[key] = list(dict.fromkeys(values))
+        if any(f" {key}=" in group.label for group in groups):
+            continue
+        values: dict[str, None] = {}  # each once
+        for group in groups:
+            value = shown_value(group.values.get(key))
+            values[value] = None
+        found[key] = list(values)
     return found

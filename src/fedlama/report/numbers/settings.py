@@ -26,6 +26,11 @@ class SettingRuns:
     values: Mapping[str, Any]  # the configuration as dotted key → value, without the seed
     runs: tuple[Run, ...]
 
+    @property
+    def folder(self) -> Path:
+        """Where its first run is."""
+        return self.runs[0].path.resolve()
+
 
 def setting_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) -> list[SettingRuns]:
     """Group runs into settings, in order of first appearance.
@@ -132,6 +137,7 @@ def _unique_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
     if len(namesakes) == 1:
         return setting.label
 
-    paths = [other.runs[0].path.resolve() for other in namesakes]
-    folder = os.path.relpath(setting.runs[0].path.resolve(), os.path.commonpath(paths))
-    return f"{setting.label} ({printable(folder)})"
+    folders = [other.folder for other in namesakes]
+    above = os.path.commonpath(folders)
+    place = os.path.relpath(setting.folder, above)
+    return f"{setting.label} ({printable(place)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,26 +93,35 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 def _circumstances(comparison: Comparison) -> list[tuple[str, str]]:
     """When the last run was finished, how long a run took, and on which type of machine."""
+    days: list[str] = []
+    seconds: list[float] = []
+    machines: dict[str, None] = {}  # each once
+    for setting in comparison.settings:
+        day = finished_on(setting)
+        if day is not None:
+            days.append(day)
+        if setting.seconds is not None:
+            seconds.append(setting.seconds)
+        machine = setting.config.versions.get("machine")
+        if machine:
+            machines[shown_value(machine)] = None
+
     found: list[tuple[str, str]] = []
-    days = [day for setting in comparison.settings if (day := finished_on(setting))]
     if days:
         found.append(("finished", max(days)))
-
-    seconds = [setting.seconds for setting in comparison.settings if setting.seconds is not None]
     if seconds:
-        shortest = duration_text(min(seconds))
-        longest = duration_text(max(seconds))
-        found.append(("a run took", shortest if shortest == longest else f"{shortest} to {longest}"))
-
-    machines: dict[str, None] = {}
-    for setting in comparison.settings:
-        for run in setting.runs:
-            machine = run.config.get("versions", {}).get("machine")
-            if machine:
-                machines[shown_value(machine)] = None
+        found.append(("a run took", _from_to(seconds)))
     if machines:
         found.append(("machine", ", ".join(machines)))
     return found
+
+
+def _from_to(seconds: Sequence[float]) -> str:
+    shortest = duration_text(min(seconds))
+    longest = duration_text(max(seconds))
+    if shortest == longest:
+        return shortest
+    return f"{shortest} to {longest}"
 
 
 def setting_row(index: int, setting: Setting, comparison: Comparison) -> SettingRow:
@@ -141,8 +150,12 @@ def layer_section(comparison: Comparison) -> LayerSection:
     """The table of layers."""
     settings: list[tuple[str, int]] = []
     for index, setting in enumerate(comparison.settings):
-        settings.append((setting.label, colour_number(index)))
-    return LayerSection(settings, layer_table(comparison))
+        own = colour_number(index)
+        settings.append((setting.label, own))
+    return LayerSection(
+        settings=settings,
+        table=layer_table(comparison),
+    )
 
 
 def configuration(setting: Setting, out: Path) -> Configuration:

@@ -163,16 +163,22 @@ def draw_layers(axes: Axes, comparison: Comparison, of: Counted = "aggregations"
 
 def _name_layers(axes: Axes, rows: Sequence[LayerRow], many: bool) -> None:
     names = [shortened(row.name) for row in rows]
-    axes.set_yticks(range(len(rows)), names, fontsize=8 if many else 10)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    size = 8 if many else 10
+    count = len(rows)
+    axes.set_yticks(range(count), names, fontsize=size)
+    # The first layer is on top.
+    axes.set_ylim(count - 0.4, -0.6)
 
 
 def _scale_counts(axes: Axes, of: Counted) -> None:
     axes.set_xlim(left=0)
-    ticks = 6 if of == "aggregations" else 4
-    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10]))
+    ticks = 6
     if of == "uplink_bytes":
+        # Their labels are longer.
+        ticks = 4
         axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
+    locator = MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10])
+    axes.xaxis.set_major_locator(locator)
 
 
 def _counted_text(rows: Sequence[LayerRow], comparison: Comparison, of: Counted) -> str:

@@ -75,7 +75,12 @@ def _bands(played: Replay) -> list[dict[str, Any]]:
     """A strip along the axis in the colour of the fastest setting there."""
     bands: list[dict[str, Any]] = []
     for band in fastest_bands(played, SLOWEST, FASTEST):
-        bands.append({"low": band.low, "high": band.high, "colour": colour_number(band.index)})
+        drawn = {
+            "low": band.low,
+            "high": band.high,
+            "colour": colour_number(band.index),
+        }
+        bands.append(drawn)
     return bands
 
 

@@ -33,8 +33,12 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
 def _absent(comparison: Comparison, index: StudyIndex) -> list[str]:
     """The settings of which no run came to anything."""
     present = {setting.label for setting in comparison.settings}
-    every = dict.fromkeys([*index.labels.values(), *index.choices])
-    return [label for label in every if label not in present]
+    every = [*index.labels.values(), *index.choices]
+    absent: list[str] = []
+    for label in dict.fromkeys(every):
+        if label not in present:
+            absent.append(label)
+    return absent
 
 
 def _cells(setting: Setting, comparison: Comparison) -> list[str]:
