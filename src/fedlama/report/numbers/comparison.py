@@ -265,7 +265,11 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     deviation = None
     if len(numbers) > 1:
         deviation = stdev(numbers)
-    return Spread(fmean(numbers), deviation, tuple(numbers))
+    return Spread(
+        mean=fmean(numbers),
+        deviation=deviation,
+        values=tuple(numbers),
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -112,6 +112,7 @@ def _between(place: Place, low: Place, high: Place) -> Standing:
     rise = high.mean - low.mean
     expected = low.mean + share * rise
 
+    # The two ends are of independent runs, so their shares of the spread add up in squares.
     deviation = None
     if low.deviation is not None and high.deviation is not None:
         from_low = (1 - share) * low.deviation

@@ -211,7 +211,12 @@ def _training_points(records: Sequence[Record]) -> tuple[Point, ...]:
     sent = 0
     for record in records:
         sent += record.uplink_bytes
-        point = Point(record.step, sent, accuracy=None, loss=finite(record.loss))
+        point = Point(
+            step=record.step,
+            uplink_bytes=sent,
+            accuracy=None,
+            loss=finite(record.loss),
+        )
         points.append(point)
     return tuple(points)
 

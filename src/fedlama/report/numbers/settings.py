@@ -93,6 +93,7 @@ def differing_keys(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
     differing: list[str] = []
     for key in keys:
+        # A key that one of them lacks is None there, and so differs.
         first = every[0].get(key)
         if any(config.get(key) != first for config in every):
             differing.append(key)

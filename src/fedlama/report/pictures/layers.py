@@ -111,6 +111,7 @@ def height_in_inches(comparison: Comparison) -> float:
     if many_bars(comparison):
         return 0.17 * layers
 
+    # Each setting has a bar of its own in a layer's line.
     needed = (0.13 * len(comparison.settings) + 0.1) * layers
     comfortable = min(5.9, 1.7 * needed)
     return max(2.6, needed, comfortable)
