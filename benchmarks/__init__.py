@@ -1,1 +1,1 @@
-"""`python -m benchmarks`: fedlama beside the limit and beside other simulators, in one table."""
+"""`python -m benchmarks`: fedlama beside a bare loop and beside other simulators, in one table."""

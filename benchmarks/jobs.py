@@ -21,24 +21,49 @@ WANTED = {"A": ("cifar10",), "B": ("unipen62_by_writer", "mnist_by_writer"), "C"
 SHAPES = {"A": (50_000, (3, 32, 32), 10), "B": (104_796, (1, 28, 28), 62)}  # what random data stands in for
 
 POPULATIONS = tuple(10**power for power in range(2, 7))
-COHORTS = (8, 32, 128)
-WIDTHS = {"10⁵": 280, "2·10⁶": 1378, "4·10⁷": 6287}  # of both hidden layers, for about so many parameters
+# Parameters (about) → the width of both hidden layers
+WIDTHS = {"10⁵": 280, "3·10⁵": 511, "10⁶": 963, "2·10⁶": 1378, "10⁷": 3124, "4·10⁷": 6287}
+# Parameters → clients that train at a time, as far as their rows take less than 1.5 GB
+COHORTS = {
+    "10⁵": (8, 32, 128),
+    "3·10⁵": (8, 128),
+    "10⁶": (8, 32, 128),
+    "2·10⁶": (8, 128),
+    "10⁷": (8, 32),
+    "4·10⁷": (8,),
+}
+ENOUGH = 1 << 26  # numbers in the rows of all timed rounds together: so that a run takes about a second
 
-QUICK_POPULATIONS, QUICK_COHORTS, QUICK_WIDTHS = (10**2, 10**6), (8, 32), ("10⁵", "2·10⁶")
+QUICK_POPULATIONS, QUICK_COHORTS = (10**2, 10**6), {"10⁵": (8, 32), "2·10⁶": (8,)}
 
 
 def growing(quick: bool) -> list[Job]:
     """Job D: the population, the cohort or the model grows, and the rest stays."""
-    populations = QUICK_POPULATIONS if quick else POPULATIONS
-    cohorts = QUICK_COHORTS if quick else COHORTS
-    widths = {name: width for name, width in WIDTHS.items() if not quick or name in QUICK_WIDTHS}
+    populations = POPULATIONS
+    cohorts = COHORTS
+    if quick:
+        populations = QUICK_POPULATIONS
+        cohorts = QUICK_COHORTS
     many = Job("D", "", "64-128-128-10", 100, 16, 6, 2, rounds=40, warmup=CYCLE)
-    large = Job("D", "", "64-963-963-10", 1000, 8, 6, 16, rounds=CYCLE)
-    return [
-        *(many.but(title=f"population {count:,}", clients=count) for count in populations),
-        *(large.but(title=f"cohort {count}", active=count) for count in cohorts),
-        *(large.but(title=f"parameters {name}", model=f"64-{width}-{width}-10") for name, width in widths.items()),
-    ]
+    jobs = [many.but(title=f"population {count:,}", clients=count) for count in populations]
+    for parameters, counts in cohorts.items():
+        width = WIDTHS[parameters]
+        for count in counts:
+            cycles = max(1, ENOUGH // (CYCLE * count * width * width))
+            jobs.append(
+                Job(
+                    "D",
+                    f"cohort {count}, {parameters} parameters",
+                    f"64-{width}-{width}-10",
+                    clients=1000,
+                    active=count,
+                    steps=6,
+                    batch=16,
+                    rounds=CYCLE if quick else CYCLE * cycles,
+                    warmup=CYCLE,
+                )
+            )
+    return jobs
 
 
 def prepare(job: Job, folder: Path) -> tuple[Job, str]:

@@ -58,7 +58,7 @@ class Contestant:
 
 
 CONTESTANTS = {
-    "bare": Contestant("bare loop (the limit)", "bare", jobs="ABCD"),
+    "bare": Contestant("bare loop", "bare", jobs="ABCD"),
     "bare-by-hand": Contestant("bare loop, updates by hand", "bare", {"update": "by hand"}, jobs="C", memory=False),
     "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", jobs="ABCD"),
     "fedlama-fedavg": Contestant("fedlama, FedAvg(τ′)", "ours", {"policy": "fedavg"}, most_repeats=2, memory=False),

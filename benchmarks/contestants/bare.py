@@ -1,4 +1,4 @@
-"""The limit: the same SGD steps in plain PyTorch, one process × one thread a core, and no federation at all.
+"""A bare loop: the same SGD steps in plain PyTorch, one process × one thread a core, and no federation at all.
 
 Each process steps one model through its share of the clients' batches. Nothing is reset, averaged or sent; samples are
 float32 in memory, and which samples a batch has was drawn before the clock starts. A step is torch.optim.SGD's, without

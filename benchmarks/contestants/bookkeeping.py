@@ -1,69 +1,69 @@
-"""fedlama with one process and a clock around its parts: which share of a round is not training.
+"""fedlama with one process and its own log of phases: which share of a round is not training.
 
 `own` is what FedLAMA adds to FedAvg: the distances of the due layers and the policy's decisions. `averaging` is the
-rest of what happens between two rounds of training: magnitudes, exact sums, writing the mean back.
+rest of what happens when a round is closed: exact sums, writing the mean back. The logger `fedlama.phases` tells how
+long a round's parts took; the policy is one that notes how long it thinks.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
+import fedlama
 from benchmarks.contestants.ours import simulate
-from benchmarks.job import Job, Stopwatch
-from fedlama.core import Policy
-from fedlama.training.loop import Federation
+from benchmarks.job import CYCLE, Job, Stopwatch
+from fedlama.core import Evidence, Layer, PolicyState, RoundPlan
 
-OWN = ((Federation, "_mean_squared_distances"), (Policy, "next"), (Policy, "observe"))
-ALL = (Federation, "_aggregate")  # calls the first and the last of OWN
+SECONDS: dict[str, float] = defaultdict(float)  # by part of a round, since the warm-up ended
 
 
-class Clock:
-    """Adds up the seconds spent in some methods, once it runs."""
+class TimedFedLAMA(fedlama.FedLAMA):
+    """The same decisions, and how long they took."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+    def next(self, state: PolicyState, iterations: int) -> RoundPlan:
+        started = time.perf_counter()
+        plan = super().next(state, iterations)
+        SECONDS["next"] += time.perf_counter() - started
+        return plan
 
-    def watch(self, owner: type, name: str) -> None:
-        """Replace a method by one that is timed."""
-        method = getattr(owner, name)
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            started = time.perf_counter()
-            try:
-                return method(*args, **kwargs)
-            finally:
-                self.seconds[name] += time.perf_counter() - started
-
-        setattr(owner, name, timed)
+    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+        started = time.perf_counter()
+        after = super().observe(state, plan, evidence, layers)
+        SECONDS["observe"] += time.perf_counter() - started
+        return after
 
 
-class StopwatchWithClock(Stopwatch):
-    """Forgets what the clock counted during the warm-up."""
+class PhaseSeconds(logging.Handler):
+    """Adds up what the log of phases tells."""
 
-    def __init__(self, job: Job, reset: Callable[[], None]) -> None:
-        super().__init__(job)
-        self.reset = reset
+    def emit(self, record: logging.LogRecord) -> None:
+        SECONDS[record.phase] += record.seconds  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class StopwatchWithPhases(Stopwatch):
+    """Forgets what was added up during the warm-up."""
 
     def round_ends(self, number: int) -> None:
         super().round_ends(number)
         if number == self.job.warmup:
-            self.reset()
+            SECONDS.clear()
 
 
 def main() -> None:
-    job, clock = Job.from_environment(), Clock()
-    assert job.processes == 1, "the clock is read in this process"
-    for owner, name in (*OWN, ALL):
-        clock.watch(owner, name)
-    watch = StopwatchWithClock(job, clock.seconds.clear)
-    simulate(job, watch)
-    spent = {name: seconds / job.rounds for name, seconds in clock.seconds.items()}
-    own = sum(spent[name] for _, name in OWN)
-    averaging = spent["_aggregate"] - spent["_mean_squared_distances"] - spent["observe"]
-    watch.report(own=own, averaging=averaging)
+    job = Job.from_environment()
+    assert job.processes == 1, "the phases are those of this process"
+    logger = logging.getLogger("fedlama.phases")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(PhaseSeconds())
+    logger.propagate = False
+    watch = StopwatchWithPhases(job)
+    simulate(job, watch, TimedFedLAMA(job.steps, CYCLE))
+    own = SECONDS["spread"] + SECONDS["next"] + SECONDS["observe"]
+    averaging = SECONDS["aggregate"] - SECONDS["spread"] - SECONDS["observe"]
+    watch.report(own=own / job.rounds, averaging=averaging / job.rounds)
 
 
 if __name__ == "__main__":

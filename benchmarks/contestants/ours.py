@@ -7,6 +7,7 @@ from typing import Any
 
 import fedlama
 from benchmarks.job import CYCLE, Job, Samples, Stopwatch
+from fedlama.core import Policy
 from fedlama.data import Dataset, Shards
 
 
@@ -23,11 +24,14 @@ class AsPrepared:
 def main() -> None:
     job = Job.from_environment()
     watch = Stopwatch(job)
-    simulate(job, watch)
+    policy = fedlama.FedLAMA(job.steps, CYCLE)
+    if job.policy == "fedavg":
+        policy = fedlama.FedAvg(job.steps)
+    simulate(job, watch, policy)
     watch.report()
 
 
-def simulate(job: Job, watch: Stopwatch) -> None:
+def simulate(job: Job, watch: Stopwatch, policy: Policy) -> None:
     """The job's rounds; a record may stand for several, because FedLAMA only stops where a layer is due."""
     samples = job.samples()
     data = fedlama.data.arrays(samples.x, samples.y, samples.x[:1], samples.y[:1])
@@ -35,7 +39,7 @@ def simulate(job: Job, watch: Stopwatch) -> None:
     fedlama.simulate(
         job.build,
         data,
-        policy=fedlama.FedLAMA(job.steps, CYCLE) if job.policy == "fedlama" else fedlama.FedAvg(job.steps),
+        policy=policy,
         local=fedlama.SGD(job.learning_rate, job.batch),
         partition=AsPrepared(samples),
         participation=job.active,

@@ -42,7 +42,7 @@ def test_devices_and_folders_are_refused(tmp_path):
     (tmp_path / "zero").symlink_to("/dev/zero")
     with pytest.raises(InputError, match="is a device"):
         read_regular(tmp_path / "zero", most=10, what="a config")
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(IsADirectoryError):
         read_regular(tmp_path, most=10, what="a config")
 
 

@@ -146,3 +146,20 @@ def test_the_digits_batches_are_what_they_were():
     inputs, targets = Batches(digits(), IID(4).assign(digits(), 0), 16, 0).at(1, 30)
     assert targets.tolist() == [9, 6, 2, 4, 6, 4, 7, 0, 3, 8, 2, 0, 6, 5, 4, 0]
     assert float(inputs.double().sum()) == pytest.approx(-5.712993402034044)
+
+
+@pytest.mark.parametrize("gathered", [1, 200, 1 << 18])  # numbers: one batch at a time, a few, all
+@pytest.mark.parametrize("augment", [None, "crop-flip"])
+def test_batches_of_several_steps_are_those_of_each_step(monkeypatch, gathered, augment):
+    monkeypatch.setattr("fedlama.data.batches.GATHERED", gathered)
+    x = torch.arange(23 * 5).to(torch.uint8).view(23, 1, 1, 5)
+    data = Dataset(x, torch.arange(23), x[:1], torch.arange(1), std=(3.0,), augment=augment)
+    shards, steps = IID(2).assign(data, 0), range(2, 12)  # 11 or 12 samples in batches of 5: the last ones are short
+    for client in range(2):
+        several = list(Batches(data, shards, 5, 0).of_steps(client, steps))
+        assert len(several) == len(steps)
+        for step, (inputs, targets) in zip(steps, several, strict=True):
+            expected_inputs, expected_targets = Batches(data, shards, 5, 0).at(client, step)
+            assert torch.equal(inputs, expected_inputs)
+            assert torch.equal(targets, expected_targets)
+            assert inputs.data_ptr() % 64 == 0

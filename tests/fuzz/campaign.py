@@ -4,6 +4,7 @@ import random
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .samples import SAMPLES, name_of
 CORPUS = Path(__file__).parent / "corpus"
 PACKAGE = str(Path(fedlama.__file__).parent)
 SLOW = 5.0  # seconds of computing: a reader that takes so long for some kilobytes can be made to hang
+HOSTILE_NAME = "in\n\n\n\x1b[31m\x07\r\u2028\u202e"  # every message that names a file passes it on
 
 
 class FoundError(Exception):
@@ -26,12 +28,13 @@ class FoundError(Exception):
 def attempt(reader: str, content: bytes) -> None:
     """Give a reader one input; what it must not do is raised as FoundError."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        (Path(folder) / "in").mkdir()
+        place = Path(folder) / HOSTILE_NAME
+        place.mkdir()
         floor = PAGE_FLOOR if reader.startswith("drawn") else MEMORY_FLOOR
         started = time.process_time()
         try:
-            with guarded(Path(folder) / "in", len(content), floor):
-                READERS[reader](content, Path(folder) / "in")
+            with guarded(place, len(content), floor):
+                READERS[reader](content, place)
         except (Exception, ForbiddenError) as error:
             raise FoundError(f"{reader}: {type(error).__name__}: {str(error)[:200]}") from error
         if time.process_time() - started > SLOW:
@@ -58,6 +61,7 @@ class Campaign:
         """Until the time is up or so many inputs were tried."""
         draw = random.Random(f"{self.reader} {self.seed}")
         self.inputs = kept(self.reader)
+        _warm_up(self.reader)
         for content in self.inputs:
             self.try_one(content)
         end = time.monotonic() + seconds if seconds is not None else float("inf")
@@ -92,6 +96,12 @@ class Campaign:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return paths
+
+
+def _warm_up(reader: str) -> None:
+    """Libraries that are imported when they are first needed compile code of their own, which is no find."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, suppress(Exception):
+        READERS[reader](SAMPLES[reader][0], Path(folder))
 
 
 def _kind(error: FoundError) -> str:

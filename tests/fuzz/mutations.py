@@ -1,5 +1,6 @@
 """Changes that reach behind the first check: JSON stays JSON, a zip's checksums stay right, headers stay in place."""
 
+import gzip
 import io
 import json
 import random
@@ -12,9 +13,11 @@ from collections.abc import Callable
 
 Change = Callable[[random.Random, bytes], bytes]
 
+HOSTILE = "\x1b[31m\x07\r\n\u2028\u202e"
 NUMBERS = [0, 1, -1, 2, 255, 256, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**400]
 FLOATS = [0.0, -0.0, 0.5, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf")]
 TEXTS = ["", "x", "\x00", "\x1b[31m", "<script>", "../../x", "/etc/passwd", "nan", "é" * 50, "\ud800", "a" * 300, "$_"]
+TEXTS += [HOSTILE, "a" * 30_000]  # the second beside many short ones: whoever stores them alike needs their product
 PLAIN = [None, True, False, [], {}, [[]], [None], {"": None}, *NUMBERS, *FLOATS, *TEXTS]
 WORDS = [
     *(struct.pack(kind, number) for kind in ("<I", ">I", "<Q") for number in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF)),
@@ -60,7 +63,19 @@ OPCODES += [
     b"B\xff\xff\xff\x7f",
     b"\x8e" + b"\xff" * 8,
 ]
+# A tuple of two references to the one before, 30 times over: whoever prints, compares or hashes it never ends.
+DEEP_TUPLE = b"K\x01\x85q\xc8" + b"".join(b"h%c" % (200 + k) * 2 + b"\x86" + b"q%c" % (201 + k) for k in range(30))
+OPCODES += [DEEP_TUPLE, b"]" * 40 + b"a" * 39, b"}" * 40, b"\x8a\x80" + b"\xff" * 128, b"c" + b"x" * 3000 + b"\ny\n"]
+OPCODES += [
+    b"cnumpy\ndtype\n",
+    b"cnumpy\nndarray\n",
+    b"c_codecs\nencode\n",
+    b"(K\x01K\x01K\x01t",
+    b")R",
+    b"c\x1b[31m\n\n",
+]
 NAMES = [
+    f"cifar-100-python/{HOSTILE}",
     "cifar-100-python/train",
     "cifar-100-python/test",
     "../x",
@@ -141,6 +156,14 @@ def _in_toml(draw: random.Random, content: bytes) -> bytes:
     number = draw.randrange(len(lines))
     key, equals, _ = lines[number].partition("=")
     values = [
+        f"{10**9 + 1}",
+        f"{10**18}",
+        f"{2**63}",
+        f"0x{'f' * 6000}",
+        "[" + "1, " * 5000 + "1]",
+        "[" * 40 + "]" * 40,
+        json.dumps(HOSTILE),
+        json.dumps("x" * 30_000),
         "0",
         "-1",
         "1.5",
@@ -173,7 +196,8 @@ def _in_npz(draw: random.Random, content: bytes) -> bytes:
     name = draw.choice(list(members) or ["x.npy"])
     members[name] = _in_npy(draw, members.get(name, b""))
     if draw.random() < 0.1:
-        members[draw.choice(["x.npy", "y.npy", "test.npy", "clients.npy", "../x.npy"])] = members[name]
+        names = ["x.npy", "y.npy", "test.npy", "clients.npy", "../x.npy", f"{HOSTILE}.npy", "x" * 30_000]
+        members[draw.choice(names)] = members[name]
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         for key, value in members.items():
@@ -183,7 +207,25 @@ def _in_npz(draw: random.Random, content: bytes) -> bytes:
 
 def _in_npy(draw: random.Random, member: bytes) -> bytes:
     shapes = ["()", "(0,)", "(4,)", "(4, 2, 2)", "(-1,)", "(4, 0)", "(0, 99999999999999999999)", "(2**40,)", "(True,)"]
-    kinds = ["|u1", "<i8", "<f4", "<f2", "|b1", "<U1", "|S4", "|O", "<M8[s]", "<c8", "<U999999999", ">f8", "|V0", "<U0"]
+    shapes += [f"(0x{'f' * 5000},)", "(1," * 60 + ")" * 60, f"({'1, ' * 3000})", "(4, 'x' * 1000)", "((4, 4), (4, 4))"]
+    kinds = [
+        "|u1",
+        "<i8",
+        "<f4",
+        "<f2",
+        "|b1",
+        "<U1",
+        "|S4",
+        "|O",
+        "<M8[s]",
+        "<c8",
+        "<U999999999",
+        ">f8",
+        "|V0",
+        "<U0",
+        "\x1b[31m",
+        "x" * 5000,
+    ]
     if draw.random() < 0.2:
         return member + b"\x00" * draw.choice((1, 100, 1 << 20))
     if draw.random() < 0.3:
@@ -217,7 +259,11 @@ def _in_safetensors(draw: random.Random, content: bytes) -> bytes:
 
 
 def _in_tar(draw: random.Random, content: bytes) -> bytes:
-    """A member more, of any name and kind, or a header's field changed under a right checksum."""
+    """A member more, of any name and kind, or extension headers: long ones, many, and ones that make no sense."""
+    if content.startswith(b"\x1f\x8b"):
+        return _plainly(draw, content, [content])
+    if draw.random() < 0.5:
+        return gzip.compress(_extensions(draw) + content, 1, mtime=0)  # packed, thousands of them are small
     kinds = [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]
     kinds += [tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"\x00", b"Z"]
     member = tarfile.TarInfo(draw.choice(NAMES))
@@ -228,6 +274,38 @@ def _in_tar(draw: random.Random, content: bytes) -> bytes:
     except ValueError:
         return content
     return header + b"x" * (min(member.size, 512) and 512) + content
+
+
+def _extensions(draw: random.Random) -> bytes:
+    records = [
+        "GNU.sparse.map=0,x",
+        "GNU.sparse.size=x",
+        "GNU.sparse.numblocks=9",
+        "GNU.sparse.major=1\nGNU.sparse.minor=0",
+        "size=-1",
+        f"size={'9' * 3000}",
+        "mtime=nan",
+        "path=../../x",
+        f"path={HOSTILE}",
+        "hdrcharset=BINARY",
+        "x" * 4000,
+        "9" * 50_000,
+        "",
+    ]
+    record = f" {draw.choice(records)}\n".encode()
+    length = draw.choice((len(record) + 2, len(record) + 3, 0, 10**15))
+    content = draw.choice((str(length).encode() + record, record, b"9" * 50_000))
+    kinds = [
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+        tarfile.SOLARIS_XHDTYPE,
+    ]
+    member = tarfile.TarInfo("././@PaxHeader")
+    member.type, member.size = draw.choice(kinds), len(content)
+    block = member.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
+    return block * draw.choice((1, 1, 3, 2000 if len(content) < 200 else 3))
 
 
 def _in_idx(draw: random.Random, content: bytes) -> bytes:
@@ -263,6 +341,8 @@ def _in_answer(draw: random.Random, content: bytes) -> bytes:
     lines = [b"Content-Length: -1", b"Content-Length: 99999999999999999999", b"Content-Range: bytes 5-9/10"]
     lines += [b"Transfer-Encoding: chunked", b"HTTP/1.1 416 No", b"HTTP/1.1 206 Yes", b"HTTP/1.1 500 No", b"X" * 70_000]
     lines += [
+        b"HTTP/1.1 500 \x1b[31m\x07" + b"x" * 2000,
+        b"HTTP/1.1 404 " + "\u2028".encode(),
         b"HTTP/9.9 abc",
         b"Location: file:///etc/passwd",
         b"Location: ftp://127.0.0.1/",

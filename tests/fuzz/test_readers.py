@@ -8,6 +8,7 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from .mutations import SPECIAL, change
 from .readers import READERS
 from .samples import SAMPLES
 
+OF_FILES = ("cifar-pickle", "cifar-archive", "idx", "leaf", "npz", "config")
 TRIED = {"drawn-rounds": 4, "drawn-summary": 4, "cifar-pickle": 60, "http": 60}  # drawing takes its time
 USUALLY_TRIED = 120
 
@@ -55,6 +57,45 @@ def test_a_short_search_finds_nothing(reader):
         attempt(reader, content)
 
 
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+def a_folder(path):
+    path.mkdir()
+
+
+def a_loop(path):
+    path.symlink_to(path.name)
+
+
+def a_link_to_nothing(path):
+    path.symlink_to("nothing")
+
+
+def a_hole(path):
+    """A terabyte that needs no disk."""
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_device, a_folder, a_loop, a_link_to_nothing, a_hole])
+@pytest.mark.parametrize("reader", OF_FILES)
+def test_no_reader_waits_for_a_pipe_or_swallows_a_device(reader, make, monkeypatch):
+    """Every file that the reader is given is one of these instead."""
+
+    def write_bytes(path, content):
+        path.unlink(missing_ok=True)
+        make(path)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    attempt(reader, SAMPLES[reader][0])
+
+
 def test_every_reader_has_samples_and_changes():
     assert list(READERS) == list(SAMPLES) == list(SPECIAL)
 
@@ -85,6 +126,29 @@ def test_the_guard_notices(deed, tmp_path, monkeypatch):
     with pytest.raises(ForbiddenError), guarded(tmp_path / "inside", 100):
         deed()
     assert list(tmp_path.iterdir()) == [tmp_path / "inside"]
+
+
+def compute_for_ever():
+    while True:
+        pass
+
+
+@pytest.mark.parametrize("sentence", ["", "\x1b[31m", "a\nb\nc", "x" * 5000])
+def test_the_guard_reads_what_is_said(sentence, tmp_path):
+    """Our own errors cannot even be given most of these; one that can is found."""
+    error = InputError()
+    error.args = (sentence,)
+    with pytest.raises(ForbiddenError, match="says"), guarded(tmp_path, 100):
+        raise error
+
+
+def test_the_guard_ends_what_takes_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("fuzz.guard.MAX_COMPUTING", 0.2)
+    with pytest.raises(ForbiddenError, match="takes over"), guarded(tmp_path, 100):
+        compute_for_ever()
+    monkeypatch.setattr("fuzz.guard.MAX_WAITING", 0.2)
+    with pytest.raises(ForbiddenError, match="takes over"), guarded(tmp_path, 100):
+        time.sleep(30)
 
 
 def test_the_guard_lets_sentences_and_files_inside_pass(tmp_path):

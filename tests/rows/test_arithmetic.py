@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama.rows import exact_sums, magnitudes, squared_distances, unpack
+from fedlama.rows import exact_means, exact_sums, magnitudes, squared_distances, unpack
 from fedlama.rows.arithmetic import PIECE
 
 float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)  # from the subnormal 1e-45 to 3e38
@@ -104,6 +104,33 @@ def test_sums_of_slices_longer_than_a_piece():
 def test_no_slices_and_no_rows_are_sums_of_nothing():
     assert exact_sums(torch.ones(2, 4), [0.5, 0.5], [], []).tolist() == []
     assert exact_sums(torch.ones(0, 4), [], [slice(0, 2)], [1.0]).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("message", [PIECE, PIECE + 7, 1 << 17])
+def test_means_go_over_in_messages_and_are_the_sums_rounded_once(monkeypatch, message):
+    monkeypatch.setattr("fedlama.rows.arithmetic.MESSAGE", message)
+    sizes = [3, 5, 2 * PIECE + 3, 4, PIECE, 9]
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    rows = torch.randn(3, sum(sizes), generator=torch.Generator().manual_seed(0))
+    weights, limits = [0.2, 0.3, 0.5], largest(rows, slices)
+    elsewhere = exact_sums(rows[2:], weights[2:], slices, limits)
+    sent = []
+
+    def sum_(part):  # the third client is another process's
+        start = sum(sent)
+        part += elsewhere[start : start + len(part)]
+        sent.append(len(part))
+
+    means = exact_means(rows[:2], weights[:2], slices, limits, sum_)
+    assert torch.equal(means, exact_sums(rows, weights, slices, limits).float())
+    assert sum(sent) == sum(sizes)
+    assert max(sent) <= message
+
+
+def test_means_of_a_process_without_clients_are_those_of_the_others():
+    means = exact_means(torch.ones(0, 4), [], [slice(1, 3)], [1.0], lambda part: part.add_(0.5))
+    assert means.tolist() == [0.5, 0.5]
 
 
 def test_unpack_writes_the_slices_and_nothing_else():

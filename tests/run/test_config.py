@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import IID, SGD, Dirichlet, Faults, FedAvg, FedLAMA, InputError, Natural, Participation
+from fedlama.base import MAX_SEED, MAX_WHOLE
 from fedlama.run.config import (
     Config,
     FaultsSection,
@@ -538,7 +539,7 @@ def test_a_table_that_may_be_left_out_has_helpful_errors_too():
 above_zero = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 rates = st.floats(min_value=0, max_value=3.4e38, exclude_min=True, exclude_max=True)  # what float32 can hold
 names = st.text(max_size=20)  # quotes, newlines, control characters and all planes of Unicode
-counts = st.integers(min_value=1, max_value=10**9)
+counts = st.integers(1, MAX_WHOLE)
 
 
 def section_of(**optional):
@@ -554,7 +555,7 @@ configs = st.fixed_dictionaries(
         ),
     },
     optional={
-        "seed": st.integers(min_value=0, max_value=2**62),
+        "seed": st.integers(0, MAX_SEED),
         "model": section_of(name=names, layers=st.sampled_from(["tensor", "module"]), adaptive=st.lists(names)),
         "partition": section_of(kind=st.sampled_from(["iid", "natural"]), clients=counts)
         | section_of(kind=st.just("dirichlet"), clients=counts, alpha=above_zero, min_samples=counts),

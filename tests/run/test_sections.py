@@ -67,7 +67,7 @@ def refusal(table: dict) -> str:
     tables = {"rule": table}
     with pytest.raises(ValidationError) as caught:
         File.model_validate(tables)
-    return explain(caught.value, File, tables, "my.toml")
+    return "\n".join(explain(caught.value, File, tables, "my.toml"))
 
 
 def test_the_options_of_the_choice_are_the_keys_of_the_section():

@@ -31,9 +31,9 @@ def test_128_clients_of_the_wide_network_by_hand():
     assert WIDE.parts() == {
         "128 rows of 36.5 M numbers": 128 * 36_500_000 * 4,  # 18.7 GB
         "their velocity": 128 * 36_500_000 * 4,  # 18.7 GB
-        # each of two processes: the global row before and after a round, two float64 rows, and gradient, its copy and a
-        # mask of the parameters
-        "gradients and averaging": 2 * (36_500_000 * 24 + 36_400_000 * 12),
+        # each of two processes: the global row before and after a round and the mean, and gradient, its copy and a mask
+        # of the parameters
+        "gradients and averaging": 2 * (36_500_000 * 12 + 36_400_000 * 12),
         "data": 180_000_000,
     }
     assert 37.0e9 < WIDE.total() - WIDE.parts()["gradients and averaging"] < 37.6e9
@@ -47,7 +47,7 @@ def test_blocks_and_checkpoints_by_hand():
     parts = demand.parts()
     assert parts["16 rows of 100 numbers"] == 16 * 400
     assert parts["their velocity"] == 16 * 400
-    assert parts["gradients and averaging"] == 3 * (100 * 24 + 80 * 12 + 8 * (400 + 400))
+    assert parts["gradients and averaging"] == 3 * (100 * 12 + 80 * 12 + 8 * (400 + 400))
     assert parts["checkpoints"] == (3 + 3) * 16 * 400
     assert parts["data"] == 1000 + 3 * 4000
 
@@ -57,7 +57,7 @@ def test_the_refusal_has_the_numbers_and_what_to_change():
         check_memory(WIDE, available=20_000_000_000)
     sentence = str(caught.value)
     for words in (
-        "the run needs about 40.2 GB",
+        "the run needs about 39.3 GB",
         "128 rows of 36.5 M numbers 18.7 GB",
         "their velocity 18.7 GB",
         "data 0.2 GB",

@@ -21,7 +21,7 @@ def check_whole(name: str, value: object, least: float | None, most: float = MAX
     Arguments:
         name: What the number is called where it was given, for the sentence.
         value: Anything; numpy's whole numbers are whole numbers, True and 3.0 are not.
-        least: The smallest number that is allowed; None for any.
+        least: The smallest number that is allowed, if there is one.
         most: The largest one. Every whole number has an upper bound: beyond it, arrays and counters overflow long after
             the number was read, and far from the place where it could be named.
     """
@@ -82,14 +82,10 @@ def _whole(value: object) -> int | None:
 
 
 def _float(value: Any) -> float:
-    """NaN, which is outside all limits, for what is no number."""
+    """NaN for what is no finite number."""
     if isinstance(value, bool | str | bytes):
         return math.nan
     try:
         return float(value)
-    except OverflowError:  # a whole number beyond 10³⁰⁸
-        if value > 0:
-            return math.inf
-        return -math.inf
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last for a whole number beyond 10³⁰⁸
         return math.nan

@@ -1,20 +1,24 @@
-"""The ways a run can end early; each error carries a sentence for the person who started it."""
+"""The ways a run can end early; each error carries a sentence for the person who started it.
 
-from fedlama.base.text import one_message
+Sentences name files, keys and values that others wrote. Whatever those hold, a message has as many lines as the error
+was given arguments, and nothing in it steers a terminal.
+"""
+
+from fedlama.base.text import message_of
 
 
 class InputError(ValueError):
     """The input is wrong: the sentence names what was given and what is allowed (exit code 2)."""
 
-    def __init__(self, sentence: object) -> None:
-        super().__init__(one_message(sentence))
+    def __init__(self, *lines: object) -> None:
+        super().__init__(message_of(lines))
 
 
 class RunError(RuntimeError):
     """The input was fine and the run failed all the same; what was finished is kept (exit code 1)."""
 
-    def __init__(self, sentence: object) -> None:
-        super().__init__(one_message(sentence))
+    def __init__(self, *lines: object) -> None:
+        super().__init__(message_of(lines))
 
 
 class DivergenceError(RunError):

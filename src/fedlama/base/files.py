@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from io import BufferedReader
@@ -18,15 +19,17 @@ def open_regular(path: Path) -> BufferedReader:
     """A regular file, open for reading.
 
     Arguments:
-        path: What to open; symbolic links are followed. A folder, a pipe, a socket or a device is refused.
+        path: What to open; symbolic links are followed. A pipe, a socket or a device is refused.
 
-    Raises InputError where it is not a regular file, and OSError where it cannot be opened.
+    Raises InputError where it is not a regular file, and OSError where it is a folder or cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY | _WITHOUT_WAITING)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     raise InputError(f"{printable(path)} is {_named(kind)}, not a regular file")
 
 
@@ -70,8 +73,6 @@ def reason(error: BaseException) -> str:
 
 
 def _named(mode: int) -> str:
-    if stat.S_ISDIR(mode):
-        return "a folder"
     if stat.S_ISFIFO(mode):
         return "a named pipe"
     if stat.S_ISSOCK(mode):

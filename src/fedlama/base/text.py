@@ -14,8 +14,10 @@ from typing import Any, cast
 MAX_TEXT = 400  # characters: a path that a person typed is shorter
 MAX_VALUE = 60
 MAX_ENTRIES = 6
+MAX_DEPTH = 2
 MAX_BITS = 256  # of a whole number that is printed digit by digit
-MAX_MESSAGE = 8_000  # characters: a traceback of a worker fits
+MAX_LINE = 4000  # characters of a message
+MAX_LINES = 200  # of a message: a traceback fits
 CUT = "…"
 
 _BRACKETS: dict[type, tuple[str, str]] = {
@@ -50,27 +52,25 @@ def shown(value: object, limit: int = MAX_VALUE) -> str:
     """A value that was given where another is allowed, as a message quotes it.
 
     Arguments:
-        value: Any object. Of a container a few entries are shown, of a container inside it nothing, and of an object
-            that is neither number, text nor container its type: printing it could take for ever.
+        value: Any object. Of a container a few entries are shown, of one deep inside it nothing, and of an object that
+            is neither number, text nor container its type: printing it could take for ever.
         limit: About so many characters are shown.
 
-    >>> shown("fedavgg"), shown(10**400), shown([1, [2, [3]]])
-    ("'fedavgg'", 'a whole number of 1,329 bits', '[1, […]]')
+    >>> shown("fedavgg"), shown(10**400), shown([1, [[[2]]]])
+    ("'fedavgg'", 'a whole number of 1,329 bits', '[1, [[…]]]')
     """
-    kind = type(value)
-    if kind in _BRACKETS:
-        return printable(_shown_container(cast(Any, value)), limit)
-    return printable(_shown_single(value, limit), limit + 2)  # two more for the quotes
+    if type(value) in _BRACKETS:
+        return printable(_shown_inside(value, MAX_DEPTH), limit)
+    return printable(_shown_single(value, limit), limit + 3)  # for the quotes, and the b of bytes
 
 
-def one_message(text: object) -> str:
-    """What an error says, whatever was put into it: no character that steers a terminal, and a bounded length."""
-    message = str(text)
-    if len(message) > MAX_MESSAGE:
-        half = MAX_MESSAGE // 2
-        message = f"{message[:half]} {CUT} {message[-half:]}"
-    lines = message.split("\n")
-    return "\n".join(map(_escaped, lines))
+def message_of(lines: tuple[object, ...]) -> str:
+    """What an error says, whatever was put into it: so many lines as were given, all of them print, none is endless."""
+    texts = [printable(str(line), MAX_LINE) for line in lines]
+    if len(texts) > MAX_LINES:
+        half = MAX_LINES // 2
+        texts = [*texts[:half], CUT, *texts[-half:]]
+    return "\n".join(texts)
 
 
 def _escaped(text: str) -> str:
@@ -107,24 +107,19 @@ def _quoted(text: str, limit: int) -> str:
     return repr(text[: limit - 1] + CUT)
 
 
-def _shown_container(values: Any) -> str:
-    opening, closing = _BRACKETS[type(values)]
+def _shown_inside(value: object, depth: int) -> str:
+    """A value, of a container a few entries, and of a container `depth` levels further inside none."""
+    if type(value) not in _BRACKETS:
+        return _shown_single(value, MAX_VALUE)
+    values = cast(Any, value)
+    opening, closing = _BRACKETS[type(value)]
     entries: list[str] = []
-    for number, entry in enumerate(values):
-        if number == MAX_ENTRIES:
+    for entry in values:
+        if len(entries) == MAX_ENTRIES or not depth:
             entries.append(CUT)
             break
-        text = _shown_inside(entry)
-        if isinstance(values, dict):
-            text += f": {_shown_inside(cast(Any, values)[entry])}"
+        text = _shown_inside(entry, depth - 1)
+        if isinstance(value, dict):
+            text += f": {_shown_inside(values[entry], depth - 1)}"
         entries.append(text)
     return opening + ", ".join(entries) + closing
-
-
-def _shown_inside(value: object) -> str:
-    """An entry of a container; a container in a container stays closed, however deep it is."""
-    if type(value) in _BRACKETS:
-        opening, closing = _BRACKETS[type(value)]
-        inside = CUT if value else ""
-        return opening + inside + closing
-    return _shown_single(value, MAX_VALUE)

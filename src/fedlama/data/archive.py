@@ -78,6 +78,7 @@ class _Bounded:
 
     def read(self, count: int) -> bytes:
         """The next bytes, `count` of them unless the archive ends before."""
+        # One byte more than is left tells that there is more.
         content = self._stream.read(min(count, self._left + 1))
         self._left -= len(content)
         if self._left < 0:
@@ -118,11 +119,16 @@ def _parsed(header: bytes) -> Member:
     """A header in the format that is common to all kinds of tar (POSIX.1-1988, "ustar")."""
     if len(header) < BLOCK:
         raise EOFError("it ends inside a header")
-    checksum = _octal(header[148:156])
     # The sum is taken as if the field that holds it were filled with spaces.
-    if checksum != sum(header[:148]) + 8 * ord(" ") + sum(header[156:]):
+    summed = header[:148] + b" " * 8 + header[156:]
+    told = _octal(header[148:156])
+    if told != sum(summed):
         raise _NotTarError("a header's checksum is wrong")
-    return Member(name=_name(header), kind=header[156:157], size=_octal(header[124:136]))
+    return Member(
+        name=_name(header),
+        kind=header[156:157],
+        size=_octal(header[124:136]),
+    )
 
 
 def _until_zero(field: bytes) -> str:
@@ -133,9 +139,13 @@ def _until_zero(field: bytes) -> str:
 def _name(header: bytes) -> str:
     """Without the slash that ends a folder's name, and the ./ that some programs begin with."""
     name = _until_zero(header[:100])
-    if header[257:263] == b"ustar\x00" and header[345]:
-        name = f"{_until_zero(header[345:500])}/{name}"
-    return name.rstrip("/").removeprefix("./")
+    magic = header[257:263]
+    if magic == b"ustar\x00":
+        folder = _until_zero(header[345:500])
+        if folder:
+            name = f"{folder}/{name}"
+    name = name.rstrip("/")
+    return name.removeprefix("./")
 
 
 def _octal(field: bytes) -> int:
@@ -150,7 +160,8 @@ def _octal(field: bytes) -> int:
 
 def _padded(size: int) -> int:
     """A member fills whole blocks."""
-    return -(-size // BLOCK) * BLOCK
+    blocks = -(-size // BLOCK)
+    return blocks * BLOCK
 
 
 def _check(path: Path, member: Member) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from fedlama.base import random_key
 from fedlama.data.dataset import Dataset
 from fedlama.data.partition import Shards
 
+GATHERED = 1 << 18  # numbers of input that are prepared at a time
 MARGIN = 4  # pixels of black around an image that a crop may reach into: He et al. 2016, section 4.2
 ALWAYS_PADDED_TO = 4096  # samples
 
@@ -43,14 +46,37 @@ class Batches:
 
     def at(self, client: int, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of `client` at global step `step`."""
+        data = self.data
         indices = self.indices(client, step)
-        indices = indices.to(self.data.x_train.device)
-        samples = self.data.x_train[indices]
-        targets = self.data.y_train[indices]
-        if self.data.augment == "crop-flip":
+        indices = indices.to(data.x_train.device)
+        samples = data.x_train[indices]
+        targets = data.y_train[indices]
+        if data.augment == "crop-flip":
             key = random_key(self.seed, "augment", client, step)
             samples = _crop_and_flip(samples, key)
-        return self.data.inputs(samples), targets
+        inputs = data.inputs(samples)
+        return inputs, targets
+
+    def of_steps(self, client: int, steps: range) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets of consecutive steps, each as `at` gives them.
+
+        Small batches are gathered and prepared several at a time: each call would take longer than its arithmetic.
+        """
+        sample = self.data.x_train[0].numel()
+        together = max(1, GATHERED // (self.batch_size * sample))
+        if self.data.augment is not None or together == 1:
+            for step in steps:
+                yield self.at(client, step)
+            return
+        for start in range(0, len(steps), together):
+            batches = [self.indices(client, step) for step in steps[start : start + together]]
+            sizes = [len(batch) for batch in batches]
+            indices = torch.cat(batches).to(self.data.x_train.device)
+            inputs = self.data.inputs(self.data.x_train[indices])
+            targets = self.data.y_train[indices]
+            for some_inputs, some_targets in zip(inputs.split(sizes), targets.split(sizes), strict=True):
+                # In memory of its own, because the last bits of a sum can depend on where its numbers begin
+                yield some_inputs.clone(), some_targets.clone()
 
     def indices(self, client: int, step: int) -> Tensor:
         """Which samples those are."""
@@ -58,14 +84,18 @@ class Batches:
             self._client = client
             self._epoch = -1
             self._per_epoch = self._batches_per_epoch(client)
+
         epoch, position = divmod(step, self._per_epoch)
+        # A new order is drawn for each epoch.
         if epoch != self._epoch:
             own = self.shards.of(client).numpy()
             order = self._epoch_order(own, client, epoch)
             self._epoch = epoch
             self._order = torch.from_numpy(order)
+
         start = position * self.batch_size
-        return self._order[start : start + self.batch_size]
+        end = start + self.batch_size
+        return self._order[start:end]
 
     def table(self, client: int, steps: range) -> NDArray[np.int64]:
         """The indices of consecutive steps, [steps, batch size]; a batch that is short ends with −1."""
@@ -73,24 +103,33 @@ class Batches:
         per_epoch = self._batches_per_epoch(client)
         first_epoch = steps.start // per_epoch
         last_epoch = (steps.stop - 1) // per_epoch
+
+        # Whole epochs, each filled up to whole batches.
+        padded = per_epoch * self.batch_size
         rows: list[NDArray[np.int64]] = []
         for epoch in range(first_epoch, last_epoch + 1):
+            row = np.full(padded, -1)
             order = self._epoch_order(own, client, epoch)
-            row = np.full(per_epoch * self.batch_size, -1)
             row[: len(order)] = order
             rows.append(row)
-        batches = np.concatenate(rows).reshape(-1, self.batch_size)
+        table = np.concatenate(rows)
+        table = table.reshape(-1, self.batch_size)
+
+        # Of these, the steps that were asked for.
         start = steps.start - first_epoch * per_epoch
-        return batches[start : start + len(steps)]
+        end = start + len(steps)
+        return table[start:end]
 
     def _batches_per_epoch(self, client: int) -> int:
         """Rounded up: the last batch may be a part of one."""
-        return -(-self.shards.size_of(client) // self.batch_size)
+        samples = self.shards.size_of(client)
+        return -(-samples // self.batch_size)
 
     def _epoch_order(self, own: NDArray[np.int64], client: int, epoch: int) -> NDArray[np.int64]:
         """A client's own samples in the order of one of its epochs."""
         key = random_key(self.seed, "batches", client, epoch)
-        permutation = self._draws.from_key(key).permutation(len(own))
+        generator = self._draws.from_key(key)
+        permutation = generator.permutation(len(own))
         return own[permutation]
 
 
@@ -117,21 +156,28 @@ def _crop_and_flip(images: Tensor, key: int) -> Tensor:
     It works on the pixels as stored, so that the margin is black whatever the standardisation.
     """
     batch, channels, height, width = images.shape
-    draws = np.random.Generator(np.random.Philox(key=key))
-    top, left = draws.integers(0, 2 * MARGIN + 1, (2, batch, 1))
+    philox = np.random.Philox(key=key)
+    draws = np.random.Generator(philox)
+    largest_shift = 2 * MARGIN
+    top, left = draws.integers(0, largest_shift + 1, (2, batch, 1))
     mirrored = draws.integers(0, 2, (batch, 1))
 
     # Which pixel of the padded image each pixel of the new one is.
+    down = np.arange(height)
     across = np.arange(width)
-    rows_BH = top + np.arange(height)
-    columns_BW = left + np.where(mirrored, across[::-1], across)
-    padded_width = width + 2 * MARGIN
-    source_BHW = rows_BH[:, :, None] * padded_width + columns_BW[:, None, :]
+    mirrored_across = across[::-1]
+    rows_BH = top + down
+    columns_BW = left + np.where(mirrored, mirrored_across, across)
+    padded_width = width + largest_shift
+    starts_BH = rows_BH * padded_width
+    source_BHW = starts_BH[:, :, None] + columns_BW[:, None, :]
 
     source = torch.from_numpy(source_BHW)
     source = source.view(batch, 1, height * width)
     source = source.to(images.device)
     source = source.expand(-1, channels, -1)
+
     padded = functional.pad(images, (MARGIN, MARGIN, MARGIN, MARGIN))
-    cropped = padded.flatten(2).gather(2, source)
+    flat = padded.flatten(2)
+    cropped = flat.gather(2, source)
     return cropped.view(images.shape)

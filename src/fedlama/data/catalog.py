@@ -202,6 +202,7 @@ def _unknown(name: str) -> str:
         return f"{told} is neither of the two kinds of data that are read by path: {allowed}"
     if path.suffix == ".npz" or os.sep in name:
         return f"{told} does not exist; {allowed}"
+
     names = [entry.name for entry in catalog()]
     listed = ", ".join(printable(known, 60) for known in names[:MAX_LISTED])
     return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,10 +85,17 @@ def read_cifar(kind: Cifar, path: Path) -> Dataset:
     missing = [file for file in kind.files if file not in parts]
     if missing:
         raise InputError(f"{printable(path)} is incomplete: {', '.join(missing)} is missing from {kind.folder}")
-    train_images = np.concatenate([parts[file][0] for file in kind.train])
-    train_labels = np.concatenate([parts[file][1] for file in kind.train])
+
+    train_images = [parts[file][0] for file in kind.train]
+    train_labels = [parts[file][1] for file in kind.train]
     test_images, test_labels = parts[kind.test]
-    data = arrays(train_images, train_labels, test_images, test_labels, name=kind.name)
+    data = arrays(
+        np.concatenate(train_images),
+        np.concatenate(train_labels),
+        test_images,
+        test_labels,
+        name=kind.name,
+    )
     return replace(
         data,
         classes=kind.classes,
@@ -102,10 +110,13 @@ def _contents(kind: Cifar, path: Path) -> Iterator[tuple[str, str, bytes]]:
     if path.is_dir():
         yield from _from_folder(kind, path)
         return
-    wanted = {f"{kind.folder}/{file}" for file in kind.files}
+
+    start = f"{kind.folder}/"
+    wanted = {start + file for file in kind.files}
     for name, content in read_archive(path, wanted):
-        file = name.removeprefix(f"{kind.folder}/")
-        yield file, f"{printable(path)}: {name}", content
+        file = name.removeprefix(start)
+        where = f"{printable(path)}: {name}"
+        yield file, where, content
 
 
 def _from_folder(kind: Cifar, folder: Path) -> Iterator[tuple[str, str, bytes]]:
@@ -134,14 +145,25 @@ def _images_and_labels(kind: Cifar, where: str, content: bytes) -> tuple[np.ndar
         raise InputError(
             f"{where} is not an official {kind.name} file: it is broken, or lacks 'data' or its labels"
         ) from error
-    if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != PIXELS or not len(images):
-        found = f"{images.dtype} of shape {list(images.shape)}"
-        raise InputError(f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {found}")
-    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise InputError(f"{where}: '{kind.labels}' must be a list of whole numbers")
+    _check_images(where, images)
+    _check_labels(where, kind, labels)
     if len(labels) != len(images):
         raise InputError(f"{where} holds {len(images)} images and {len(labels)} labels")
+    images = images.reshape(-1, 3, 32, 32)
+    return images, np.array(labels, dtype=np.int64)
+
+
+def _check_images(where: str, images: np.ndarray) -> None:
+    shape = list(images.shape)
+    if images.dtype == np.uint8 and len(images) and shape[1:] == [PIXELS]:
+        return
+    raise InputError(f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}")
+
+
+def _check_labels(where: str, kind: Cifar, labels: Any) -> None:
+    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+        raise InputError(f"{where}: '{kind.labels}' must be a list of whole numbers")
+    last = kind.classes - 1
     for sample, label in enumerate(labels):
-        if not 0 <= label < kind.classes:
-            raise InputError(f"{where}: label {shown(label)} of sample {sample} is outside 0 … {kind.classes - 1}")
-    return images.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
+        if not 0 <= label <= last:
+            raise InputError(f"{where}: label {shown(label)} of sample {sample} is outside 0 … {last}")

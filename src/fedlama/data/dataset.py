@@ -49,7 +49,8 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.augment not in AUGMENTATIONS:
             allowed = ", ".join(map(str, AUGMENTATIONS))
-            raise InputError(f"augment must be one of {allowed}, not {shown(self.augment)}")
+            given = shown(self.augment)
+            raise InputError(f"augment must be one of {allowed}, not {given}")
         if self.augment and self.x_train.dim() != 4:
             shape = tuple(self.x_train.shape[1:])
             raise InputError(f"augment = {self.augment!r} needs images of [channels, height, width], not {shape}")
@@ -59,10 +60,16 @@ class Dataset:
         if samples.dtype != torch.uint8:
             return samples
         dimensions = samples.dim()
-        mean = _broadcastable(tuple(self.mean), dimensions, samples.device)
-        std = _broadcastable(tuple(self.std), dimensions, samples.device)
-        scaled = samples.float().div_(self.scale)
-        return scaled.sub_(mean).div_(std)
+        device = samples.device
+        mean = _broadcastable(tuple(self.mean), dimensions, device)
+        std = _broadcastable(tuple(self.std), dimensions, device)
+
+        # In place: a batch of images is large.
+        values = samples.float()
+        values.div_(self.scale)
+        values.sub_(mean)
+        values.div_(std)
+        return values
 
     def to(self, device: torch.device) -> Dataset:
         """The same data set on another device."""
@@ -81,12 +88,15 @@ class Dataset:
             share: Of the training samples, above 0 and below 1.
             seed: Of the run, which decides which samples those are.
         """
-        key = random_key(seed, "validation")
-        draws = np.random.Generator(np.random.Philox(key=key))
         samples = len(self.x_train)
         count = max(1, round(share * samples))
         if count >= samples:
             raise InputError(f"{self.name} has {samples} training samples: holding {share:g} of them out leaves none")
+
+        # In the order of the files, so that only the choice is drawn.
+        key = random_key(seed, "validation")
+        philox = np.random.Philox(key=key)
+        draws = np.random.Generator(philox)
         order = torch.from_numpy(draws.permutation(samples))
         held = order[:count].sort().values
         kept = order[count:].sort().values
@@ -112,7 +122,11 @@ def _renumbered(clients: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def _broadcastable(values: tuple[float, ...], dimensions: int, device: torch.device) -> Tensor:
     """One number, or one per channel, shaped to meet a batch; kept, because every batch of a run needs the same."""
-    tensor = torch.tensor(values, dtype=torch.float32, device=device)
+    tensor = torch.tensor(
+        values,
+        dtype=torch.float32,
+        device=device,
+    )
     if len(values) == 1:
         return tensor
     pixels = (1,) * (dimensions - 2)
@@ -162,6 +176,8 @@ def _as_tensor(name: str, values: Any) -> Tensor:
     kind = array.dtype.kind
     if kind not in "biuf":
         raise InputError(f"{name} must hold numbers, not {array.dtype}")
+
+    # What torch does not know becomes what it knows.
     if kind == "u" and array.dtype != np.uint8:
         array = array.astype(np.int64)  # torch computes with no other unsigned numbers
     if kind == "f" and array.dtype.itemsize > 8:
@@ -169,6 +185,8 @@ def _as_tensor(name: str, values: Any) -> Tensor:
     if not array.dtype.isnative:
         native = array.dtype.newbyteorder("=")
         array = array.astype(native)
+
+    # torch warns of memory that it may not write to.
     if not array.flags.writeable:
         array = array.copy()
     return torch.from_numpy(array)
@@ -193,25 +211,30 @@ def _targets(name: str, values: Any) -> Tensor:
         raise InputError(f"{name} is empty (shape {tuple(tensor.shape)})")
     if tensor.is_floating_point():
         return _finite(name, tensor.float())
-    tensor = tensor.long()
-    if int(tensor.min()) < 0:
-        raise InputError(f"{name} holds label {int(tensor.min())}; labels are counted from 0")
-    return tensor
+
+    labels = tensor.long()
+    smallest = int(labels.min())
+    if smallest < 0:
+        raise InputError(f"{name} holds label {smallest}; labels are counted from 0")
+    return labels
 
 
 def _finite(name: str, tensor: Tensor) -> Tensor:
     wrong = ~tensor.isfinite()
     count = int(wrong.sum())
-    if count:
-        wrong_samples = wrong.reshape(len(tensor), -1).any(dim=1)
-        first = int(wrong_samples.nonzero()[0])
-        raise InputError(f"{name} holds {count} NaN or infinite values, the first in sample {first}")
-    return tensor
+    if not count:
+        return tensor
+
+    places = wrong.nonzero()
+    first = int(places[0, 0])
+    raise InputError(f"{name} holds {count} NaN or infinite values, the first in sample {first}")
 
 
 def _check_lengths(part: str, x: Tensor, y: Tensor) -> None:
-    if len(x) != len(y):
-        raise InputError(f"x_{part} has {len(x)} samples and y_{part} {len(y)}")
+    samples = len(x)
+    targets = len(y)
+    if samples != targets:
+        raise InputError(f"x_{part} has {samples} samples and y_{part} {targets}")
 
 
 def _check_alike(name: str, train: Tensor, test: Tensor) -> None:
@@ -219,7 +242,8 @@ def _check_alike(name: str, train: Tensor, test: Tensor) -> None:
     test_shape = tuple(test.shape[1:])
     if train_shape != test_shape or train.dtype != test.dtype:
         raise InputError(
-            f"{name}_train and {name}_test differ: {train.dtype} of shape {train_shape} a sample "
+            f"{name}_train and {name}_test differ: "
+            f"{train.dtype} of shape {train_shape} a sample "
             f"against {test.dtype} of {test_shape}"
         )
 

@@ -48,19 +48,23 @@ def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progre
     archive = _archive(name)
     if not url_base.startswith(("http://", "https://")):
         raise InputError(f"the address {shown(url_base)} must start with http:// or https://")
+
     target = Path(folder) / archive.file
     _make_folder(target.parent)
     if target.is_file() and _sha256(target) == archive.sha256:
         return target
+
     part = target.with_name(target.name + ".part")
     url = f"{url_base.rstrip('/')}/{archive.file}"
     try:
         _download(url, part, progress or _no_progress)
     except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
         raise RunError(
-            f"{archive.file} was not fetched from {printable(url)}: {_reason(error)}; {_size(part):,} bytes are kept "
-            f"in {printable(part)}, so run the same command again to continue"
+            f"{archive.file} was not fetched from {printable(url)}: {_reason(error)}; "
+            f"{_size(part):,} bytes are kept in {printable(part)}, "
+            f"so run the same command again to continue"
         ) from error
+
     _verify(part, archive, url)
     part.replace(target)  # atomic: under its own name the archive is whole or not there
     return target
@@ -115,6 +119,7 @@ def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
     """Which byte of the file the answer starts with: a server that does not know ranges sends the whole."""
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return 0
+
     told = response.headers.get("Content-Range", "")
     match = re.match(r"bytes (\d{1,18})-", told)
     if not match or int(match[1]) > start:
@@ -157,7 +162,8 @@ def _verify(part: Path, archive: Archive, url: str) -> None:
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256")
+    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:
@@ -168,7 +174,10 @@ def _size(path: Path) -> int:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
-        return f"the server answered {error.code} {printable(str(error.reason), 200)}"
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
-        return reason(error.reason)
+        said = printable(str(error.reason), 200)
+        return f"the server answered {error.code} {said}"
+    if isinstance(error, urllib.error.URLError):
+        inner = error.reason
+        if isinstance(inner, Exception):
+            return reason(inner)
     return reason(error)

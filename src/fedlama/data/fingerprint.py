@@ -29,14 +29,17 @@ def fingerprint(name: str) -> str | None:
         return None
     if len(hashes) == 1:
         return hashes[0]
+
     lines = "".join(f"{one}\n" for one in hashes)
-    return hashlib.sha256(lines.encode()).hexdigest()
+    digest = hashlib.sha256(lines.encode())
+    return digest.hexdigest()
 
 
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     try:
         with open_regular(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256")
+            return digest.hexdigest()
     except OSError as error:
         raise InputError(f"{printable(path)} cannot be read ({reason(error)})") from None

@@ -60,7 +60,8 @@ def find_idx(kind: IdxSet, folder: Path) -> dict[str, Path]:
 
 def idx_files(kind: IdxSet, folder: Path) -> list[Path]:
     """What `read_idx_set` reads, in the order of ROLES."""
-    return list(find_idx(kind, folder).values())
+    found = find_idx(kind, folder)
+    return list(found.values())
 
 
 def _first(folder: Path, prefix: str, split: str, content: str) -> Path | None:
@@ -86,8 +87,17 @@ def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
             f"{printable(folder)} has no {' and no '.join(missing)} of {kind.name} "
             f"(such as {kind.prefix}train-images-idx3-ubyte.gz)"
         )
-    x_train, y_train = _read_pair(kind, files["train images"], files["train labels"])
-    x_test, y_test = _read_pair(kind, files["test images"], files["test labels"])
+
+    x_train, y_train = _read_pair(
+        kind,
+        files["train images"],
+        files["train labels"],
+    )
+    x_test, y_test = _read_pair(
+        kind,
+        files["test images"],
+        files["test labels"],
+    )
     pixels = x_train.shape[2:]
     test_pixels = x_test.shape[2:]
     if pixels != test_pixels:
@@ -109,9 +119,13 @@ def _read_pair(kind: IdxSet, images_file: Path, labels_file: Path) -> tuple[np.n
             f"{printable(images_file)} holds {len(images)} images, "
             f"and {printable(labels_file.name)} {len(labels)} labels"
         )
+
     first = kind.first_label
     last = first + kind.classes - 1
-    outside = (labels < first) | (labels > last)
+    too_small = labels < first
+    too_large = labels > last
+    outside = too_small | too_large
+
     if outside.any():
         sample = int(outside.argmax())
         raise InputError(
@@ -129,7 +143,8 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
             content = _exactly(path, stream, shape, largest)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{printable(path)} cannot be read ({reason(error)}); fetch it again") from error
-    return np.frombuffer(content, np.uint8).reshape(shape)
+    values = np.frombuffer(content, np.uint8)
+    return values.reshape(shape)
 
 
 @contextmanager
@@ -139,7 +154,8 @@ def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         size = os.fstat(file.fileno()).st_size
         magic = file.read(2)
         file.seek(0)
-        if magic != GZIP_MAGIC:  # the name may lie, or the browser may have unpacked it
+        # The name may lie, or the browser may have unpacked it.
+        if magic != GZIP_MAGIC:
             yield file, size
             return
         with gzip.open(file) as stream:
@@ -155,6 +171,7 @@ def _shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
         )
     if len(header) < 4 + 4 * dimensions:
         raise InputError(f"{printable(path)} ends inside its header")
+
     sizes = np.frombuffer(header, ">u4", offset=4)
     shape = tuple(sizes.tolist())
     if 0 in shape:
@@ -184,4 +201,5 @@ def _exactly(path: Path, stream: BinaryIO, shape: tuple[int, ...], largest: int)
 
 
 def _times(shape: tuple[int, ...]) -> str:
-    return " × ".join(f"{size:,}" for size in shape)
+    sizes = [f"{size:,}" for size in shape]
+    return " × ".join(sizes)

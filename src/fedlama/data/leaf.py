@@ -7,6 +7,7 @@ A folder with train/ and test/, each with one or more files of the form
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,14 +40,18 @@ class _Writer:
 
 def is_leaf(folder: Path) -> bool:
     """Whether `folder` has the two folders that LEAF writes."""
-    return (folder / "train").is_dir() and (folder / "test").is_dir()
+    train = folder / "train"
+    test = folder / "test"
+    return train.is_dir() and test.is_dir()
 
 
 def leaf_files(folder: Path) -> list[Path]:
     """What `read_leaf` reads, in its order."""
-    train = sorted((folder / "train").glob("*.json"))
-    test = sorted((folder / "test").glob("*.json"))
-    return train + test
+    files: list[Path] = []
+    for split in ("train", "test"):
+        found = (folder / split).glob("*.json")
+        files += sorted(found)
+    return files
 
 
 def read_leaf(folder: Path, name: str | None = None, classes: int | None = None) -> Dataset:
@@ -102,7 +107,8 @@ def _read_file(file: Path) -> list[_Writer]:
     users, counts, user_data = _parts(file, content)
     writers: list[_Writer] = []
     for user, count in zip(users, counts, strict=True):
-        writer = _writer(file, user, count, user_data.get(user))
+        entry = user_data.get(user)
+        writer = _writer(file, user, count, entry)
         writers.append(writer)
     return writers
 
@@ -112,6 +118,7 @@ def _json(file: Path) -> Any:
         content = read_regular(file, MAX_FILE, "a LEAF file")
     except OSError as error:
         raise InputError(f"{printable(file)} is not JSON that can be read: {reason(error)}") from error
+
     try:
         return json.loads(content, parse_constant=_refuse_constant)
     except InputError as error:
@@ -128,22 +135,33 @@ def _parts(file: Path, content: Any) -> tuple[list[str], list[Any], dict[str, An
     where = printable(file)
     if not isinstance(content, dict) or not all(key in content for key in KEYS):
         raise InputError(f"{where} must hold an object with {', '.join(KEYS)}")
+
     users = content["users"]
-    counts = content["num_samples"]
-    user_data = content["user_data"]
-    if not isinstance(users, list) or not all(isinstance(user, str) for user in users) or not users:
+    if not _is_list_of_names(users):
         raise InputError(f"{where}: users must be a list of one or more names")
+
+    counts = content["num_samples"]
     if not isinstance(counts, list) or len(counts) != len(users):
         raise InputError(f"{where}: num_samples must be a list of {len(users)} numbers, one for each of users")
+
+    user_data = content["user_data"]
     if not isinstance(user_data, dict):
         raise InputError(f"{where}: user_data must be an object with an entry for each of users")
     return users, counts, user_data
+
+
+def _is_list_of_names(users: Any) -> bool:
+    if not isinstance(users, list) or not users:
+        return False
+    kinds = set(map(type, users))
+    return kinds == {str}
 
 
 def _writer(file: Path, user: str, count: Any, entry: Any) -> _Writer:
     where = f"{printable(file)}: user {_shown(user)}"
     if not isinstance(entry, dict) or not all(isinstance(entry.get(key), list) for key in "xy"):
         raise InputError(f"{where} must have lists x and y in user_data")
+
     x = entry["x"]
     y = entry["y"]
     if not y and not x:
@@ -170,10 +188,13 @@ def _samples(where: str, x: list[Any]) -> np.ndarray:
         raise InputError(f"{where} has a number in x that is too large for float32") from error
     if values.dtype.kind not in "if":  # a whole number that is no 64-bit number
         raise InputError(f"{where}: {NO_NUMBERS}")
+
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError(f"{where} has a number in x that is too large for float32")
+
+    # Images as a model takes them, with a channel.
     if values.shape[1:] == (SIDE * SIDE,):
         return values.reshape(-1, 1, SIDE, SIDE)
     if values.ndim == 3:
@@ -215,7 +236,9 @@ def _check_shapes(writers: list[_Writer]) -> None:
 def _classes(writers: list[_Writer]) -> int | None:
     if writers[0].x.shape[1:] != (1, SIDE, SIDE):
         return None
-    largest = max(int(writer.y.max()) for writer in writers)
+    largest = 0
+    for writer in writers:
+        largest = max(largest, int(writer.y.max()))
     if largest < MNIST_CLASSES:
         return MNIST_CLASSES
     return FEMNIST_CLASSES
@@ -235,16 +258,21 @@ def _check_labels(writers: list[_Writer], classes: int | None) -> None:
 def _owners(writers: list[_Writer]) -> np.ndarray:
     """For each sample the place of its writer's name in the order of all names."""
     names = sorted(writer.name for writer in writers)
-    number = {name: index for index, name in enumerate(names)}
-    owners = [number[writer.name] for writer in writers]
-    counts = [len(writer.y) for writer in writers]
+
+    owners: list[int] = []
+    counts: list[int] = []
+    for writer in writers:
+        # A search by halves: there may be millions of names.
+        place = bisect_left(names, writer.name)
+        owners.append(place)
+        counts.append(len(writer.y))
     return np.repeat(owners, counts)
 
 
 def _joined(writers: list[_Writer]) -> tuple[np.ndarray, np.ndarray]:
-    x = np.concatenate([writer.x for writer in writers])
-    y = np.concatenate([writer.y for writer in writers])
-    return x, y
+    samples = [writer.x for writer in writers]
+    labels = [writer.y for writer in writers]
+    return np.concatenate(samples), np.concatenate(labels)
 
 
 def _shown(user: str) -> str:

@@ -79,10 +79,12 @@ def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
     if test.dtype != np.bool_ or test.shape != (len(x),):
         kind = f"{test.dtype} of shape {shown(list(test.shape))}"
         raise InputError(f"test must hold True or False for each of the {len(x)} samples, not {kind}")
-    _check_length("y", y, len(x))
+    if len(y) != len(x):
+        raise InputError(f"x has {len(x)} samples and y {len(y)}")
     ids = _ids(stored, JOINT)
     if ids is not None:
-        _check_length("the client ids", ids, len(x))
+        if len(ids) != len(x):
+            raise InputError(f"x has {len(x)} samples and the client ids {len(ids)}")
         ids = ids[~test]
     return arrays(
         x[~test],
@@ -99,11 +101,6 @@ def _ids(stored: Mapping[str, np.ndarray], layout: _Layout) -> np.ndarray | None
         if key in stored:
             return stored[key]
     return None
-
-
-def _check_length(key: str, values: np.ndarray, samples: int) -> None:
-    if len(values) != samples:
-        raise InputError(f"x has {samples} samples and {key} {len(values)}")
 
 
 def _with_channel(x: np.ndarray) -> np.ndarray:
@@ -124,7 +121,10 @@ def _read_members(path: Path) -> dict[str, np.ndarray]:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             length = os.fstat(file.fileno()).st_size
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            members: dict[str, zipfile.ZipInfo] = {}
+            for info in archive.infolist():
+                key = info.filename.removesuffix(".npy")
+                members[key] = info
             for key in _wanted(path, list(members)):
                 where = f"{printable(path)}: {key}"
                 stored[key] = _read_member(where, archive, members[key], length)
@@ -140,21 +140,26 @@ def _wanted(path: Path, keys: list[str]) -> list[str]:
     for layout, other in ((SPLIT, JOINT), (JOINT, SPLIT)):
         if not set(layout.needed) <= set(keys):
             continue
+        needed = ", ".join(layout.needed)
         ids = [key for key in layout.ids if key in keys]
         misplaced = [key for key in other.ids if key in keys]
-        if misplaced and not ids:  # ids that are silently ignored would make another experiment
-            needed = ", ".join(layout.needed)
+        # Ids that are silently ignored would make another experiment.
+        if misplaced and not ids:
             raise InputError(f"{printable(path)} holds {misplaced[0]}; beside {needed} name it {layout.ids[0]}")
         return [*layout.needed, *ids[:1]]
-    found = ", ".join(sorted(keys)[:SHOWN_KEYS])
+
+    found = sorted(keys)[:SHOWN_KEYS]
+    listed = ", ".join(found)
     raise InputError(
-        f"{printable(path)} holds {printable(found) or 'nothing'}; needed are {_described(SPLIT)}, "
+        f"{printable(path)} holds {printable(listed) or 'nothing'}; needed are {_described(SPLIT)}, "
         f"or {_described(JOINT)}"
     )
 
 
 def _described(layout: _Layout) -> str:
-    return f"{', '.join(layout.needed)} and optionally {' or '.join(layout.ids)}"
+    needed = ", ".join(layout.needed)
+    ids = " or ".join(layout.ids)
+    return f"{needed} and optionally {ids}"
 
 
 def _read_member(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int) -> np.ndarray:
@@ -162,11 +167,13 @@ def _read_member(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, le
     _check_size(where, info, length)
     with archive.open(info) as stream:
         shape, by_columns, dtype = _read_header(where, stream)
-        claimed = math.prod(shape) * dtype.itemsize
+        values_claimed = math.prod(shape)
+        claimed = values_claimed * dtype.itemsize
         held = info.file_size - stream.tell()
         if claimed != held:
             raise InputError(
-                f"{where}: its header claims {shown(claimed)} bytes ({dtype} of shape {shown(list(shape))}), "
+                f"{where}: its header claims {shown(claimed)} bytes "
+                f"({dtype} of shape {shown(list(shape))}), "
                 f"and {held:,} are there"
             )
         content = bytearray(stream.read(claimed))  # zipfile stops at file_size and checks the sum
@@ -201,9 +208,11 @@ def _read_header(where: str, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, 
         shape, by_columns, dtype = np.lib.format.read_array_header_2_0(stream)
     else:
         raise InputError(f"{where} is in .npy format {version}; 1.0 and 2.0 are read")
+
     if dtype.hasobject or dtype.kind not in NUMBERS_AND_TEXTS:
         kind = printable(str(dtype), 60)
         raise InputError(f"{where} holds {kind} values; only numbers (and texts as client ids) are read")
-    if min(shape, default=-1) < 0:
+    smallest = min(shape, default=-1)
+    if smallest < 0:
         raise InputError(f"{where} has shape {shown(list(shape))}; its first dimension must count the samples")
     return shape, by_columns, dtype

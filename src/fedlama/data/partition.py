@@ -37,11 +37,15 @@ class Shards:
     @property
     def sizes(self) -> Tensor:
         """How many samples each client has."""
-        return self.offsets[1:] - self.offsets[:-1]
+        starts = self.offsets[:-1]
+        ends = self.offsets[1:]
+        return ends - starts
 
     def size_of(self, client: int) -> int:
         """How many samples one client has."""
-        return int(self.offsets[client + 1] - self.offsets[client])
+        start = self.offsets[client]
+        end = self.offsets[client + 1]
+        return int(end - start)
 
     def of(self, client: int) -> Tensor:
         """The sample indices of one client."""
@@ -66,12 +70,15 @@ class Shards:
             clients: How many there are; each must own a sample.
         """
         sizes = np.bincount(owners, minlength=clients)
+
+        # A client without samples could not take a step.
         empty = np.flatnonzero(sizes == 0)
         if len(empty):
             raise InputError(
                 f"client {empty[0]} has no samples ({len(empty)} of {clients} clients are empty): "
                 f"there are {len(owners)} training samples, so set partition.clients lower"
             )
+
         order = np.argsort(owners, kind="stable")
         ends = np.cumsum(sizes)
         offsets = np.concatenate([[0], ends])
@@ -88,7 +95,8 @@ class Partition(Protocol):
 
 def _generator(seed: int, attempt: int = 0) -> np.random.Generator:
     key = random_key(seed, "partition", attempt)
-    return np.random.Generator(np.random.Philox(key=key))
+    philox = np.random.Philox(key=key)
+    return np.random.Generator(philox)
 
 
 def _check_clients(clients: int, at_most: int, what: str = "training samples") -> None:
@@ -121,9 +129,11 @@ class IID:
 
 def _dealt_out(things: int, clients: int, seed: int) -> NDArray[np.int64]:
     """For each of so many things a client, drawn so that all clients have the same number of them, or one more."""
+    generator = _generator(seed)
+    shuffled = generator.permutation(things)
+    places = np.arange(things)
     owners = np.empty(things, dtype=np.int64)
-    shuffled = _generator(seed).permutation(things)
-    owners[shuffled] = np.arange(things) * clients // things
+    owners[shuffled] = places * clients // things
     return owners
 
 
@@ -151,11 +161,17 @@ class Dirichlet:
         """Deal the training samples of `data`."""
         _check_clients(self.clients, len(data.x_train))
         labels = _class_labels(data)
-        classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        classes: list[NDArray[np.int64]] = []
+        for label in np.unique(labels):
+            members = np.flatnonzero(labels == label)
+            classes.append(members)
+
         for attempt in range(1 + MAX_REDRAWS):
-            owners = self._draw(classes, len(labels), _generator(seed, attempt))
+            generator = _generator(seed, attempt)
+            owners = self._draw(classes, len(labels), generator)
             if owners is None:
                 continue
+
             sizes = np.bincount(owners, minlength=self.clients)
             if sizes.min() >= self.min_samples:
                 return Shards.by_owner(owners, self.clients)
@@ -172,6 +188,8 @@ class Dirichlet:
         owners = np.empty(total, dtype=np.int64)
         clients = np.arange(self.clients)
         concentration = np.full(self.clients, self.alpha)
+
+        # A client that has its fair share gets nothing more.
         fair_share = total / self.clients
         held = np.zeros(self.clients, dtype=np.int64)
         for members in classes:
@@ -180,9 +198,13 @@ class Dirichlet:
             shares[held >= fair_share] = 0
             if not shares.sum() > 0:
                 return None  # every client with room drew a share that underflowed to zero
+
+            # The samples of this class, cut where the shares say.
             ends = np.cumsum(shares / shares.sum())
-            cuts = (ends[:-1] * len(samples)).astype(np.int64)
+            cuts = ends[:-1] * len(samples)
+            cuts = cuts.astype(np.int64)
             counts = np.diff(cuts, prepend=0, append=len(samples))
+
             owners[samples] = np.repeat(clients, counts)
             held += counts
         return owners
@@ -209,6 +231,8 @@ class Natural:
         ids = int(owners.max()) + 1
         if self.clients is None or self.clients == ids:
             return Shards.by_owner(owners, ids)
+
+        # Whole writers are dealt out, not samples: the data of one stays with one client.
         _check_clients(self.clients, ids, "client ids in the data")
         group = _dealt_out(ids, self.clients, seed)
         return Shards.by_owner(group[owners], self.clients)

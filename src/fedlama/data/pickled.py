@@ -65,11 +65,14 @@ _PLAIN = (int, str, bytes, bool, type(None))
 def unpickle(content: bytes) -> dict[str, Any]:
     """The dictionary that the pickle describes, its calls left as `Call`s."""
     machine = _Machine()
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+    for count, opcode_and_argument in enumerate(pickletools.genops(content)):
+        opcode, argument, _ = opcode_and_argument
         if count > MAX_OPCODES:
             raise NotArraysError(f"it has over {MAX_OPCODES:,} parts")
         if opcode.name != "STOP":
             machine.step(opcode.name, argument)
+
+    # What is left on the stack is the object that was pickled.
     result = machine.stack[-1]
     if not isinstance(result, dict):
         raise NotArraysError(f"it holds a {type(result).__name__}, not a dictionary")
@@ -145,7 +148,8 @@ class _Machine:
             raise NotArraysError(f"it holds a tuple of {len(values):,}, and an array needs {MAX_TUPLE} at most")
         for value in values:
             if not _fits_into_tuple(value):
-                raise NotArraysError(f"it holds a {type(value).__name__} inside a tuple, which no array needs")
+                kind = type(value).__name__
+                raise NotArraysError(f"it holds a {kind} inside a tuple, which no array needs")
         self.stack.append(values)
 
     def _extend_list(self, values: tuple[Any, ...]) -> None:
@@ -154,17 +158,21 @@ class _Machine:
             raise NotArraysError(f"it appends to a {type(target).__name__}")
         for value in values:
             if not _is_plain(value):
-                raise NotArraysError(f"it holds a list with a {type(value).__name__} in it")
+                kind = type(value).__name__
+                raise NotArraysError(f"it holds a list with a {kind} in it")
         target.extend(values)
 
     def _set_items(self, items: tuple[Any, ...]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
             raise NotArraysError(f"it sets an entry of a {type(target).__name__}")
-        for key, value in zip(items[::2], items[1::2], strict=True):
+        keys = items[::2]
+        values = items[1::2]
+        for key, value in zip(keys, values, strict=True):
+            name = _text(key)
             if not _is_plain(value) and not isinstance(value, Call | list):
                 raise NotArraysError(f"it holds a dictionary with a {type(value).__name__} in it")
-            target[_text(key)] = value
+            target[name] = value
 
     def _note_call(self, function: Any, arguments: Any) -> None:
         if not isinstance(function, Function) or not isinstance(arguments, tuple):
@@ -191,12 +199,14 @@ class _Machine:
         return values
 
     def _pop_to_mark(self) -> tuple[Any, ...]:
-        count = len(self.stack) - self._marks.pop()
+        mark = self._marks.pop()
+        count = len(self.stack) - mark
         return self._pop(count)
 
 
 def _admitted(name: str) -> Function:
     if name not in _ADMITTED:
+        # GLOBAL has a space between module and name.
         dotted = name.replace(" ", ".")
         raise NotArraysError(f"it asks for {shown(dotted)}, and only arrays are admitted")
     return _ADMITTED[name]
@@ -208,9 +218,11 @@ def _is_plain(value: Any) -> bool:
 
 def _fits_into_tuple(value: Any) -> bool:
     """A plain value, a shape, a class, a dtype; or a list, which an array of objects has (its type is refused)."""
+    if isinstance(value, Function | list):
+        return True
     if isinstance(value, Call):
         return value.function == _DTYPE
-    return _is_plain(value) or _is_shape(value) or isinstance(value, Function | list)
+    return _is_plain(value) or _is_shape(value)
 
 
 def _encoded(text: Any, encoding: Any) -> bytes:
@@ -222,9 +234,12 @@ def _encoded(text: Any, encoding: Any) -> bytes:
 
 def _is_shape(value: Any) -> bool:
     """A tuple of so few whole numbers that an array of CIFAR's can have."""
-    if type(value) is not tuple or len(value) > MAX_DIMENSIONS:
+    if type(value) is not tuple:
         return False
-    return all(type(size) is int for size in value)
+    if len(value) > MAX_DIMENSIONS:
+        return False
+    kinds = set(map(type, value))
+    return kinds <= {int}
 
 
 def _text(value: Any) -> str:
@@ -237,17 +252,22 @@ def _text(value: Any) -> str:
 
 def as_array(value: Any) -> np.ndarray:
     """The array that a call of `_reconstruct`, with its state, stands for."""
-    if not isinstance(value, Call) or value.function != _RECONSTRUCT or value.arguments[:1] != (_NDARRAY,):
+    if not isinstance(value, Call) or value.function != _RECONSTRUCT:
         raise NotArraysError(f"it holds a {type(value).__name__} where an array belongs")
+    if value.arguments[:1] != (_NDARRAY,):
+        raise NotArraysError("it holds another object where an array belongs")
     if value.state is None or len(value.state) != 5:
         raise NotArraysError("its array has no state")
+
     _, shape, dtype, by_columns, content = value.state
     if not _is_shape(shape):
         raise NotArraysError("the shape of its array is not one or two whole numbers")
     kind = _dtype(dtype)
     numbers = np.frombuffer(_content_of(content), kind)
     if min(shape, default=0) < 0 or math.prod(shape) != len(numbers):
-        raise NotArraysError(f"its array claims shape {shown(list(shape))} and holds {len(numbers):,} numbers")
+        claimed = shown(list(shape))
+        raise NotArraysError(f"its array claims shape {claimed} and holds {len(numbers):,} numbers")
+
     if by_columns:
         return numbers.reshape(shape, order="F")
     return numbers.reshape(shape)
@@ -256,10 +276,15 @@ def as_array(value: Any) -> np.ndarray:
 def _dtype(value: Any) -> np.dtype[Any]:
     if not isinstance(value, Call) or value.function != _DTYPE:
         raise NotArraysError("its array has no type")
-    kind = _text(value.arguments[0]) if value.arguments else ""
+    kind = ""
+    if value.arguments:
+        kind = _text(value.arguments[0])
     if kind not in _WHOLE_NUMBERS:
         raise NotArraysError(f"its array is of type {shown(kind)}, and only whole numbers are admitted")
-    order = _text(value.state[1]) if value.state and len(value.state) > 1 else ""
+
+    order = ""
+    if value.state and len(value.state) > 1:
+        order = _text(value.state[1])
     if order not in _BYTE_ORDERS:
         raise NotArraysError("the type of its array has no byte order")
     return np.dtype(order + kind)

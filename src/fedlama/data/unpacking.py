@@ -7,4 +7,6 @@ ALWAYS_ADMITTED = 64 << 20  # bytes
 
 def largest_unpacked(packed: int) -> int:
     """The most bytes that so many packed ones are unpacked to."""
-    return min(LARGEST_DEFLATE_RATIO * packed, max(ALWAYS_ADMITTED, LARGEST_RATIO * packed))
+    possible = LARGEST_DEFLATE_RATIO * packed
+    plausible = max(ALWAYS_ADMITTED, LARGEST_RATIO * packed)
+    return min(possible, plausible)

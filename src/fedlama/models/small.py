@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import pairwise
 
 from torch import nn
 
 
 def small_cnn(classes: int = 10, channels: int = 1, side: int = 8) -> nn.Module:
-    """conv16 – conv32 – pool – fc64 – fc for square images; from 16×16 pixels on, a pool behind the first layer too."""
-    large = side >= 16
-    features = 32 * (side // (4 if large else 2)) ** 2
+    """conv16 – conv32 – pool – fc64 – fc for square images; from 16×16 pixels on, a pool behind the first layer too.
+
+    Arguments:
+        classes: How many scores the network gives.
+        channels: Of the images: 3 for colour, 1 for grey.
+        side: Height and width of the images.
+    """
+    first_pool: nn.Module = nn.Identity()
+    pooled_side = side // 2
+    if side >= 16:
+        first_pool = nn.MaxPool2d(2)
+        pooled_side = side // 4
+    features = 32 * pooled_side * pooled_side
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 16, 3, padding=1),
             relu1=nn.ReLU(),
-            pool1=nn.MaxPool2d(2) if large else nn.Identity(),
+            pool1=first_pool,
             conv2=nn.Conv2d(16, 32, 3, padding=1),
             relu2=nn.ReLU(),
             pool2=nn.MaxPool2d(2),
@@ -29,11 +38,21 @@ def small_cnn(classes: int = 10, channels: int = 1, side: int = 8) -> nn.Module:
 
 
 def mlp(classes: int = 10, inputs: int = 64, hidden: tuple[int, ...] = (128, 128)) -> nn.Module:
-    """Fully connected layers with ReLU between them."""
-    widths = (inputs, *hidden, classes)
-    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
-    for number, (before, after) in enumerate(pairwise(widths), start=1):
-        layers[f"fc{number}"] = nn.Linear(before, after)
-        if number < len(widths) - 1:
-            layers[f"relu{number}"] = nn.ReLU()
+    """Fully connected layers with ReLU between them.
+
+    Arguments:
+        classes: How many scores the network gives.
+        inputs: How many numbers a sample has.
+        hidden: How many units each layer between has.
+    """
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    layers["flatten"] = nn.Flatten()
+    before = inputs
+    number = 1
+    for width in hidden:
+        layers[f"fc{number}"] = nn.Linear(before, width)
+        layers[f"relu{number}"] = nn.ReLU()
+        before = width
+        number += 1
+    layers[f"fc{number}"] = nn.Linear(before, classes)
     return nn.Sequential(layers)

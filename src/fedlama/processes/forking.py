@@ -54,7 +54,8 @@ class Failure:
         """The same error, if it is one that carries a sentence."""
         if self.kind not in ERRORS:
             return None
-        return ERRORS[self.kind](self.text)
+        lines = self.text.split("\n")
+        return ERRORS[self.kind](*lines)
 
     @staticmethod
     def of(error: BaseException) -> Failure:

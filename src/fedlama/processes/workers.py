@@ -143,7 +143,8 @@ def _unknown_error(ends: Sequence[_Ended]) -> Exception:
         return RunError("a worker ended without a word: the run stopped")
     first = min(explained, key=_looks_like_a_consequence)
     assert first.failure is not None
-    return RunError(f"worker {first.rank} of {len(ends)} failed:\n{first.failure.text}")
+    traceback = first.failure.text.splitlines()
+    return RunError(f"worker {first.rank} of {len(ends)} failed:", *traceback)
 
 
 def _looks_like_a_consequence(end: _Ended) -> bool:

@@ -8,12 +8,15 @@ one, so every partial sum is a whole number of grid steps below 2⁵¹: float64 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 PIECE = 1 << 15  # numbers: small enough to stay in the cache while every client's part is added
+MESSAGE = 1 << 17  # numbers that are added up over the processes at a time: a megabyte
+CLIENTS_AT_ONCE = 4  # whose differences are taken by one call
 
 
 def magnitudes(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
@@ -35,32 +38,101 @@ def exact_sums(rows_CP: Tensor, weights: Sequence[float], slices: Sequence[slice
 
     `largest` is the largest magnitude of each slice over *all* clients, also those whose rows are elsewhere.
     """
-    packed = torch.zeros(sum(_sizes(slices)), dtype=torch.float64, device=rows_CP.device)
-    weights_C = torch.tensor(weights, dtype=torch.float64, device=rows_CP.device)
-    anchors = torch.tensor([_anchor(one) for one in largest], dtype=torch.float64, device=rows_CP.device)
+    packed = torch.empty(sum(_sizes(slices)), dtype=torch.float64, device=rows_CP.device)
     start = 0
-    for group in _groups(slices):
-        sizes = _sizes(slices[group])
-        total = packed[start : start + sum(sizes)]
-        if len(sizes) == 1:
-            _add_long(total, rows_CP[:, slices[group.start]], weights, anchors[group])
-        else:
-            anchor = anchors[group].repeat_interleave(torch.tensor(sizes, device=rows_CP.device))
-            terms = _joined(rows_CP, slices[group]).mul_(weights_C[:, None])
-            torch.sum(terms.add_(anchor).sub_(anchor), dim=0, out=total)
-        start += sum(sizes)
+    for block in _blocks(slices, largest, rows_CP.device):
+        block.add_up(rows_CP, weights, packed[start : start + block.size])
+        start += block.size
     return packed
 
 
-def _add_long(total: Tensor, rows_CN: Tensor, weights: Sequence[float], anchor: Tensor) -> None:
-    """Add every row's terms, a piece at a time, so that what is added up stays in the cache."""
-    term = torch.empty(min(PIECE, len(total)), dtype=torch.float64, device=total.device)
-    for start in range(0, len(total), PIECE):
-        part = total[start : start + PIECE]
-        for row, weight in zip(rows_CN, weights, strict=True):
-            # anchor + w·x rounds w·x to the anchor's last bit, which is the grid
-            rounded = torch.add(anchor, row[start : start + PIECE], alpha=weight, out=term[: len(part)])
-            part.add_(rounded.sub_(anchor))
+def exact_means(
+    rows_CP: Tensor,
+    weights: Sequence[float],
+    slices: Sequence[slice],
+    largest: Sequence[float],
+    sum_: Callable[[Tensor], None],
+) -> Tensor:
+    """Σ_i w_i x^i over the rows of all processes, packed slice after slice and rounded to float32.
+
+    The same as `exact_sums` that are added up, but a message at a time. So only one message is ever held in float64,
+    and it stays in the cache on its way: for a large model, writing all sums to memory and reading them again took as
+    long as adding up.
+
+    Arguments:
+        rows_CP: The clients of this process.
+        weights: What each of them weighs; those of all processes add up to one.
+        slices: What is averaged.
+        largest: The largest magnitude of each slice over the clients of all processes.
+        sum_: Adds a tensor up over all processes, in place.
+    """
+    means = torch.empty(sum(_sizes(slices)), dtype=torch.float32, device=rows_CP.device)
+    message = torch.empty(min(MESSAGE, len(means)), dtype=torch.float64, device=rows_CP.device)
+    sent = held = 0
+    for block in _blocks(slices, largest, rows_CP.device):
+        if held + block.size > len(message):
+            sum_(message[:held])
+            means[sent : sent + held] = message[:held]
+            sent += held
+            held = 0
+        block.add_up(rows_CP, weights, message[held : held + block.size])
+        held += block.size
+    if held:
+        sum_(message[:held])
+        means[sent:] = message[:held]
+    return means
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A few columns that are added up together: a piece of one long slice, or several short slices."""
+
+    parts: Sequence[slice]
+    anchor: Tensor  # one number for a piece; for short slices one per column
+
+    @property
+    def size(self) -> int:
+        """How many columns there are."""
+        return sum(_sizes(self.parts))
+
+    def add_up(self, rows_CP: Tensor, weights: Sequence[float], total: Tensor) -> None:
+        """Write the sum over these rows into `total`."""
+        if not len(rows_CP):
+            total.zero_()
+        elif len(self.parts) == 1:
+            self._add_up_piece(rows_CP[:, self.parts[0]], weights, total)
+        else:
+            weights_C = torch.tensor(weights, dtype=torch.float64, device=rows_CP.device)
+            terms = _joined(rows_CP, self.parts).mul_(weights_C[:, None])
+            torch.sum(terms.add_(self.anchor).sub_(self.anchor), dim=0, out=total)
+
+    def _add_up_piece(self, rows_CN: Tensor, weights: Sequence[float], total: Tensor) -> None:
+        _write_term(total, rows_CN[0], weights[0], self.anchor)
+        term = torch.empty_like(total)
+        for row, weight in zip(rows_CN[1:], weights[1:], strict=True):
+            _write_term(term, row, weight, self.anchor)
+            total.add_(term)
+
+
+def _write_term(term: Tensor, row: Tensor, weight: float, anchor: Tensor) -> None:
+    """w·x, rounded to the grid."""
+    term.copy_(row)
+    # anchor + w·x rounds w·x to the anchor's last bit, which is the grid
+    torch.add(anchor, term, alpha=weight, out=term)
+    term.sub_(anchor)
+
+
+def _blocks(slices: Sequence[slice], largest: Sequence[float], device: torch.device) -> Iterator[_Block]:
+    """The blocks that cover these slices, one after the other."""
+    anchors = torch.tensor([_anchor(one) for one in largest], dtype=torch.float64, device=device)
+    for group in _groups(slices):
+        parts = slices[group]
+        if len(parts) == 1:
+            for start in range(parts[0].start, parts[0].stop, PIECE):
+                yield _Block([slice(start, min(start + PIECE, parts[0].stop))], anchors[group])
+        else:
+            sizes = torch.tensor(_sizes(parts), device=device)
+            yield _Block(parts, anchors[group].repeat_interleave(sizes))
 
 
 def pack(row: Tensor, slices: Sequence[slice]) -> Tensor:
@@ -77,25 +149,34 @@ def unpack(packed: Tensor, row: Tensor, slices: Sequence[slice]) -> None:
 def squared_distances(mean: Tensor, rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     """‖u − x^i‖² of every client's slices, [clients, slices], in float64."""
     result = torch.zeros(len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device)
-    for group in _groups(slices) if len(rows_CP) else ():
-        if group.stop - group.start == 1:
-            part = slices[group.start]
-            for client, row in enumerate(rows_CP):
-                result[client, group.start] = _long_distance(mean[part], row[part])
+    if not len(rows_CP):
+        return result
+    for group in _groups(slices):
+        parts = slices[group]
+        if len(parts) == 1:
+            result[:, group.start] = _long_distances(mean[parts[0]], rows_CP[:, parts[0]])
             continue
-        squares = _joined(rows_CP, slices[group]).sub_(_joined(mean[None], slices[group])).square_()
-        for index, numbers in zip(range(group.start, group.stop), squares.split(_sizes(slices[group]), 1), strict=True):
+        squares = _joined(rows_CP, parts).sub_(_joined(mean[None], parts)).square_()
+        for index, numbers in zip(range(group.start, group.stop), squares.split(_sizes(parts), 1), strict=True):
             result[:, index] = numbers.sum(dim=1)
     return result
 
 
-def _long_distance(mean: Tensor, row: Tensor) -> Tensor:
-    difference = torch.empty(min(PIECE, len(row)), dtype=torch.float64, device=mean.device)
-    squares = torch.zeros((), dtype=torch.float64, device=mean.device)
-    for start in range(0, len(row), PIECE):
-        one, other = mean[start : start + PIECE], row[start : start + PIECE]
-        values = difference[: len(one)].copy_(one).sub_(other)
-        squares += torch.dot(values, values)
+def _long_distances(mean: Tensor, rows_CN: Tensor) -> Tensor:
+    """Of one long slice, a piece at a time; a piece of the mean is converted once for all clients."""
+    target = torch.empty(PIECE, dtype=torch.float64, device=mean.device)
+    differences = torch.empty(CLIENTS_AT_ONCE, PIECE, dtype=torch.float64, device=mean.device)
+    squares = torch.zeros(len(rows_CN), dtype=torch.float64, device=mean.device)
+    of_piece = torch.zeros_like(squares)
+    for start in range(0, len(mean), PIECE):
+        here = target[: min(PIECE, len(mean) - start)].copy_(mean[start : start + PIECE])
+        for first in range(0, len(rows_CN), CLIENTS_AT_ONCE):
+            some = rows_CN[first : first + CLIENTS_AT_ONCE, start : start + PIECE]
+            values_CN = differences[: len(some), : len(here)].copy_(some)
+            torch.sub(here, values_CN, out=values_CN)
+            for client, values in enumerate(values_CN, start=first):
+                of_piece[client] = torch.dot(values, values)
+        squares += of_piece
     return squares
 
 

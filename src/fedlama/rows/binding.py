@@ -65,7 +65,9 @@ class Binding:
         self.counter_width = counter_width(module)
         self.device = self._parameters[0].device
         self.gradient = torch.zeros(layout.parameter_width, dtype=torch.float32, device=self.device)
-        self._segments = self._bind_gradients()
+        self.stretches: list[slice] = []  # of a row, together all parameters: what the local rule is called for
+        self._gradients: list[tuple[Tensor, nn.Parameter | None]] = []  # of each stretch; a large one's is autograd's
+        self._bind_gradients()
         self._views: list[Tensor] = []
 
     def new_rows(self, count: int) -> Tensor:
@@ -107,27 +109,24 @@ class Binding:
 
     def clear_gradients(self) -> None:
         """Before a backward pass."""
-        for part, parameter in self._segments:
-            if parameter is None:
-                self.gradient[part].zero_()
+        for gradient, large in self._gradients:
+            if large is None:
+                gradient.zero_()
             else:
-                parameter.grad = None
-
-    @property
-    def stretches(self) -> list[slice]:
-        """The parts of a row that `gradients` goes through, in its order; together they cover all parameters."""
-        return [part for part, _ in self._segments]
+                large.grad = None
 
     def gradients(self) -> Iterator[Tensor]:
-        """After a backward pass: the gradient of every stretch."""
-        for part, parameter in self._segments:
-            if parameter is None:
-                yield self.gradient[part]
-            elif parameter.grad is not None:
-                gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                yield gradient.reshape(-1)
-            else:  # the loss did not depend on it; the local rule may have written into this stretch before
-                yield self.gradient[part].zero_()
+        """After a backward pass: the gradient of each of the `stretches`."""
+        for gradient, large in self._gradients:
+            if large is None:
+                yield gradient
+            elif large.grad is None:
+                # The loss did not depend on it; the local rule may have written into this stretch before
+                yield gradient.zero_()
+            elif large.grad.is_sparse:
+                yield large.grad.to_dense().reshape(-1)
+            else:
+                yield large.grad.reshape(-1)
 
     def save_counters(self, counters: Tensor) -> None:
         """Copy the module's whole-number buffers into `counters`."""
@@ -153,19 +152,22 @@ class Binding:
         for sites in self._statistics:
             _register(sites, _value(sites).clone())
 
-    def _bind_gradients(self) -> list[tuple[slice, nn.Parameter | None]]:
+    def _bind_gradients(self) -> None:
         """Small gradients become views of the gradient row, joined into stretches; large ones are left to autograd."""
-        segments: list[tuple[slice, nn.Parameter | None]] = []
+        larges: list[nn.Parameter | None] = []
         for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
             if parameter.numel() >= LARGE:
-                segments.append((part, parameter))
+                self.stretches.append(part)
+                larges.append(parameter)
                 continue
             parameter.grad = self.gradient[part].view(parameter.shape)
-            if segments and segments[-1][1] is None:  # the padding between two tensors is zero in every row
-                segments[-1] = (slice(segments[-1][0].start, part.stop), None)
+            if larges and larges[-1] is None:  # the padding between two tensors is zero in every row
+                self.stretches[-1] = slice(self.stretches[-1].start, part.stop)
             else:
-                segments.append((part, None))
-        return segments
+                self.stretches.append(part)
+                larges.append(None)
+        for part, large in zip(self.stretches, larges, strict=True):
+            self._gradients.append((self.gradient[part], large))
 
 
 def check_dtypes(module: nn.Module) -> None:

@@ -10,17 +10,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError, model_validator
 
-from fedlama.base import InputError
+from fedlama.base import MAX_SEED, MAX_WHOLE, InputError, printable, read_regular, reason, shown
 from fedlama.core import Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.data.partition import Alpha, Clients, MinSamples
-from fedlama.local import SGD
-from fedlama.run.choices import LOCAL_RULES, POLICIES
+from fedlama.local import LocalRule
+from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
+from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.messages import explain
 from fedlama.run.sections import ChoiceSection, Section, options_of
+from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
+MAX_FILE = 1 << 20  # bytes of a config
 DEFAULT_CLIENTS = 32
 DEFAULT_ALPHA = 0.5
 
@@ -115,7 +118,7 @@ class PolicySection(ChoiceSection[Policy]):
     lenient: ClassVar = {"fedavg": "fedlama"}  # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
 
 
-class LocalSection(ChoiceSection[SGD]):
+class LocalSection(ChoiceSection[LocalRule]):
     """[local] How a client trains."""
 
     table = "local"
@@ -124,6 +127,15 @@ class LocalSection(ChoiceSection[SGD]):
     default = "sgd"
     choices = LOCAL_RULES
     defaults: ClassVar = {"learning_rate": 0.1, "batch_size": 32}
+
+
+class ServerSection(ChoiceSection[ServerRule]):
+    """[server] What the server makes of an average."""
+
+    table = "server"
+    chosen_by = "rule"
+    default = "mean"
+    choices = SERVER_RULES
 
 
 class FaultsSection(options_of(Faults)):
@@ -135,6 +147,8 @@ class TrainSection(Section):
 
     iterations: Positive
     evaluate_every: Positive | None = None
+    evaluate: Literal["model", "ema"] = "model"
+    average_steps: Positive = 120
     weights: Literal["uniform", "samples"] = "uniform"
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
@@ -151,34 +165,44 @@ class OutputSection(Section):
 class Config(Section):
     """A whole run. Only data.name and train.iterations have no default."""
 
-    seed: Annotated[int, Field(ge=0, le=2**62)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     data: DataSection
     model: ModelSection = ModelSection()
     partition: PartitionSection = PartitionSection()
     participation: ParticipationSection = ParticipationSection()
     policy: SerializeAsAny[PolicySection] = PolicySection.of_choice(PolicySection.default)()
     local: SerializeAsAny[LocalSection] = LocalSection.of_choice(LocalSection.default)()
+    server: SerializeAsAny[ServerSection] = ServerSection.of_choice(ServerSection.default)()
+    uplink: UplinkSection = UplinkSection()
+    downlink: DownlinkSection = DownlinkSection()
     faults: FaultsSection | None = None
     train: TrainSection
     output: OutputSection = OutputSection()
     versions: dict[str, str] = Field(default={})  # written into a run directory's config.toml; ignored when read
 
 
-CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {"policy": PolicySection, "local": LocalSection}
+CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {
+    "policy": PolicySection,
+    "local": LocalSection,
+    "server": ServerSection,
+}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
+    where = printable(path)
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        content = read_regular(path, MAX_FILE, "a config")
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise InputError(f"{where}: there is no such file") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{where}: cannot be read ({reason(error)})") from None
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not TOML (byte {error.start} is not UTF-8)") from None
+        raise InputError(f"{where}: is not TOML (byte {error.start} is not UTF-8)") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
-        raise InputError(f"{path}: is not TOML ({error})") from None
+        raise InputError(f"{where}: is not TOML ({reason(error)})") from None
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -191,7 +215,7 @@ def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
     try:
         return Config.model_validate(dict(tables))
     except ValidationError as error:
-        raise InputError(explain(error, Config, tables, source)) from None
+        raise InputError(*explain(error, Config, tables, source)) from None
 
 
 def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +235,7 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"--set {override!r}: write --set key=value, such as --set policy.base_interval=12")
+            raise InputError(f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12")
         path = key.strip().split(".")
         _set(result, path, _value(text.strip()), override)
         if len(path) > 1:
@@ -257,7 +281,7 @@ def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> 
     for parent in parents:
         inner = tables.get(parent, {})
         if not isinstance(inner, dict):
-            raise InputError(f"--set {override!r}: {parent} is not a table")
+            raise InputError(f"--set {shown(override)}: {printable(parent)} is not a table")
         tables[parent] = dict(inner)
         tables = tables[parent]
     tables[last] = value

@@ -9,10 +9,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fedlama.base import printable, shown
 from fedlama.run.sections import ChoiceSection
 
 SHOWN = 2  # lines: a third would not be read
-LONGEST_VALUE = 60  # characters of a value in a message
+MAX_LINE = 1000  # characters
 
 LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 TYPES = {
@@ -27,7 +28,7 @@ TYPES = {
 }
 
 
-def explain(error: ValidationError, root: type[BaseModel], tables: Mapping[str, Any], source: str) -> str:
+def explain(error: ValidationError, root: type[BaseModel], tables: Mapping[str, Any], source: str) -> list[str]:
     """What is wrong, in at most two lines.
 
     `root` is the model that refused `tables`, and `source` names the file that they are from.
@@ -35,10 +36,11 @@ def explain(error: ValidationError, root: type[BaseModel], tables: Mapping[str, 
     problems = error.errors()
     lines: list[str] = []
     for problem in problems[:SHOWN]:
-        lines.append(f"{source}: {_sentence(problem, root, tables)}")
+        line = f"{source}: {_sentence(problem, root, tables)}"
+        lines.append(printable(line, MAX_LINE))
     if len(problems) > SHOWN:
         lines[-1] += f" (and {len(problems) - SHOWN} more)"
-    return "\n".join(lines)
+    return lines
 
 
 def _sentence(error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, Any]) -> str:
@@ -103,7 +105,7 @@ def _allowed(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
     if error["type"] == "value_error":
         return _reason(error)
     context: dict[str, Any] = error.get("ctx") or {}
-    limits = [f"{words} {context[name]:g}" for name, words in LIMITS.items() if name in context]
+    limits = [f"{words} {_limit(context[name])}" for name, words in LIMITS.items() if name in context]
     if limits:
         return f"must be {' and '.join(limits)}"
     for start, words in TYPES.items():
@@ -145,7 +147,11 @@ def _nearest(word: str, names: Sequence[str]) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    if len(text) <= LONGEST_VALUE:
-        return text
-    return f"{text[: LONGEST_VALUE - 3]}..."
+    return shown(value)
+
+
+def _limit(number: float) -> str:
+    """Whole numbers digit by digit."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number:g}"

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from fedlama.base import InputError
+from fedlama.base import MAX_SEED, InputError
 from fedlama.run.config import Config, Positive, merged, parse_config, read_toml
 from fedlama.run.messages import explain
 from fedlama.run.sections import Section
 
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 Rates = list[Annotated[float, Field(gt=0)]]
 OWN_KEYS = ("name", "seeds", "learning_rates")  # of a setting; everything else in it overrides the configuration
 
@@ -135,7 +135,7 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     try:
         options = StudyFile.model_validate({"study": tables["study"]}).study
     except ValidationError as error:
-        raise InputError(explain(error, StudyFile, tables, source)) from None
+        raise InputError(*explain(error, StudyFile, tables, source)) from None
     extra = [{"policy": {"kind": "fedavg", "base_interval": interval}} for interval in options.fedavg_intervals]
     overrides = [*options.setting, *extra]
     if not overrides:
@@ -157,7 +157,8 @@ def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySect
             }
         )
     except ValidationError as error:
-        raise InputError(explain(error, StudySection, own, source).replace("baseline", "name")) from None
+        lines = explain(error, StudySection, own, source)
+        raise InputError(*(line.replace("baseline", "name") for line in lines)) from None
     config = parse_config(merged(base, overrides), source)
     fixed = "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
     return Setting(

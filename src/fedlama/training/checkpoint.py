@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from fedlama.base import InputError
+from fedlama.base import InputError, reason
 from fedlama.core import Ledger, Message, PolicyState
 from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
@@ -104,8 +104,16 @@ class Checkpoint:
                 attempt=int(plain["attempt"]),
                 discarded=Discarded.from_plain(plain["discarded"]),
             )
-        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"it is not a checkpoint ({error})") from None
+        except (
+            SafetensorError,
+            ArithmeticError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            raise InputError(f"it is not a checkpoint ({reason(error)})") from None
         if not _fits(checkpoint, shapes):
             raise InputError("it does not fit the model")
         return checkpoint

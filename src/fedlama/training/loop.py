@@ -17,6 +17,7 @@ from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.evaluation import evaluate
 from fedlama.training.faults import Discarded
+from fedlama.training.phases import phase
 from fedlama.training.records import Record
 from fedlama.training.rounds import Rounds
 from fedlama.training.saving import Saving
@@ -89,10 +90,11 @@ class Federation:
         passes = plan.ends_cycle and step // every > plan.cycle.start // every
         if not passes and step < self.job.iterations:
             return None, None
-        self.binding.point_at(position.row)
+        self.binding.point_at(position.server.evaluated)
         self.binding.load_counters(position.counters)
         key = random_key(self.job.seed, "evaluate", step)
-        loss, score = evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
+        with phase("evaluate"):
+            loss, score = evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
         if not math.isfinite(loss) or (score is not None and not math.isfinite(score)):
             raise DivergenceError(
                 f"the test loss or metric was not finite in round {position.state.round} (from step "

@@ -18,7 +18,7 @@ from fedlama.rows import Slot
 from fedlama.training.trainers import BLOCK
 from fedlama.training.values import Job
 
-FLOAT32, FLOAT64 = 4, 8
+FLOAT32 = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Demand:
         blocks = self.block * (row + kept)
         # The global row and what the server keeps, before and after a round
         global_rows = 2 * (1 + self.server_slots) * row
-        # The mean in float64 and its way through the collective; gradients and the mask of kernels
-        averaging = global_rows + 2 * FLOAT64 * self.width + 3 * FLOAT32 * self.parameter_width
+        # The mean; gradients and the mask of kernels
+        averaging = global_rows + row + 3 * FLOAT32 * self.parameter_width
         # Gathered in every process; then sent, received and encoded
         checkpoint = (self.processes + 3) * (self.saved_clients * kept)
         names = ", ".join(slot.name for slot in self.slots)

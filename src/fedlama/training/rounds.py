@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
 from fedlama.base import DivergenceError
 from fedlama.compress import Decoded, Place
 from fedlama.core import Layout, Message, RoundPlan, Traffic
 from fedlama.local import MODEL, steps_taken
 from fedlama.processes.world import World
-from fedlama.rows import exact_sums, magnitudes, squared_distances
+from fedlama.rows import exact_means, magnitudes, squared_distances
 from fedlama.server import Server
 from fedlama.training.coding import Uplink
 from fedlama.training.cohorts import Cohort, Cohorts
+from fedlama.training.phases import phase
 from fedlama.training.trainers import Trainer
 from fedlama.training.values import Played, Position, Reports, Verdict
 
@@ -50,10 +50,9 @@ class ExactReduce:
     def mean(self, slices: Sequence[slice]) -> Tensor:
         """The average of these slices, one behind the other."""
         weights = [self.verdict.weights[index] for index in self.cohort.mine]
-        sums = exact_sums(self.cohort.rows, weights, slices, self.verdict.largest)
-        self.world.sum_(sums)
-        return sums
+        return exact_means(self.cohort.rows, weights, slices, self.verdict.largest, self.world.sum_)
 
+    @phase("spread")
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
         if self.uplink is not None:
@@ -130,7 +129,7 @@ class Rounds:
         clients = [cohort.clients[index] for index in cohort.mine]
         server_rows = self._server_rows(current.position)
         local_steps = [self._taken(cohort.paces[index], current.steps) for index in cohort.mine]
-        with record_function("fedlama.train"):
+        with phase("train"):
             for part in cohort.trained_parts(self.trainer.block):
                 losses[part] = self.trainer.train(
                     clients[part],
@@ -143,7 +142,7 @@ class Rounds:
                 )
             self._sync(current, server_rows)
         if self.uplink is not None:
-            with record_function("fedlama.encode"):
+            with phase("encode"):
                 current.figures = self.uplink.code(cohort, current.position, current.plan)
         return losses
 
@@ -209,7 +208,7 @@ class Rounds:
         cohort = current.cohort
         position = current.position
         plan = current.plan
-        with record_function("fedlama.aggregate"):
+        with phase("aggregate"):
             down = self.download(current, len(cohort.clients) if downloads is None else downloads)
             after = self.server.close(
                 position.server,
@@ -220,10 +219,12 @@ class Rounds:
                 paces=list(zip(verdict.weights, cohort.paces, strict=True)),
                 place=self._server_place(current),
             )
-            for part in self.averaged_slices(plan):
-                cohort.rows[:, part] = after.row[part]
+            window_ends = after.step % self.job.window_steps == 0
+            if not window_ends:  # those who come next are given the whole row
+                for part in self.averaged_slices(plan):
+                    cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
-        if after.step % self.job.window_steps == 0:
+        if window_ends:
             self.cohorts.leave(cohort)
         attempt = position.attempt if after.step % self.job.window_steps else 0
         return Played(position, Position(after, counters, attempt), plan, verdict)

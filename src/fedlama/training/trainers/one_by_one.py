@@ -26,7 +26,7 @@ class OneByOneTrainer:
         self, binding: Binding, batches: Batches, rule: LocalRule, loss: Loss, seed: int, precision: str = "float32"
     ) -> None:
         self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
-        self._reduced = precision == "bfloat16"
+        self._precision = torch.autocast(binding.device.type, torch.bfloat16, enabled=precision == "bfloat16")
         self._frozen = [parameter for parameter in binding.module.parameters() if not parameter.requires_grad]
         self._frozen_versions = [parameter._version for parameter in self._frozen]
         self._kernels = binding.kernel_mask()
@@ -64,10 +64,10 @@ class OneByOneTrainer:
         binding.point_at(row)
         binding.load_counters(counters)
         seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
-        total = torch.zeros((), dtype=torch.float64, device=row.device)
         stretches = [self._stretch(part, row, own, server) for part in binding.stretches]
-        for number, step in enumerate(local_steps):
-            inputs, targets = self.batches.at(client, step)
+        total = torch.zeros((), dtype=torch.float64, device=row.device)
+        batches = self.batches.of_steps(client, local_steps)
+        for number, (step, (inputs, targets)) in enumerate(zip(local_steps, batches, strict=True)):
             binding.clear_gradients()
             loss = self._forward(client, step, inputs, targets)
             loss.backward()
@@ -95,7 +95,7 @@ class OneByOneTrainer:
 
     def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
         try:
-            with torch.autocast(self.binding.device.type, torch.bfloat16, enabled=self._reduced):
+            with self._precision:
                 return self.loss(self.binding.module(inputs), targets)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):

@@ -1,0 +1,1 @@
+"""What fedlama depends on: versions, licences and known advisories, checked without a network."""

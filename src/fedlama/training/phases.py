@@ -1,0 +1,27 @@
+"""The parts of a round: marks for torch's profiler, and a log of how long each took.
+
+`torch.profiler` shows them as fedlama.train, fedlama.encode, fedlama.aggregate, fedlama.spread and fedlama.evaluate.
+The logger `fedlama.phases` tells the same at level DEBUG; each log record has the attributes `phase` and `seconds`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch.profiler import record_function
+
+logger = logging.getLogger("fedlama.phases")
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Mark what happens inside as this part of a round."""
+    started = time.perf_counter()
+    with record_function(f"fedlama.{name}"):
+        yield
+    if logger.isEnabledFor(logging.DEBUG):
+        seconds = time.perf_counter() - started
+        logger.debug("%s took %.6f s", name, seconds, extra={"phase": name, "seconds": seconds})
