@@ -161,6 +161,8 @@ def test_the_fastest_setting_at_each_bandwidth():
 def test_who_is_the_fastest_somewhere_is_not_called_never_the_fastest(comparison):
     said = payoff_sentences(demands((10, 1000), (40, 100), (20, 500)), comparison)
     assert not any("never the fastest" in sentence for sentence in said)
+    said = payoff_sentences(demands((10, 1000), (10, 1000), (10, 1000)), comparison)  # nor who is as fast as any
+    assert not any("never the fastest" in sentence for sentence in said)
     said = payoff_sentences(demands((10, 1000), (40, 100), (30, 500)), comparison)
     assert "FedLAMA(6, 4) is never the fastest: at every bandwidth another setting is sooner." in said
 

@@ -122,8 +122,9 @@ def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
     namesakes = [other.values for other in every if other.label == setting.label]
     label = setting.label
     for key in differing_keys(namesakes):
-        if not is_hash(key):
-            label += f" {key}={shown_value(setting.values.get(key))}"
+        # A key that another rule has, and this one has not, says nothing of this one.
+        if key in setting.values and not is_hash(key):
+            label += f" {key}={shown_value(setting.values[key])}"
     return label
 
 

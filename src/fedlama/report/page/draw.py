@@ -39,7 +39,7 @@ from fedlama.report.pictures.overview import report_figure
 from fedlama.report.pictures.partition import partition_charts
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.pictures.style import colour_number, png
-from fedlama.report.tables.network import network_rows
+from fedlama.report.tables.network import HEADINGS, network_rows
 from fedlama.report.tables.settings import headings
 from fedlama.report.words.conclusion import verdict_sentences
 from fedlama.report.words.crossings import crossing_sentence
@@ -269,6 +269,7 @@ def _network(comparison: Comparison, view: View) -> NetworkSection | None:
     return NetworkSection(
         assumptions=[unbroken(sentence) for sentence in assumptions(played, comparison)],
         sentences=[unbroken(sentence) for sentence in payoff_sentences(played, comparison)],
+        headings=HEADINGS,
         rows=rows,
         chart=network_chart(played, comparison),
         ratio=f"{ratio:g}",

@@ -59,6 +59,7 @@ class NetworkSection:
 
     assumptions: list[str]
     sentences: list[str]
+    headings: Sequence[str]
     rows: list[tuple[int, str, list[str]]]  # colour, label and numbers
     chart: Chart | None
     ratio: str  # downlink / uplink

@@ -52,7 +52,7 @@ def cost_heading(comparison: Comparison) -> str:
 def _seeds_note(comparison: Comparison) -> str:
     seeds = [setting.seeds for setting in comparison.settings]
     if all(len(own) == 1 for own in seeds):
-        return "One seed a setting, so no spread."
+        return "One seed per setting, so no spread."
 
     note = f"Mean ± sample standard deviation over {seed_counts(comparison.settings)}"
     if all(own == seeds[0] for own in seeds):
