@@ -142,6 +142,28 @@ def test_an_interrupted_study_goes_on_and_ends_with_the_same_numbers(tmp_path):
     assert (tmp_path / "whole/out/table.csv").read_bytes() == (tmp_path / "broken/out/table.csv").read_bytes()
 
 
+def test_sittings_with_a_limit_end_with_the_same_numbers(tmp_path):
+    """Every sitting is over as soon as it began, so each cell is stopped at its first chance and goes on elsewhere."""
+    text = STUDY.format(iterations=960).replace("learning_rates = [0.05, 0.2, 1e30]\n", "")
+    for name in ("whole", "sittings"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "study.toml").write_text(text)
+    assert run(tmp_path / "whole").returncode == 0
+    folder, kept = tmp_path / "sittings", tmp_path / "kept"
+    first = run(folder, "--minutes", "0.02", "--checkpoints", str(kept), "--workers", "1")
+    assert first.returncode == 1
+    assert "stopped after 0.02 minutes, as asked, with 6 of 6 runs left" in first.stderr
+    assert "the same command goes on from here" in first.stderr
+    assert len(list(kept.rglob("step-*.safetensors"))) == 1
+    assert not list((folder / "out").rglob("rounds.jsonl"))
+    assert run(folder, "--checkpoints", str(kept)).returncode == 0
+    assert not list(kept.rglob("*.jsonl"))
+    for path in sorted((tmp_path / "whole").rglob("rounds.jsonl")):
+        assert path.read_bytes() == (folder / path.relative_to(tmp_path / "whole")).read_bytes()
+    assert (tmp_path / "whole/out/table.csv").read_bytes() == (folder / "out/table.csv").read_bytes()
+    assert not list((folder / "out").rglob("step-*"))
+
+
 def test_a_killed_cell_stops_the_study_and_loses_nothing(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY.format(iterations=2400))
     command = [*FEDLAMA, "study", "study.toml", "--out", "out", "--workers", "1"]

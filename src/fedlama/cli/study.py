@@ -13,9 +13,18 @@ if TYPE_CHECKING:
     from fedlama.report.comparison import Comparison
     from fedlama.report.reproduction import Outcome
     from fedlama.study.index import StudyIndex
+    from fedlama.study.sitting import Sitting
 
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes: runs go side by side, one worker each \\[default: one a core].")
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0, help="Stop after so many, with checkpoints saved; the same command goes on from there."),
+]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."),
 ]
 ResumeHelp = "Accepted for symmetry: a study always goes on where it stopped."
 
@@ -24,6 +33,8 @@ def study(
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="A configuration with a \\[study] table.")],
     out: Annotated[Path | None, typer.Option(help="The study's folder \\[default: studies/NAME-OF-FILE].")] = None,
     workers: Workers = None,
+    minutes: Minutes = None,
+    checkpoints: Checkpoints = None,
     resume: Annotated[bool, typer.Option("--resume", help=ResumeHelp)] = False,
 ) -> None:
     """Compare settings over seeds: run what is missing, then a table and a report.
@@ -36,11 +47,13 @@ def study(
     from fedlama.report.study_table import study_grid
     from fedlama.study.execute import run_study
     from fedlama.study.progress import study_progress
+    from fedlama.study.sitting import Sitting
     from fedlama.study.study_file import load_study
 
+    sitting = Sitting(minutes, checkpoints)
     loaded, folder = load_study(file), out or Path("studies") / file.stem
     with study_progress([(loaded, folder)]) as display:
-        index = run_study(loaded, folder, workers, display)
+        index = run_study(loaded, folder, workers, display, sitting=sitting)
     comparison, page = _report(folder, index)
     grid = study_grid(comparison, index)
     grid.write(folder, "table")
@@ -55,33 +68,48 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="Only this group of lines, counted from 1: one activity and one α."),
     ] = None,
+    iterations: Annotated[int | None, typer.Option(min=24, help="Steps \\[default: the scale's].")] = None,
+    decay: Annotated[
+        bool, typer.Option(help="Divide the learning rate by 10 at half and at three quarters of the run.")
+    ] = True,
+    pilots: Annotated[
+        bool, typer.Option("--pilots", help="Choose a learning rate for each setting by pilots (scale cpu).")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: reproduction/SCALE].")] = None,
     workers: Workers = None,
+    minutes: Minutes = None,
+    checkpoints: Checkpoints = None,
     resume: Annotated[bool, typer.Option("--resume", help=ResumeHelp)] = False,
 ) -> None:
     """Run a table or figure of the paper, and show the paper's numbers beside ours.
 
     Tables and figures share their runs. What was scaled down, and where the paper is not consistent, is said below.
     """
-    from fedlama.paper.reproduce import reproduction
+    from fedlama.paper.reproduce import Changes, reproduction
     from fedlama.study.progress import study_progress
+    from fedlama.study.sitting import Sitting
 
     if name == "list":
         _list()
         return
-    made, folder = reproduction(name, scale, group), out or Path("reproduction") / scale
+    sitting = Sitting(minutes, checkpoints)
+    changes = Changes(iterations=iterations, decay=decay, pilots=pilots)
+    made = reproduction(name, scale, group, changes)
+    folder = out or Path("reproduction") / changes.folder(scale)
     with study_progress([(panel.study, folder / panel.folder) for panel in made.panels]) as display:
-        outcomes = [_outcome(panel, folder, workers, display) for panel in made.panels]
+        outcomes = [_outcome(panel, folder, workers, display, sitting) for panel in made.panels]
     _show(made, outcomes, folder)
 
 
-def _outcome(panel: Panel, folder: Path, workers: int | None, display: object) -> Outcome:
+def _outcome(panel: Panel, folder: Path, workers: int | None, display: object, sitting: Sitting) -> Outcome:
     from fedlama.report.reproduction import Outcome
     from fedlama.study.execute import run_study
     from fedlama.study.progress import StudyDisplay
 
     assert isinstance(display, StudyDisplay)
-    index = run_study(panel.study, folder / panel.folder, workers, display, shared=True)
+    index = run_study(
+        panel.study, folder / panel.folder, workers, display, shared=True, sitting=sitting.below(panel.folder)
+    )
     comparison, _ = _report(folder / panel.folder, index)
     return Outcome(panel, comparison, index)
 

@@ -23,7 +23,7 @@ from typing import Literal
 
 import torch
 
-from fedlama.base import InputError, RunError
+from fedlama.base import DivergenceError, InputError, RunError
 from fedlama.processes.memory import available_memory
 from fedlama.processes.workers import SENTENCES, die_with_parent
 from fedlama.processes.world import launched_by_torchrun
@@ -34,6 +34,7 @@ from fedlama.run.default_models import model_builder
 from fedlama.run.execute import SAME_SIGNAL, execute, prepared_data, resolve
 from fedlama.run.files import write_atomically
 from fedlama.study.runs import load_run
+from fedlama.study.sitting import Sitting, deliver, take_along
 from fedlama.study.study_file import Cell
 from fedlama.training import Record
 
@@ -109,12 +110,13 @@ def _row_bytes(config: Config) -> int:
     return 4 * width * clients * (1 + config.local.build().memory_rows)
 
 
-def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> None:
+def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitting: Sitting | None = None) -> None:
     """Run these cells into `out`, as many at a time as there are workers and memory.
 
     One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
-    saved a checkpoint; Ctrl-C does the same.
+    saved a checkpoint; Ctrl-C does the same, and so does the end of the sitting.
     """
+    sitting = sitting or Sitting()
     if launched_by_torchrun():
         raise InputError(
             "a study's runs share one machine: without torchrun it uses all cores; torchrun is for fedlama run"
@@ -127,35 +129,59 @@ def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> N
                 free = workers - sum(one.workers for one in running)
                 while waiting and free > 0 and len(running) < at_once and not failures and not asked.is_set():
                     share = max(1, free // min(len(waiting), at_once - len(running)))
-                    running.append(_start(waiting.pop(0), out, share))
+                    running.append(_start(waiting.pop(0), out, share, sitting))
                     free -= share
                 _listen(running, out, watch, failures)
+                if sitting.is_over() and not asked.is_set():
+                    asked.set()
+                    for one in running:
+                        _ask(one)
         finally:
             for one in running:
                 one.process.kill()
                 one.process.join()
+    if asked.is_set() and sitting.is_over() and not cells_left(cells, out):
+        return  # the last cells ended while they were asked to stop
+    if asked.is_set() and sitting.is_over():
+        raise RunError(
+            f"stopped after {sitting.minutes:g} minutes, as asked, with {cells_left(cells, out)} of {len(cells)} runs "
+            f"left and their checkpoints saved; the same command goes on from here"
+        )
     if asked.is_set():
         raise RunError("stopped, as asked; the same command goes on from here")
     if failures:
         raise failures[0]
 
 
-def _start(cell: Cell, out: Path, workers: int) -> _Running:
+def cells_left(cells: Sequence[Cell], out: Path) -> int:
+    """How many of these cells still need a run."""
+    return sum(not is_done(out, cell) for cell in cells)
+
+
+def _start(cell: Cell, out: Path, workers: int, sitting: Sitting) -> _Running:
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_cell_main, args=(cell, out, workers, receiver, sender))
+    process = context.Process(target=_cell_main, args=(cell, out, workers, sitting, receiver, sender))
     process.start()
     sender.close()
     return _Running(cell, process, receiver, workers)
 
 
-def _cell_main(cell: Cell, out: Path, workers: int, receiver: Connection, sender: Connection) -> None:
+def _cell_main(cell: Cell, out: Path, workers: int, sitting: Sitting, receiver: Connection, sender: Connection) -> None:
     receiver.close()
     torch.set_num_threads(1)  # a fork has none of its parent's threads, and torch would wait for them for ever
     die_with_parent()
     os.setpgid(0, 0)  # Ctrl-C is the study's to understand, which then asks with SIGTERM
+    home = out / cell.path
+    workplace = sitting.workplace(out, cell.path)
     try:
-        execute(cell.config, out / cell.path, [sender.send], workers=workers, resume=True, quiet=True)
+        take_along(home, workplace)
+        try:
+            execute(cell.config, workplace, [sender.send], workers=workers, resume=True, quiet=True)
+        except DivergenceError:
+            deliver(workplace, home)
+            raise
+        deliver(workplace, home)
         sender.send(None)
     except BrokenPipeError:
         os._exit(1)

@@ -11,13 +11,23 @@ from fedlama.run.execute import available_cores, prepared_data, resolve
 from fedlama.run.files import locked, write_atomically
 from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
+from fedlama.study.sitting import Sitting
 from fedlama.study.study_file import Cell, Setting, Study
 
 
-def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, shared: bool = False) -> StudyIndex:
+def run_study(
+    study: Study,
+    out: Path,
+    workers: int | None,
+    watch: Watch,
+    *,
+    shared: bool = False,
+    sitting: Sitting | None = None,
+) -> StudyIndex:
     """Run what is missing of a study into `out`; what the folder then holds of it.
 
-    A `shared` folder may also hold runs of other studies, which its index keeps.
+    A `shared` folder may also hold runs of other studies, which its index keeps. A `sitting` limits the time, and may
+    have unfinished runs elsewhere.
     """
     with locked(out):
         index_there = _index_there(out)
@@ -26,12 +36,12 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, sha
             resolve(setting.config)
             prepared_data(setting.config)
         pilots = study.pilots()
-        run_cells(missing(pilots, out), out, workers or available_cores(), watch)
+        run_cells(missing(pilots, out), out, workers or available_cores(), watch, sitting)
         choices = {setting.name: choose(setting, pilots, out) for setting in study.settings if setting.learning_rates}
         rates = {name: choice.rate for name, choice in choices.items()}
         cells = [cell for cell in study.cells(rates) if rates.get(cell.setting, 0.0) is not None]
         _keep(_index(study, choices, cells, out), others, out)
-        run_cells(missing(cells, out), out, workers or available_cores(), watch)
+        run_cells(missing(cells, out), out, workers or available_cores(), watch, sitting)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
         return index
