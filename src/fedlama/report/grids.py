@@ -45,7 +45,8 @@ LATEX = {
 class Grid:
     """Headings, rows of cells, and notes below; `parts` are headings that go before the row of that number.
 
-    `records` holds the numbers behind the cells, unrounded, for CSV.
+    `records` holds the numbers behind the cells, unrounded, for CSV. `narrow` are the numbers of the columns that a
+    terminal has room for; None: all of them.
     """
 
     headings: Sequence[str]
@@ -54,6 +55,7 @@ class Grid:
     records: Sequence[dict[str, object]]
     parts: dict[int, str]
     caption: str = ""
+    narrow: Sequence[int] | None = None
 
     def terminal(self) -> Group:
         """For `rich.console.Console.print`: a table for each part, in eighty columns."""
@@ -65,10 +67,12 @@ class Grid:
     def _part(self, start: int, end: int) -> Table:
         title = Text(self.parts[start], style="italic") if start in self.parts else None
         table = Table(title=title, title_justify="left", header_style="bold", box=None, padding=(0, 1, 0, 0))
-        for number, heading in enumerate(self.headings):
-            table.add_column(heading, justify="right" if number else "left", overflow="fold")
+        shown = range(len(self.headings)) if self.narrow is None else self.narrow
+        for number in shown:
+            table.add_column(self.headings[number], justify="right" if number else "left", overflow="fold")
         for row in self.rows[start:end]:
-            table.add_row(*(Text(cell.replace(" ", UNBROKEN)) for cell in row))  # Text: a name is never markup
+            cells = [row[number].replace(" ", UNBROKEN) for number in shown]
+            table.add_row(*(Text(cell) for cell in cells))  # Text: a name is never markup
         return table
 
     def markdown(self) -> str:

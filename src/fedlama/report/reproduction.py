@@ -15,6 +15,7 @@ from fedlama.report.formats import UNKNOWN, percent, seeds_text, spread_text
 from fedlama.report.frontier import equal_bytes
 from fedlama.report.grids import Grid
 from fedlama.report.layer_charts import crossing_chart, layer_chart
+from fedlama.report.pairs import difference_note, difference_text, paired_difference
 from fedlama.report.plots import standing_alone
 from fedlama.report.score_charts import frontier_chart, score_charts
 from fedlama.report.study_table import choice_notes, learning_rate
@@ -43,12 +44,23 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[Outcome]) -> Grid:
             rows.append(_cells(setting, outcome))
             records.append(_record(setting, outcome))
     return Grid(
-        headings=["setting", "paper: accuracy", "cost", "rate", "here: accuracy", "cost", "rate", "seeds"],
+        headings=[
+            "setting",
+            "paper: accuracy",
+            "cost",
+            "rate",
+            "here: accuracy",
+            "difference",
+            "cost",
+            "rate",
+            "seeds",
+        ],
         rows=rows,
         notes=_notes(made, outcomes),
         records=records,
         parts=parts,
         caption=f"{made.title}, at the scale {made.scale!r}",
+        narrow=[0, 1, 2, 4, 5, 6, 8],  # without learning rates it fits eighty columns
     )
 
 
@@ -63,12 +75,17 @@ def _cells(setting: Setting, outcome: Outcome) -> list[str]:
         cost = UNKNOWN if row.cost is None else f"{row.cost:.2f} %"
         paper = [f"{row.accuracy:.2f} ± {row.spread:g} %", cost, f"{row.rate:g}"]
     comparison = outcome.comparison
-    ours = [spread_text(comparison.score(setting), comparison.metric), percent(setting.relative_cost)]
+    ours = [
+        spread_text(comparison.score(setting), comparison.metric),
+        difference_text(paired_difference(setting, comparison), comparison.metric),
+        percent(setting.relative_cost),
+    ]
     return [setting.label, *paper, *ours, learning_rate(setting), seeds_text(setting)]
 
 
 def _record(setting: Setting, outcome: Outcome) -> dict[str, object]:
     row, score = _row(setting, outcome), outcome.comparison.score(setting)
+    difference = paired_difference(setting, outcome.comparison)
     return {
         "group": outcome.panel.title,
         "setting": setting.label,
@@ -78,6 +95,8 @@ def _record(setting: Setting, outcome: Outcome) -> dict[str, object]:
         "paper_learning_rate": None if row is None else row.rate,
         outcome.comparison.metric: None if score is None else score.mean,
         "deviation": None if score is None else score.deviation,
+        "difference": None if difference is None else difference.mean,
+        "difference_error": None if difference is None else difference.error,
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
         "downlink_bytes": setting.downlink_bytes,
@@ -92,6 +111,9 @@ def _notes(made: Reproduction, outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         if outcome.panel.scaled:
             found.append(f"{outcome.panel.title}: {'; '.join(outcome.panel.scaled)}.")
+        differences = difference_note(outcome.comparison)
+        if differences is not None:
+            found.append(f"{outcome.panel.title}: {differences}")
         found += [f"{outcome.panel.title}: {told}" for told in _long_shares(outcome)]
         found += [f"{outcome.panel.title}: {told}" for told in equal_bytes(outcome.comparison)]
         found += [f"{outcome.panel.title}: {note}" for note in choice_notes(outcome.index)[1:]]

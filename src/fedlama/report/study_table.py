@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedlama.report.comparison import Comparison, Setting
 from fedlama.report.formats import UNKNOWN, human_bytes, notes, percent, seeds_text, spread_text
 from fedlama.report.grids import Grid
+from fedlama.report.pairs import difference_heading, difference_note, difference_text, paired_difference
 from fedlama.study.index import StudyIndex
 
 
@@ -13,11 +14,26 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
     diverged = [label for label in dict.fromkeys(index.labels.values()) if _diverged_count(index, label)]
     rows = [_cells(setting, comparison) for setting in comparison.settings]
     absent = [label for label in _settings(index) if label not in {setting.label for setting in comparison.settings}]
-    rows += [[label, "diverged", *[UNKNOWN] * 5] for label in absent]
+    rows += [[label, "diverged", *[UNKNOWN] * 6] for label in absent]
+    told = notes(comparison)
+    differences = difference_note(comparison)
+    if differences is not None:
+        told.append(differences)
+    told += [_divergence(label, index) for label in diverged]
+    told += choice_notes(index)
     return Grid(
-        headings=["setting", comparison.metric, "cost", "uplink", "downlink", "rate", "seeds"],
+        headings=[
+            "setting",
+            comparison.metric,
+            difference_heading(comparison),
+            "cost",
+            "uplink",
+            "downlink",
+            "rate",
+            "seeds",
+        ],
         rows=rows,
-        notes=[*notes(comparison), *(_divergence(label, index) for label in diverged), *choice_notes(index)],
+        notes=told,
         records=[_record(setting, comparison) for setting in comparison.settings],
         parts={},
     )
@@ -52,6 +68,7 @@ def _cells(setting: Setting, comparison: Comparison) -> list[str]:
     return [
         setting.label,
         spread_text(comparison.score(setting), comparison.metric),
+        difference_text(paired_difference(setting, comparison), comparison.metric),
         percent(setting.relative_cost),
         human_bytes(setting.uplink_bytes),
         human_bytes(setting.downlink_bytes),
@@ -62,10 +79,13 @@ def _cells(setting: Setting, comparison: Comparison) -> list[str]:
 
 def _record(setting: Setting, comparison: Comparison) -> dict[str, object]:
     score = comparison.score(setting)
+    difference = paired_difference(setting, comparison)
     return {
         "setting": setting.label,
         comparison.metric: None if score is None else score.mean,
         f"{comparison.metric}_deviation": None if score is None else score.deviation,
+        "difference": None if difference is None else difference.mean,
+        "difference_error": None if difference is None else difference.error,
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
         "downlink_bytes": setting.downlink_bytes,
