@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import fedlama
-from fedlama.training.trainer import build as seeded_build
+from fedlama.training.modules import build as seeded_build
 
 STEPS, BATCH, SEED, BASE, FACTOR, RATE = 60, 16, 5, 3, 4, 0.1
 

@@ -214,7 +214,7 @@ def test_tensors_too_large_for_the_gradient_row_are_trained_the_same(monkeypatch
 
 @pytest.mark.parametrize("block", [2, 8])  # two stacks of which the second is padded, and one that is
 def test_clients_trained_in_stacks_are_trained_the_same(monkeypatch, block):
-    monkeypatch.setattr("fedlama.training.stacked.BLOCK", block)
+    monkeypatch.setattr("fedlama.training.trainers.stacked.BLOCK", block)
     options = {"iterations": 40, "weights": "samples", "network": plain_network, **EVERYTHING}
     run = both(fedlama.FedLAMA(2, 3), execution="stacked", **options)
     test_rounds_are_the_same(run)

@@ -7,7 +7,7 @@ from torch import nn
 import fedlama
 from fedlama.processes.world import Group
 from fedlama.rows import Binding, describe
-from fedlama.training.stacked import BLOCK, StackedTrainer, can_stack, suits_stacking
+from fedlama.training.trainers import BLOCK, StackedTrainer, can_stack, suits_stacking
 
 
 def simulate(**changes):

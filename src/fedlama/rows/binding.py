@@ -68,6 +68,13 @@ class Binding:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
         return torch.zeros(count, self.layout.width, dtype=torch.float32, device=self.device)
 
+    def kernel_mask(self) -> Tensor:
+        """A row that is 1 where a parameter belongs to a kernel (two or more dimensions) and 0 elsewhere."""
+        mask = torch.zeros_like(self.gradient)
+        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+            mask[part] = float(parameter.dim() >= 2)
+        return mask
+
     def read(self) -> Tensor:
         """A new row with the values the module has now."""
         row = self.new_rows(1)[0]

@@ -11,8 +11,8 @@ from fedlama.base import InputError, check_whole
 from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, Shards
 from fedlama.local import SGD
+from fedlama.training.evaluation import Loss, Metric, accuracy
 from fedlama.training.faults import Faults
-from fedlama.training.trainer import Loss, Metric, accuracy
 
 
 def check_kinds(data: Dataset, policy: Policy, local: SGD, partition: Partition | None) -> None:

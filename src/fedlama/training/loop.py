@@ -15,17 +15,17 @@ from fedlama.processes.world import World
 from fedlama.rows import Binding, exact_sums, magnitudes, squared_distances, unpack
 from fedlama.training.attendance import begin_round, break_updates, diverged, given_up, judge, present_runs, set_back
 from fedlama.training.checkpoint import Checkpoint, Control
+from fedlama.training.evaluation import evaluate
 from fedlama.training.faults import MOST_ATTEMPTS, Discarded, Stretch
 from fedlama.training.records import Record
-from fedlama.training.stacked import StackedTrainer
-from fedlama.training.trainer import Trainer, evaluate
+from fedlama.training.trainers import Trainer
 from fedlama.training.values import Cohort, Job, Position, Reports, Verdict
 
 
 class Federation:
     """A job at work in this process."""
 
-    def __init__(self, job: Job, binding: Binding, trainer: Trainer | StackedTrainer, world: World) -> None:
+    def __init__(self, job: Job, binding: Binding, trainer: Trainer, world: World) -> None:
         self.job, self.binding, self.trainer, self.world = job, binding, trainer, world
         self.layout: Layout = binding.layout
         self.window_steps = job.participation.window_steps(job.policy)
@@ -169,7 +169,7 @@ class Federation:
         samples = [job.shards.size_of(client) for client in clients]
         counted = samples if job.weights == "samples" else [1] * len(samples)
         costs = [min(count, self.trainer.rule.batch_size) for count in samples]
-        mine = self.world.share(costs, together=self.trainer.at_once)
+        mine = self.world.share(costs, together=self.trainer.block)
         rows, memory, counters = self._storage(old, len(mine))
         rows.copy_(position.row)
         memory.zero_()
@@ -212,7 +212,7 @@ class Federation:
         """Take these steps with this process's clients; their mean losses, zero for those who are gone."""
         losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=self.binding.device)
         mine = [cohort.clients[index] for index in cohort.mine]
-        for part in present_runs(cohort, self.trainer.at_once):
+        for part in present_runs(cohort, self.trainer.block):
             rows, memory, counters = cohort.rows_CP[part], cohort.memory_CMP[part], cohort.counters_CK[part]
             losses[part] = self.trainer.train(mine[part], rows, memory, counters, steps)
         return losses

@@ -15,7 +15,7 @@ from fedlama.core import Layout
 from fedlama.data import Dataset
 from fedlama.local import SGD
 from fedlama.processes.memory import available_memory
-from fedlama.training.stacked import BLOCK
+from fedlama.training.trainers import BLOCK
 from fedlama.training.values import Job
 
 FLOAT32, FLOAT64 = 4, 8

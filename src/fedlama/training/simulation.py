@@ -26,13 +26,21 @@ from fedlama.training.arguments import (
     task_of,
 )
 from fedlama.training.checkpoint import Checkpoint, Checkpointing
+from fedlama.training.evaluation import Loss, Metric
 from fedlama.training.faults import Faults
 from fedlama.training.loop import Federation
 from fedlama.training.memory import check_memory, demand_of, fits
+from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
-from fedlama.training.stacked import EXECUTIONS, StackedTrainer, can_stack, suits_stacking
-from fedlama.training.trainer import PRECISIONS, Loss, Metric, Trainer, build, torch_settings
+from fedlama.training.trainers import (
+    EXECUTIONS,
+    PRECISIONS,
+    OneByOneTrainer,
+    StackedTrainer,
+    can_stack,
+    suits_stacking,
+)
 from fedlama.training.values import Job, Position
 
 WEIGHTINGS = ("uniform", "samples")
@@ -170,10 +178,11 @@ def _run(
         binding = Binding(module.to(here), layout)
         on_device = replace(job, data=job.data.to(here))
         batches = Batches(on_device.data, job.shards, local.batch_size, job.seed)
-        alone = Trainer(binding, batches, local, job.loss, job.seed, job.precision)
-        federation = Federation(
-            on_device, binding, StackedTrainer(binding, batches, local) if stacked else alone, world
-        )
+        if stacked:
+            trainer = StackedTrainer(binding, batches, local)
+        else:
+            trainer = OneByOneTrainer(binding, batches, local, job.loss, job.seed, job.precision)
+        federation = Federation(on_device, binding, trainer, world)
         saved = world.from_first(checkpointing.resume) if checkpointing else b""
         resume = Checkpoint.decode(saved, **shapes) if saved else None
         return federation.run(emit, checkpointing.control if checkpointing else None, resume).to_cpu()

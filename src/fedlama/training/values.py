@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedlama.core import Ledger, Policy, PolicyState
 from fedlama.data import Dataset, Shards
+from fedlama.training.evaluation import Loss, Metric
 from fedlama.training.faults import Discarded, Faults
 from fedlama.training.participation import Participation
-from fedlama.training.trainer import Loss, Metric
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from fedlama.data import Batches, Dataset
 from fedlama.local import SGD
 from fedlama.rows import Binding, trainable
 from fedlama.training.chain import Chain
-from fedlama.training.trainer import kernel_mask
 
 EXECUTIONS = ("auto", "stacked", "one-by-one")
 BLOCK = 8
@@ -85,13 +84,13 @@ def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: objec
 
 
 class StackedTrainer:
-    """Trains clients in blocks; the same interface as `Trainer`."""
+    """Trains clients in blocks; the rows of a block are one stack of parameters."""
 
-    at_once = BLOCK
+    block = BLOCK
 
     def __init__(self, binding: Binding, batches: Batches, rule: SGD) -> None:
         self.binding, self.batches, self.rule = binding, batches, rule
-        self._kernels = kernel_mask(binding)
+        self._kernels = binding.kernel_mask()
         layout = binding.layout
         self._names = [name for name, _ in trainable(binding.module)]
         self._shapes = [parameter.shape for _, parameter in trainable(binding.module)]
@@ -103,7 +102,9 @@ class StackedTrainer:
         self._gradient_BP = binding.gradient.new_zeros(BLOCK, layout.parameter_width)
         self._gradients = self._views(self._gradient_BP)
 
-    def train(self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters: Tensor, steps: range) -> Tensor:
+    def train(
+        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+    ) -> Tensor:
         """Take these global steps on every row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows_CP.device)
         for start in range(0, len(clients), BLOCK):

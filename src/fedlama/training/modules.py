@@ -1,0 +1,44 @@
+"""The user's module among torch's global state: its first weights, its own draws, threads and generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from fedlama.base import InputError, random_key
+
+
+def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Call the user's builder once, with its random initial weights a function of the seed."""
+    if isinstance(model, nn.Module) or not callable(model):
+        raise InputError("model must be a function without arguments that builds an nn.Module: write lambda: MyNet()")
+    seed_module_draws(random_key(seed, "model"), torch.device("cpu"))
+    module = model()
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model() must build an nn.Module, but it returned {type(module).__name__}")
+    return module.train()
+
+
+def seed_module_draws(key: int, device: torch.device) -> None:
+    """Seed the generators that a module's own draws (dropout) come from."""
+    seed = key % 2**63
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+@contextmanager
+def torch_settings(uses_gpu: bool) -> Iterator[None]:
+    """One thread, so that sums do not depend on the machine; the caller's threads and generators come back."""
+    threads = torch.get_num_threads()
+    # Looking at a GPU's generator starts CUDA, and processes forked after that could not use it
+    devices = [torch.cuda.current_device()] if uses_gpu else []
+    with torch.random.fork_rng(devices=devices), torch.enable_grad():
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)

@@ -1,0 +1,74 @@
+"""Clients are trained one after the other: the module is pointed at a client's row and takes its steps there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedlama.base import RunError, random_key
+from fedlama.data import Batches
+from fedlama.local import SGD
+from fedlama.rows import Binding
+from fedlama.training.evaluation import Loss
+from fedlama.training.modules import seed_module_draws
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+class OneByOneTrainer:
+    """Trains any client's row with one module."""
+
+    block = 1
+
+    def __init__(
+        self, binding: Binding, batches: Batches, rule: SGD, loss: Loss, seed: int, precision: str = "float32"
+    ) -> None:
+        self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
+        self._reduced = precision == "bfloat16"
+        self._frozen = [parameter for parameter in binding.module.parameters() if not parameter.requires_grad]
+        self._frozen_versions = [parameter._version for parameter in self._frozen]
+        self._kernels = binding.kernel_mask()
+
+    def train(
+        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+    ) -> Tensor:
+        """Take these global steps on every client's row, in place; the mean loss of each client."""
+        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows_CP.device)
+        for i, client in enumerate(clients):
+            losses[i] = self._train_one(client, rows_CP[i], memory_CMP[i], counters_CK[i], steps)
+        return losses
+
+    def _train_one(self, client: int, row: Tensor, memory: Tensor, counters: Tensor, steps: range) -> Tensor:
+        binding = self.binding
+        binding.point_at(row)
+        binding.load_counters(counters)
+        seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
+        total = torch.zeros((), dtype=torch.float64, device=row.device)
+        for step in steps:
+            inputs, targets = self.batches.at(client, step)
+            binding.clear_gradients()
+            loss = self._forward(client, step, inputs, targets)
+            loss.backward()
+            total += loss.detach()
+            for part, gradient in binding.gradients():
+                self.rule.update(row[part], gradient, memory[:, part], self._kernels[part], step)
+        binding.collect()
+        binding.save_counters(counters)
+        if [parameter._version for parameter in self._frozen] != self._frozen_versions:
+            raise RunError(
+                "the model writes to a parameter that does not require a gradient, which every client would share: "
+                "register it as a buffer instead"
+            )
+        return total / len(steps)
+
+    def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
+        try:
+            with torch.autocast(self.binding.device.type, torch.bfloat16, enabled=self._reduced):
+                return self.loss(self.binding.module(inputs), targets)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise RunError(
+                f"client {client} has one sample in its batch at step {step}, and BatchNorm cannot train on that: "
+                f"choose another local.batch_size ({self.batches.batch_size}) or a larger partition.min_samples"
+            ) from None
