@@ -179,30 +179,54 @@ def reproduction(name: str, scale: str, group: int | None = None, changes: Chang
     made = _reproduction(name, scale, changes or Changes())
     if group is None:
         return made
-    if group > len(made.panels):
-        raise InputError(f"--group {group}: {name} has {len(made.panels)} groups")
-    title = f"{made.title}, group {group} of {len(made.panels)}"
-    return replace(made, title=title, panels=made.panels[group - 1 : group], group=group)
+    groups = len(made.panels)
+    if group > groups:
+        raise InputError(f"--group {group}: {name} has {groups} groups")
+    return replace(
+        made,
+        title=f"{made.title}, group {group} of {groups}",
+        panels=(made.panels[group - 1],),
+        group=group,
+    )
 
 
 def _reproduction(name: str, scale: str, changes: Changes) -> Reproduction:
-    if name not in (*TABLES, *FIGURES):
-        near = get_close_matches(name, (*TABLES, *FIGURES), n=1)
+    _check(name, scale, changes)
+    general = [*REMARKS]
+    general.append(DECAY_REMARK if changes.decay else NO_DECAY_REMARK)
+    if name in TABLES:
+        table = table_recipe(name)
+        places = [Place(table=name, group=number) for number in range(len(table.group))]
+        title, draw = table.title, None
+    else:
+        figure = FigureRecipe.model_validate(_read(name))
+        places = figure.panel
+        title, draw = figure.title, figure.draw
+    panels: list[Panel] = []
+    remarks: list[str] = []
+    for place in places:
+        panels.append(_panel(place, scale, changes))
+        remarks += table_recipe(place.table).remarks
+    return Reproduction(
+        name=name,
+        title=title,
+        scale=scale,
+        panels=tuple(panels),
+        remarks=(*dict.fromkeys(remarks), *general),
+        draw=draw,
+    )
+
+
+def _check(name: str, scale: str, changes: Changes) -> None:
+    known = (*TABLES, *FIGURES)
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6)")
     if scale not in SCALES:
         raise InputError(f"--scale {scale!r}: must be one of {', '.join(SCALES)}")
     if scale == "paper" and changes.pilots:
         raise InputError("--pilots: the scale 'paper' has the paper's learning rates; pilots are for --scale cpu")
-    general = (*REMARKS, DECAY_REMARK if changes.decay else NO_DECAY_REMARK)
-    if name in TABLES:
-        table = table_recipe(name)
-        panels = tuple(_panel(name, number, scale, changes) for number in range(len(table.group)))
-        return Reproduction(name, table.title, scale, panels, (*table.remarks, *general))
-    figure = FigureRecipe.model_validate(_read(name))
-    panels = tuple(_panel(place.table, place.group, scale, changes) for place in figure.panel)
-    remarks = [remark for place in figure.panel for remark in table_recipe(place.table).remarks]
-    return Reproduction(name, figure.title, scale, panels, (*dict.fromkeys(remarks), *general), figure.draw)
 
 
 @cache
@@ -221,21 +245,25 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((files("fedlama.paper") / "recipes" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _panel(table: str, number: int, scale: str, changes: Changes) -> Panel:
-    recipe = table_recipe(table)
-    group = recipe.group[number]
+def _panel(place: Place, scale: str, changes: Changes) -> Panel:
+    recipe = table_recipe(place.table)
+    group = recipe.group[place.group]
     common = scale_of(recipe.data)
     source = _source(common)
-    base = _base(recipe, group, scale, changes)
-    base = merged(base, {"data": {"name": source}})
-    study = parse_study({**base, "study": _study(group, common, scale, changes)}, f"{table}, group {number + 1}")
+    tables = _base(recipe, group, scale, changes)
+    tables = merged(tables, {"data": {"name": source}})
+    tables["study"] = _study(group, common, scale, changes)
+    study = parse_study(tables, f"{place.table}, group {place.group + 1}")
     config = study.settings[0].config
+    scaled = _stand_ins(common, source)
+    if scale == "cpu":
+        scaled = _scaled(recipe, group, study, changes)
     return Panel(
         title=_title(common, group, scale, config),
-        folder=_folder(table, group, scale, config),
+        folder=_folder(place.table, group, scale, config),
         study=study,
         rows=tuple(group.rows),
-        scaled=tuple(_scaled(recipe, group, study, changes) if scale == "cpu" else _stand_ins(common, source)),
+        scaled=tuple(scaled),
     )
 
 
@@ -282,15 +310,19 @@ def _base(recipe: TableRecipe, group: Group, scale: str, changes: Changes) -> di
 
 
 def _study(group: Group, common: Scale, scale: str, changes: Changes) -> dict[str, Any]:
-    settings = [{"name": row.name, "policy": row.policy(), **_rate(row, scale)} for row in group.rows]
-    longest = max(row.interval * row.factor for row in group.rows)
+    settings: list[dict[str, Any]] = []
+    for row in group.rows:
+        setting = {"name": row.name, "policy": row.policy()}
+        settings.append(setting | _rate(row, scale))
     options: dict[str, Any] = {"baseline": group.rows[0].name, "setting": settings}
     if scale == "paper":
-        return {**options, "seeds": PAPER_SEEDS}
+        options["seeds"] = PAPER_SEEDS
+        return options
+    options["seeds"] = list(range(group.seeds))
+    options["fedavg_intervals"] = group.between
     if changes.pilots:
         options |= common.pilot
-    between = [interval for interval in group.between if interval < longest]
-    return {**options, "seeds": list(range(group.seeds)), "fedavg_intervals": between}
+    return options
 
 
 def _rate(row: Row, scale: str) -> dict[str, Any]:
@@ -355,10 +387,11 @@ def _scaled(recipe: TableRecipe, group: Group, study: Study, changes: Changes) -
     """What differs from the paper at the scale of two cores."""
     common = scale_of(recipe.data)
     config = study.settings[0].config
-    paper_active = round(PAPER_CLIENTS * group.active)
-    instead = f"all {PAPER_CLIENTS}" if paper_active == PAPER_CLIENTS else f"{paper_active} of {PAPER_CLIENTS}"
+    papers_cohort = f"{round(PAPER_CLIENTS * group.active)} of {PAPER_CLIENTS}"
+    if group.active == 1:
+        papers_cohort = f"all {PAPER_CLIENTS}"
     found = [
-        f"{_cohort(config)} clients train at a time, in place of {instead}",
+        f"{_cohort(config)} clients train at a time, in place of {papers_cohort}",
         f"{config.train.iterations:,} steps in place of {recipe.iterations:,}",
         f"{_rates(study, changes)} and no warm-up",
         "one seed" if group.seeds == 1 else f"{group.seeds} seeds",
@@ -366,8 +399,8 @@ def _scaled(recipe: TableRecipe, group: Group, study: Study, changes: Changes) -
     alpha = _alpha(group, common, "cpu")
     if alpha != group.alpha:
         found.append(f"α = {alpha:g} in place of {group.alpha:g}")
-    twins = [one for one in recipe.group if _alpha(one, common, "cpu") == alpha]
-    if len(twins) > 1:
+    alphas = [_alpha(one, common, "cpu") for one in recipe.group]
+    if alphas.count(alpha) > 1:
         found.append("these are also the runs of the table's other groups that differ only in what was scaled down")
     if common.cpu_model is not None:
         found.append(f"the model {common.cpu_model} in place of {common.paper['model']['name']}")
