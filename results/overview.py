@@ -12,8 +12,8 @@ import re
 import sys
 from pathlib import Path
 
-from fedlama.report.frontier import Place, standing
-from fedlama.report.reproduction import long_share
+from fedlama.report.numbers.frontier import Place, standing
+from fedlama.report.numbers.reproduction import long_share
 
 DASH = "–"
 HEADINGS = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedlama.version import __version__
 
 if TYPE_CHECKING:
-    from fedlama import core, data, local, models
+    from fedlama import compress, core, data, local, models
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
     from fedlama.core import FedAvg, FedLAMA, adjust_intervals
@@ -45,6 +45,7 @@ __all__ = [
     "RunError",
     "__version__",
     "adjust_intervals",
+    "compress",
     "core",
     "data",
     "local",

@@ -6,6 +6,7 @@ hand the averager to PostLocalSGDOptimizer. Only the layers that are due are all
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,8 +19,9 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
 from fedlama.base import InputError, RunError, check_whole
-from fedlama.core import FedLAMA, Ledger, PolicyState, Turn
-from fedlama.rows import describe, statistics, trainable
+from fedlama.core import FedLAMA, Layout, Ledger, Message, PolicyState, RoundPlan, Rule, Traffic
+from fedlama.rows import describe, pack, statistics, trainable
+from fedlama.server import Server
 
 NO_END = sys.maxsize  # a training loop of someone else's: we are not told when it ends
 
@@ -41,7 +43,7 @@ class LayerwiseModelAverager(ModelAverager):
         warmup_steps: int = 0,
         process_group: dist.ProcessGroup | None = None,
         *,
-        rule: str = "crossing",
+        rule: Rule = "crossing",
         layers: str = "tensor",
         adaptive: Sequence[str] | None = None,
         buffers: bool = False,
@@ -54,10 +56,13 @@ class LayerwiseModelAverager(ModelAverager):
         self.warmup_steps = warmup_steps
         self.layout = describe(module, layers, adaptive)
         self._parameters = [parameter for _, parameter in trainable(module)]
-        self._buffers = [buffer for _, buffer in statistics(module)] if buffers else []
+        self._buffers = [buffer for _, buffer in statistics(module)]
+        if not buffers:
+            self.layout = replace(self.layout, statistics=())
+            self._buffers = []
         self._tensors_of_layer = self._group_tensors()
-        self.state = self.policy.start(self.layout.layers)
-        self.ledger = replace(Ledger.open(self.layout), statistics_size=sum(buffer.numel() for buffer in self._buffers))
+        self._server = Server(self.layout, self.policy)
+        self._server_state = self._server.start(self._read_row())
         self.discrepancy_bytes = 0
         self._step = 0
         super().__init__(process_group)
@@ -77,6 +82,20 @@ class LayerwiseModelAverager(ModelAverager):
             self.state = replace(self.state, step=trained, cycle_start=trained, synchronised_at=(trained,) * count)
 
     @property
+    def state(self) -> PolicyState:
+        """Intervals, discrepancies and where the run stands."""
+        return self._server_state.policy
+
+    @state.setter
+    def state(self, value: PolicyState) -> None:
+        self._server_state = replace(self._server_state, policy=value)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Aggregations and bytes for each layer on this rank."""
+        return self._server_state.ledger
+
+    @property
     def sent_bytes(self) -> int:
         """All bytes that this rank handed to the process group, the distances included."""
         return self.ledger.uplink_bytes + self.discrepancy_bytes
@@ -85,16 +104,17 @@ class LayerwiseModelAverager(ModelAverager):
         """Call after every optimizer step, on every rank, with the module's parameters or an optimizer's groups."""
         self._check(params)
         self._step += 1
-        turn = self.policy.next(self.state, NO_END)
-        if self._step - self.warmup_steps == self.state.step + turn.steps:
-            self._aggregate(turn)
+        plan = self.policy.next(self.state, NO_END)
+        if self._step - self.warmup_steps == self.state.step + plan.steps:
+            self._aggregate(plan)
 
     def average_all(self) -> None:
         """Average what is not yet: for the end of a training that stops inside a cycle. Call on every rank."""
         trained = self._step - self.warmup_steps
         behind = tuple(layer for layer, at in enumerate(self.state.synchronised_at) if at < trained)
         if behind:
-            self._aggregate(Turn(trained - self.state.step, behind, ends_cycle=True, cut=True))
+            cycle = range(self.state.cycle_start, trained)
+            self._aggregate(RoundPlan(trained - self.state.step, behind, cycle, ends_cycle=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain values."""
@@ -119,41 +139,47 @@ class LayerwiseModelAverager(ModelAverager):
         for name, value in self._settings().items():
             if settings.get(name) != value:
                 raise InputError(f"this state was saved with {name} = {settings.get(name)!r}, not {value!r}")
-        self.state, self.ledger, self._step, self.discrepancy_bytes = state, ledger, step, sent
+        self._server_state = replace(self._server_state, policy=state, ledger=ledger, row=self._read_row())
+        self._step = step
+        self.discrepancy_bytes = sent
 
     def _settings(self) -> dict[str, Any]:
         return {**asdict(self.policy), "warmup_steps": self.warmup_steps}
 
     @torch.no_grad()
-    def _aggregate(self, turn: Turn) -> None:
+    def _aggregate(self, plan: RoundPlan) -> None:
         """Average the due layers, measure how far this rank was from them, and let the policy decide."""
         # Every rank must hand over the same tensors in the same order, whatever gradients it has: a rank that left one
         # out would wait for ever in a collective of another size.
-        tensors = [self._parameters[index] for layer in turn.due for index in self._tensors_of_layer[layer]]
-        local = _pack([*tensors, *self._buffers])
-        mean = local / dist.get_world_size(self.process_group)
-        dist.all_reduce(mean, group=self.process_group)
-        squared = self._squared_distances(turn, local, mean)
-        _unpack(mean, [*tensors, *self._buffers])
-        encoded = {layer: self.layout.layers[layer].size * mean.element_size() for layer in turn.due}
-        statistics_bytes = self.ledger.statistics_size * mean.element_size()
-        self.ledger = self.ledger.charge_uplink(encoded=encoded, statistics=statistics_bytes)
-        self.state = self.policy.observe(self.state, turn, squared, self.layout.layers)
+        tensors = [self._parameters[index] for layer in plan.due for index in self._tensors_of_layer[layer]]
+        tensors += self._buffers
+        slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
+        local = torch.empty_like(self._server_state.row)
+        for tensor, part in zip(tensors, slices, strict=True):
+            local[part] = tensor.detach().reshape(-1)
+        reduce = AllReduce(self.layout, local, self.process_group)
+        self._server_state = self._server.close(self._server_state, plan, reduce, self._traffic(plan, local))
+        self.discrepancy_bytes += reduce.discrepancy_bytes
+        for tensor, part in zip(tensors, slices, strict=True):
+            tensor.detach().copy_(self._server_state.row[part].view_as(tensor))
 
-    def _squared_distances(self, turn: Turn, local: Tensor, mean: Tensor) -> dict[int, float]:
-        """Mean over ranks of ‖u_l − x_l‖², the numerator of Eq. 2: one small all-reduce."""
-        sizes = [self.layout.layers[layer].size for layer in turn.due]
-        parts = (local - mean)[: sum(sizes)].split(sizes)
-        squared = torch.stack([part.double().square().sum() for part in parts])
-        squared /= dist.get_world_size(self.process_group)
-        dist.all_reduce(squared, group=self.process_group)
-        self.discrepancy_bytes += squared.numel() * squared.element_size()
-        values = squared.tolist()
-        for layer, value in zip(turn.due, values, strict=True):
-            if not math.isfinite(value):
-                name = self.layout.layers[layer].name
-                raise RunError(f"{name} is not finite on some rank after step {self._step}: the training diverged")
-        return dict(zip(turn.due, values, strict=True))
+    def _traffic(self, plan: RoundPlan, local: Tensor) -> Traffic:
+        """What this rank hands to the process group: numbers as wide as its row's."""
+        size = local.element_size()
+        layers = {layer: self.layout.layers[layer].size * size for layer in plan.due}
+        return Traffic(up=Message(layers, self.layout.statistics_size * size))
+
+    def _read_row(self) -> Tensor:
+        """This rank's model as a row; mixed dtypes go into the widest."""
+        tensors = [*self._parameters, *self._buffers]
+        dtype = torch.float32
+        if tensors:
+            dtype = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
+        row = torch.zeros(self.layout.width, dtype=dtype, device=tensors[0].device)
+        slices = [*self.layout.tensor_slices, *self.layout.statistics]
+        for tensor, part in zip(tensors, slices, strict=True):
+            row[part] = tensor.detach().reshape(-1)
+        return row
 
     def _group_tensors(self) -> list[list[int]]:
         index_at = {part.start: index for index, part in enumerate(self.layout.tensor_slices)}
@@ -170,11 +196,45 @@ class LayerwiseModelAverager(ModelAverager):
             )
 
 
-def _pack(tensors: Sequence[Tensor]) -> Tensor:
-    """One contiguous buffer; mixed dtypes travel in the widest."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+class AllReduce:
+    """Adds this rank's row up over the process group.
 
+    Arguments:
+        layout: Where the layers are in a row.
+        local: This rank's row; only what is averaged need be filled.
+        group: The ranks.
+    """
 
-def _unpack(packed: Tensor, tensors: Sequence[Tensor]) -> None:
-    for tensor, part in zip(tensors, packed.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.detach().copy_(part.view_as(tensor))
+    def __init__(self, layout: Layout, local: Tensor, group: dist.ProcessGroup | None) -> None:
+        self.layout = layout
+        self.local = local
+        self.group = group
+        self.discrepancy_bytes = 0  # handed over for the distances
+
+    @property
+    def clients(self) -> int:
+        """How many ranks there are."""
+        return dist.get_world_size(self.group)
+
+    def mean(self, slices: Sequence[slice]) -> Tensor:
+        """The average of these slices over the ranks: one all-reduce of one packed buffer."""
+        mean = pack(self.local, slices) / self.clients
+        dist.all_reduce(mean, group=self.group)
+        return mean
+
+    def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
+        """Mean over ranks of ‖u_l − x_l‖², the numerator of Eq. 2: one small all-reduce."""
+        squares: list[Tensor] = []
+        for layer in due:
+            slices = self.layout.layers[layer].slices
+            difference = pack(self.local, slices) - pack(mean, slices)
+            squares.append(difference.double().square().sum())
+        squared = torch.stack(squares) / self.clients
+        dist.all_reduce(squared, group=self.group)
+        self.discrepancy_bytes += squared.numel() * squared.element_size()
+        values = squared.tolist()
+        for layer, value in zip(due, values, strict=True):
+            if not math.isfinite(value):
+                name = self.layout.layers[layer].name
+                raise RunError(f"{name} is not finite on some rank: the training diverged")
+        return dict(zip(due, values, strict=True))

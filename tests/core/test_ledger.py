@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import FedAvg, FedLAMA
-from fedlama.core import Layout, Ledger, Tensor
+from fedlama.core import Evidence, Layout, Ledger, Message, Tensor, Traffic
 
 # Two layers of 90 and 10 numbers and 5 numbers of statistics. Padding (to 96, 16 and 16) is on no account.
 LAYOUT = Layout.pack([Tensor("a", 90, adaptive=True), Tensor("b", 10)], [Tensor("running_mean", 5)])
@@ -13,20 +13,20 @@ LAYOUT = Layout.pack([Tensor("a", 90, adaptive=True), Tensor("b", 10)], [Tensor(
 
 def account(policy, iterations, *, clients=3, window=None, layout=LAYOUT, d=(1.0, 2.0)):
     """The ledger of a run in which every layer always shows the same discrepancy, and how it stood after each round."""
-    ledger, state, averaged = Ledger.open(layout), policy.start(layout.layers), ()
-    window = window or policy.cycle_steps
+    ledger, state = Ledger.open(layout), policy.start(layout.layers)
+    window = window or policy.longest_cycle
+    broadcast = Message()
     history = []
     while state.step < iterations:
-        turn = policy.next(state, iterations)
+        plan = policy.next(state, iterations)
         enters = state.step % window == 0
-        ledger = ledger.charge_downlink(
-            entering=clients if enters else 0, staying=0 if enters else clients, averaged=averaged
-        )
-        statistics = ledger.plain_statistics_bytes(clients)
-        ledger = ledger.charge_uplink(encoded=ledger.plain_bytes(turn.due, clients), statistics=statistics)
-        apart = {layer: state.step + turn.steps - state.synchronised_at[layer] for layer in turn.due}
-        squared = {layer: d[layer] * apart[layer] * layout.sizes[layer] for layer in turn.due}
-        state, averaged = policy.observe(state, turn, squared, layout.layers), turn.due
+        down = ledger.plain_message() if enters else broadcast
+        ledger = ledger.charge(Traffic(down=down.times(clients)))
+        broadcast = ledger.plain_message(plan.due)
+        ledger = ledger.charge(Traffic(up=broadcast.times(clients)), aggregated=plan.due)
+        apart = {layer: state.step + plan.steps - state.synchronised_at[layer] for layer in plan.due}
+        spread = {layer: d[layer] * apart[layer] * layout.sizes[layer] for layer in plan.due}
+        state = policy.observe(state, plan, Evidence(spread), layout.layers)
         history.append(ledger)
     return history
 
@@ -55,27 +55,34 @@ def test_a_cohort_that_stays_is_sent_only_what_was_averaged():
 
 def test_some_clients_enter_and_some_stay():
     # 2 enter (100 numbers and 5 of statistics each), 1 stays (b's 10 and the statistics).
-    ledger = Ledger.open(LAYOUT).charge_downlink(entering=2, staying=1, averaged=[1])
+    empty = Ledger.open(LAYOUT)
+    down = empty.plain_message().times(2).plus(empty.plain_message([1]))
+    ledger = empty.charge(Traffic(down=down))
     assert ledger.layer_downlink == (2 * 90 * 4, 3 * 10 * 4)
     assert ledger.statistics_downlink == 3 * 5 * 4
+    assert ledger.aggregations == (0, 0)
 
 
-def test_who_stays_is_sent_nothing_where_nothing_was_averaged():
-    assert Ledger.open(LAYOUT).charge_downlink(entering=0, staying=4, averaged=[]).downlink_bytes == 0
+def test_an_empty_message_costs_nothing():
+    assert Ledger.open(LAYOUT).charge(Traffic(down=Message().times(4))).downlink_bytes == 0
 
 
 def test_compressed_bytes_are_charged_as_encoded():
-    empty = Ledger.open(LAYOUT)
-    ledger = empty.charge_uplink(encoded={0: 77}, statistics=empty.plain_statistics_bytes(2))
+    ledger = Ledger.open(LAYOUT).charge(Traffic(up=Message({0: 77}, 2 * 5 * 4)), aggregated=[0])
     assert (ledger.layer_uplink, ledger.aggregations) == ((77, 0), (1, 0))
     assert ledger.uplink_bytes == 77 + 2 * 5 * 4
+
+
+def test_bytes_of_a_round_that_came_to_nothing_are_charged_and_not_counted():
+    ledger = Ledger.open(LAYOUT).charge(Traffic(up=Message({0: 77, 1: 3}, 0)))
+    assert (ledger.layer_uplink, ledger.aggregations) == ((77, 3), (0, 0))
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 50), st.integers(1, 3), st.floats(0.01, 100))
 def test_what_goes_up_comes_down(base, factor, iterations, cycles, d_a):
     # Every average is sent on, but the last, which makes up for the model that everyone got at the start.
     policy = FedLAMA(base, factor)
-    last = account(policy, iterations, window=cycles * policy.cycle_steps, d=(d_a, 1.0))[-1]
+    last = account(policy, iterations, window=cycles * policy.longest_cycle, d=(d_a, 1.0))[-1]
     assert last.layer_uplink == last.layer_downlink
     assert last.statistics_uplink == last.statistics_downlink
     assert last.uplink_bytes == last.downlink_bytes == sum(last.layer_uplink) + last.statistics_uplink

@@ -3,7 +3,7 @@
 import pytest
 
 from fedlama import FedLAMA
-from fedlama.core import Layout, Ledger, Tensor
+from fedlama.core import Evidence, Layout, Ledger, Tensor, Traffic
 
 TENSORS = [
     ("conv1.weight", 5 * 5 * 1 * 32),
@@ -28,15 +28,15 @@ def cost(policy):
     """
     state, ledger = policy.start(LEAF_CNN.layers), Ledger.open(LEAF_CNN)
     while state.step < STEPS:
-        turn = policy.next(state, STEPS)
-        squared = {
+        plan = policy.next(state, STEPS)
+        spread = {
             layer: (0.5 if layer == LARGE else 1.0)
-            * (state.step + turn.steps - state.synchronised_at[layer])
+            * (state.step + plan.steps - state.synchronised_at[layer])
             * LEAF_CNN.sizes[layer]
-            for layer in turn.due
+            for layer in plan.due
         }
-        ledger = ledger.charge_uplink(encoded=ledger.plain_bytes(turn.due, 1), statistics=0)
-        state = policy.observe(state, turn, squared, LEAF_CNN.layers)
+        ledger = ledger.charge(Traffic(up=ledger.plain_message(plan.due)), aggregated=plan.due)
+        state = policy.observe(state, plan, Evidence(spread), LEAF_CNN.layers)
     long = [index for index, interval in enumerate(state.intervals) if interval != BASE]
     return ledger, long
 

@@ -1,11 +1,13 @@
 """Algorithm 1: which layers are due after how many steps, and when intervals change."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import FedAvg, FedLAMA, InputError
-from fedlama.core import Layout, Policy, Tensor
+from fedlama.core import Evidence, Layout, Policy, Tensor
 
 A, B = 0, 1
 # `a` is a kernel of 90 numbers, `b` a bias of 10: with d_a < d_b the crossing is at once at a (1−λ = .1)
@@ -13,35 +15,35 @@ LAYERS = Layout.pack([Tensor("a", 90, adaptive=True), Tensor("b", 10)]).layers
 
 
 def play(policy, iterations, d=(1.0, 2.0), layers=LAYERS):
-    """All rounds of a run in which every layer always shows discrepancy d: (turns, the state before each and after)."""
-    states, turns = [policy.start(layers)], []
+    """All rounds of a run in which every layer always shows discrepancy d: (plans, the state before each and after)."""
+    states, plans = [policy.start(layers)], []
     while states[-1].step < iterations:
-        state, turn = states[-1], policy.next(states[-1], iterations)
-        apart = {layer: state.step + turn.steps - state.synchronised_at[layer] for layer in turn.due}
-        squared = {layer: d[layer] * apart[layer] * layers[layer].size for layer in turn.due}
-        turns.append(turn)
-        states.append(policy.observe(state, turn, squared, layers))
-    return turns, states
+        state, plan = states[-1], policy.next(states[-1], iterations)
+        apart = {layer: state.step + plan.steps - state.synchronised_at[layer] for layer in plan.due}
+        spread = {layer: d[layer] * apart[layer] * layers[layer].size for layer in plan.due}
+        plans.append(plan)
+        states.append(policy.observe(state, plan, Evidence(spread), layers))
+    return plans, states
 
 
-def told(turns):
-    return [(turn.steps, turn.due) for turn in turns]
+def steps_and_due(plans):
+    return [(plan.steps, plan.due) for plan in plans]
 
 
 def test_fedavg_averages_everything_every_interval():
-    turns, states = play(FedAvg(4), 12)
-    assert told(turns) == [(4, (A, B))] * 3
-    assert all(turn.ends_cycle and not turn.cut for turn in turns)
+    plans, states = play(FedAvg(4), 12)
+    assert steps_and_due(plans) == [(4, (A, B))] * 3
+    assert all(plan.ends_cycle and plan.adjusts for plan in plans)
     assert [(state.step, state.round, state.cycle) for state in states] == [(0, 0, 0), (4, 1, 1), (8, 2, 2), (12, 3, 3)]
     assert {state.intervals for state in states} == {(4, 4)}
 
 
 def test_fedlama_averages_a_long_layer_at_cycle_ends_only():
-    turns, states = play(FedLAMA(2, 3), 12)
+    plans, states = play(FedLAMA(2, 3), 12)
     first = [(2, (A, B))] * 3  # every layer starts at the base interval
     second = [(2, (B,)), (2, (B,)), (2, (A, B))]  # a now has 6 steps
-    assert told(turns) == first + second
-    assert [turn.ends_cycle for turn in turns] == [False, False, True] * 2
+    assert steps_and_due(plans) == first + second
+    assert [plan.ends_cycle for plan in plans] == [False, False, True] * 2
     assert [state.intervals for state in states] == [(2, 2)] * 3 + [(6, 2)] * 4
     assert [state.cycle for state in states] == [0, 0, 0, 1, 1, 1, 2]
 
@@ -49,8 +51,8 @@ def test_fedlama_averages_a_long_layer_at_cycle_ends_only():
 def test_a_round_lasts_until_the_next_layer_falls_due():
     # One adaptive layer and nothing else: once it is long, no step in between has anything to average.
     layers = Layout.pack([Tensor("a", 5, adaptive=True)]).layers
-    turns, _ = play(FedLAMA(2, 3), 12, d=(1.0,), layers=layers)
-    assert told(turns) == [(2, (A,))] * 3 + [(6, (A,))]
+    plans, _ = play(FedLAMA(2, 3), 12, d=(1.0,), layers=layers)
+    assert steps_and_due(plans) == [(2, (A,))] * 3 + [(6, (A,))]
 
 
 def test_a_long_layer_becomes_short_again_when_it_drifts():
@@ -62,12 +64,12 @@ def test_a_long_layer_becomes_short_again_when_it_drifts():
     intervals = []
     for d_a, d_b in [(1.0, 2.0), (2.0, 1.0), (1.0, 2.0)]:  # one pair a cycle
         while True:
-            turn = policy.next(state, 6)
-            apart = {layer: state.step + turn.steps - state.synchronised_at[layer] for layer in turn.due}
+            plan = policy.next(state, 6)
+            apart = {layer: state.step + plan.steps - state.synchronised_at[layer] for layer in plan.due}
             d = {0: d_a, 1: d_b}
-            squared = {layer: d[layer] * apart[layer] * layers[layer].size for layer in turn.due}
-            state = policy.observe(state, turn, squared, layers)
-            if turn.ends_cycle:
+            spread = {layer: d[layer] * apart[layer] * layers[layer].size for layer in plan.due}
+            state = policy.observe(state, plan, Evidence(spread), layers)
+            if plan.ends_cycle:
                 break
         intervals.append(state.intervals)
     assert intervals == [(2, 2), (1, 2), (2, 2)]
@@ -76,9 +78,9 @@ def test_a_long_layer_becomes_short_again_when_it_drifts():
 def test_accelerate_averages_a_drifting_layer_more_often_in_a_cycle_of_the_base_interval():
     # d_a = 10, d_b = 1: a holds 900 of 910, so 1−δ = .01 < λ = .9 and a alone is shortened to 6/3
     policy = FedLAMA(6, 3, rule="accelerate")
-    assert policy.cycle_steps == 6
-    turns, states = play(policy, 18, d=(10.0, 1.0))
-    assert told(turns) == [(6, (A, B))] + [(2, (A,)), (2, (A,)), (2, (A, B))] * 2
+    assert policy.longest_cycle == 6
+    plans, states = play(policy, 18, d=(10.0, 1.0))
+    assert steps_and_due(plans) == [(6, (A, B))] + [(2, (A,)), (2, (A,)), (2, (A, B))] * 2
     assert states[-1].intervals == (2, 6)
 
 
@@ -93,12 +95,12 @@ def test_accelerate_averages_a_drifting_layer_more_often_in_a_cycle_of_the_base_
     ],
 )
 def test_a_run_that_ends_inside_a_cycle_averages_everything_and_adjusts_nothing(policy, iterations, steps):
-    turns, states = play(policy, iterations)
-    assert [turn.steps for turn in turns] == steps
-    assert turns[-1].due == (A, B)
-    assert turns[-1].ends_cycle
-    assert turns[-1].cut
-    assert not any(turn.cut for turn in turns[:-1])
+    plans, states = play(policy, iterations)
+    assert [plan.steps for plan in plans] == steps
+    assert plans[-1].due == (A, B)
+    assert plans[-1].ends_cycle
+    assert not plans[-1].adjusts
+    assert all(plan.adjusts == plan.ends_cycle for plan in plans[:-1])
     assert states[-1].intervals == states[-2].intervals
 
 
@@ -109,8 +111,8 @@ def test_a_cut_cycle_does_not_take_the_chance_to_adjust():
 
 
 def test_a_run_that_ends_with_a_cycle_is_not_cut():
-    turns, states = play(FedLAMA(2, 3), 6)
-    assert not turns[-1].cut
+    plans, states = play(FedLAMA(2, 3), 6)
+    assert plans[-1].adjusts
     assert states[-1].intervals == (6, 2)
 
 
@@ -122,39 +124,41 @@ def test_the_first_adjustment_is_at_the_first_cycle_end_at_or_after_the_warmup(w
 
 
 @given(st.integers(1, 7), st.integers(1, 40), st.integers(0, 3))
-def test_fedlama_with_factor_one_takes_the_turns_of_fedavg(interval, iterations, warmup_rounds):
-    turns, states = play(FedAvg(interval), iterations)
-    assert play(FedLAMA(interval, 1, warmup_rounds=warmup_rounds), iterations) == (turns, states)
+def test_fedlama_with_factor_one_takes_the_plans_of_fedavg(interval, iterations, warmup_rounds):
+    plans, states = play(FedAvg(interval), iterations)
+    assert play(FedLAMA(interval, 1, warmup_rounds=warmup_rounds), iterations) == (plans, states)
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 60), st.floats(0.01, 100), st.integers(0, 9))
 def test_rounds_fill_the_run_and_every_layer_is_averaged_at_its_interval(base, factor, iterations, d_a, warmup):
-    turns, states = play(FedLAMA(base, factor, warmup_rounds=warmup), iterations, d=(d_a, 1.0))
-    assert sum(turn.steps for turn in turns) == states[-1].step == iterations
-    assert turns[-1].due == (A, B)
-    for state, turn in zip(states, turns, strict=False):
-        for layer in turn.due:
-            apart = state.step + turn.steps - state.synchronised_at[layer]
-            assert apart == state.intervals[layer] or (turn.cut and apart < state.intervals[layer])
+    plans, states = play(FedLAMA(base, factor, warmup_rounds=warmup), iterations, d=(d_a, 1.0))
+    assert sum(plan.steps for plan in plans) == states[-1].step == iterations
+    assert plans[-1].due == (A, B)
+    for state, plan in zip(states, plans, strict=False):
+        for layer in plan.due:
+            apart = state.step + plan.steps - state.synchronised_at[layer]
+            assert apart == state.intervals[layer] or (
+                (plan.ends_cycle and not plan.adjusts) and apart < state.intervals[layer]
+            )
 
 
 def test_the_discrepancy_is_eq_2():
     # a has 90 numbers, b 10. After two steps Σ w‖u−x‖² = 360 and 5: d = 360/(2·90) = 2, d_b = 5/(2·10) = 0.25.
     policy = FedLAMA(2, 2)
     state = policy.start(LAYERS)
-    state = policy.observe(state, policy.next(state, 100), {A: 360.0, B: 5.0}, LAYERS)
+    state = policy.observe(state, policy.next(state, 100), Evidence({A: 360.0, B: 5.0}), LAYERS)
     assert state.discrepancy == (2.0, 0.25)
     # The cycle's second round: d_a = 45/180 = .25, d_b = 40/20 = 2, so a is lengthened (1−λ = .1 < δ = 22.5/42.5).
-    state = policy.observe(state, policy.next(state, 100), {A: 45.0, B: 40.0}, LAYERS)
+    state = policy.observe(state, policy.next(state, 100), Evidence({A: 45.0, B: 40.0}), LAYERS)
     assert state.discrepancy == (0.25, 2.0)
     assert state.intervals == (4, 2)
     # Only b is due, and a keeps what it showed last.
-    turn = policy.next(state, 100)
-    assert turn.due == (B,)
-    state = policy.observe(state, turn, {B: 10.0}, LAYERS)
+    plan = policy.next(state, 100)
+    assert plan.due == (B,)
+    state = policy.observe(state, plan, Evidence({B: 10.0}), LAYERS)
     assert state.discrepancy == (0.25, 0.5)
     # Now a has gone four steps: 720/(4·90) = 2.
-    state = policy.observe(state, policy.next(state, 100), {A: 720.0, B: 10.0}, LAYERS)
+    state = policy.observe(state, policy.next(state, 100), Evidence({A: 720.0, B: 10.0}), LAYERS)
     assert state.discrepancy == (2.0, 0.5)
 
 
@@ -162,7 +166,7 @@ def test_a_cut_interval_is_measured_over_the_steps_it_had():
     # Cut after 3 of 4 steps: d_a = 270/(3·90) = 1.
     policy = FedAvg(4)
     state = policy.start(LAYERS)
-    state = policy.observe(state, policy.next(state, 3), {A: 270.0, B: 60.0}, LAYERS)
+    state = policy.observe(state, policy.next(state, 3), Evidence({A: 270.0, B: 60.0}), LAYERS)
     assert state.discrepancy == (1.0, 2.0)
 
 
@@ -172,8 +176,8 @@ def test_a_cycle_without_any_discrepancy_keeps_the_intervals():
     assert states[-1].intervals == (2, 1)
     state = states[-1]
     for _ in range(2):
-        turn = policy.next(state, 100)
-        state = policy.observe(state, turn, dict.fromkeys(turn.due, 0.0), LAYERS)
+        plan = policy.next(state, 100)
+        state = policy.observe(state, plan, Evidence(dict.fromkeys(plan.due, 0.0)), LAYERS)
     assert state.discrepancy == (0.0, 0.0)
     assert state.intervals == (2, 1)
 
@@ -183,6 +187,17 @@ def test_policies_are_values():
     assert hash(FedAvg(6)) == hash(FedAvg(6))
     assert (str(FedAvg(6)), str(FedLAMA(6, 4))) == ("FedAvg(6)", "FedLAMA(6, 4)")
     assert isinstance(FedAvg(6), Policy)
+
+
+def test_fedavg_is_fedlama_with_factor_one():
+    assert FedLAMA(6, 1) == FedAvg(6) != FedLAMA(6, 2)
+    assert hash(FedLAMA(6, 1)) == hash(FedAvg(6))
+
+
+def test_policies_can_be_replaced():
+    assert dataclasses.replace(FedAvg(6), base_interval=12) == FedAvg(12)
+    assert dataclasses.replace(FedLAMA(6, 4), increase_factor=2) == FedLAMA(6, 2)
+    assert str(dataclasses.replace(FedAvg(6), base_interval=12)) == "FedAvg(12)"
 
 
 @pytest.mark.parametrize(

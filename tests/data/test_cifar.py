@@ -22,7 +22,7 @@ from formats import (
 from hypothesis import given, strategies
 
 from fedlama.base import InputError
-from fedlama.data import cifar, pickled
+from fedlama.data import archive, cifar, pickled
 from fedlama.data.cifar import CIFAR10, CIFAR100, read_cifar
 
 
@@ -160,8 +160,39 @@ def test_a_key_that_takes_for_ever_to_hash_is_refused(tmp_path):
     refused_batch(with_second_batch(tmp_path, bomb))
 
 
+@pytest.mark.parametrize("deep", [b"\x86", b"\x85", b"\x87"])
+def test_a_shape_of_shapes_is_refused(tmp_path, deep):
+    """Two references to the tuple before, 26 times: printed, it would have been 2²⁶ numbers."""
+    width = {b"\x85": 1, b"\x86": 2, b"\x87": 3}[deep]
+    shape = b"K\x01\x85q\xc8" + b"".join(b"h%c" % (200 + k) * width + deep + b"q%c" % (201 + k) for k in range(26))
+    honest = cifar10_files()["data_batch_2"]
+    bomb = honest.replace(b"K\x04M\x00\x0c\x86", b"0" + shape, 1).replace(b"0K\x01", b"K\x01", 1)
+    assert len(bomb) > len(honest)
+    folder = with_second_batch(tmp_path, bomb)
+    with little_memory():
+        refused_batch(folder, "inside a tuple")
+
+
+@pytest.mark.parametrize(
+    "pickled_object",
+    [
+        pytest.param(b"\x80\x02}U\x04datacnumpy\nndarray\n)Rs.", id="another function"),
+        pytest.param(b"\x80\x02}U\x04dataU\x0c_reconstruct)Rs.", id="a text instead of a function"),
+        pytest.param(b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\nK\x05Rs.", id="no arguments"),
+        pytest.param(b"\x80\x02}U\x04data]]as.", id="a list of lists"),
+        pytest.param(b"\x80\x02}q\x00U\x04datah\x00s.", id="itself"),
+        pytest.param(b"\x80\x02}U\x04data(K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01ts.", id="a long tuple"),
+        pytest.param(b"\x80\x02]K\x05K\x06s.", id="a list with items"),
+        pytest.param(b"\x80\x02}K\x05a.", id="appending to a dictionary"),
+        pytest.param(b"\x80\x02}K\x05b.", id="a dictionary with a state"),
+    ],
+)
+def test_only_what_arrays_need_is_built(tmp_path, pickled_object):
+    refused_batch(with_second_batch(tmp_path, pickled_object), "official cifar10 file")
+
+
 def test_too_many_parts_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(pickled, "MOST_OPCODES", 1000)
+    monkeypatch.setattr(pickled, "MAX_OPCODES", 1000)
     refused_batch(with_second_batch(tmp_path, b"\x80\x02" + b"]" * 2000 + b"."), "1,000")
 
 
@@ -275,19 +306,77 @@ def test_damaged_archives(tmp_path, damage):
 
 
 def test_a_member_that_claims_too_much_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar, "LARGEST_FILE", 10_000)
+    monkeypatch.setattr(archive, "MAX_FILE", 10_000)
     refused(write_tar_gz(tmp_path / "a.tar.gz", in_folder(cifar10_files())), "claims")
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar, "LARGEST_ARCHIVE", 1_000_000)
+    monkeypatch.setattr(archive, "MAX_UNPACKED", 1_000_000)
     path = tmp_path / "a.tar.gz"
     header = member("readme", size=50_000_000).tobuf(tarfile.GNU_FORMAT)
-    long_name = member("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=50_000_000).tobuf(tarfile.GNU_FORMAT)
-    for start in (header, long_name):
-        path.write_bytes(gzip.compress(start + bytes(50_000_000)))
-        with little_memory():
-            refused(path, "unpacks to over")
+    path.write_bytes(gzip.compress(header + bytes(50_000_000)))
+    with little_memory():
+        refused(path, "unpacks to over")
+
+
+def extension(kind, content):
+    """An extension header under any format's letter, and what it says."""
+    block = member("././@PaxHeader", kind, size=len(content)).tobuf(tarfile.USTAR_FORMAT)
+    return block + content + bytes(-len(content) % 512)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize("size", [50_000, 50_000_000])
+def test_a_large_extension_header_is_refused(tmp_path, kind, size):
+    """tarfile looked for numbers in them: 50 kB of digits in 135 bytes of archive kept it busy for minutes."""
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(extension(kind, b"9" * size)))
+    with little_memory():
+        refused(path, f"an extension header of {size:,} bytes; up to 4,096 are admitted")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_chain_of_extension_headers_is_refused(tmp_path, kind):
+    """tarfile reads them one inside the other, and ran out of stack."""
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(extension(kind, b"13 path=aaaa\n") * 2000))
+    refused(path, "over 100 members")
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        "GNU.sparse.map=1,x",
+        "GNU.sparse.size=x",
+        "GNU.sparse.major=1",
+        "GNU.sparse.realsize=" + "9" * 3000,
+        "size=-1",
+        "size=" + "9" * 3000,
+        "mtime=nan",
+        "path=../../x",
+        "hdrcharset=\x1b",
+        "\xff",
+    ],
+)
+def test_what_an_extension_header_says_does_not_matter(tmp_path, junk):
+    """Whatever is in them, the members are those that the plain headers tell."""
+    record = f" {junk}\n".encode("latin-1")
+    record = f"{len(record) + len(str(len(record)))}".encode() + record
+    plain = write_tar_gz(tmp_path / "plain.tar.gz", in_folder(cifar10_files()))
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(extension(tarfile.XHDTYPE, record) + gzip.decompress(plain.read_bytes())))
+    assert torch.equal(read_cifar(CIFAR10, path).x_train, read_cifar(CIFAR10, plain).x_train)
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_archives_made_anew_are_read(tmp_path, form):
+    """As tarfile packs a folder: with times of day in extension headers, or with ./ before the names."""
+    folder = write_files(tmp_path / "cifar-10-batches-py", cifar10_files())
+    for start in ("", "./"):
+        with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=form) as archive:
+            archive.add(folder, start + "cifar-10-batches-py")
+        again = read_cifar(CIFAR10, tmp_path / "a.tar.gz")
+        assert torch.equal(again.x_train, read_cifar(CIFAR10, folder).x_train)
 
 
 def test_an_archive_of_very_many_members_is_refused(tmp_path):

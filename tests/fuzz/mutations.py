@@ -245,6 +245,20 @@ def _in_pickle(draw: random.Random, content: bytes) -> bytes:
     return content[:start] + draw.choice(OPCODES) * draw.choice((1, 1, 2, 300)) + content[start + draw.choice((0, 1)) :]
 
 
+def _in_numbers(draw: random.Random, content: bytes) -> bytes:
+    """One of the numbers of a coded tensor: a size, an index, a float; or bytes of its stream."""
+    kind, values = draw.choice((("<B", NUMBERS[:5]), ("<H", NUMBERS), ("<f", FLOATS), ("<I", NUMBERS)))
+    value = draw.choice(values)
+    if kind != "<f":
+        value %= 1 << (8 * struct.calcsize(kind))
+    try:
+        changed = struct.pack(kind, value)
+    except OverflowError:
+        changed = b"\xff\xff\x7f\x7f"
+    at = draw.choice((draw.randrange(12), draw.randrange(len(content) + 1)))
+    return content[:at] + changed + content[at + len(changed) :]
+
+
 def _in_answer(draw: random.Random, content: bytes) -> bytes:
     lines = [b"Content-Length: -1", b"Content-Length: 99999999999999999999", b"Content-Range: bytes 5-9/10"]
     lines += [b"Transfer-Encoding: chunked", b"HTTP/1.1 416 No", b"HTTP/1.1 206 Yes", b"HTTP/1.1 500 No", b"X" * 70_000]
@@ -274,5 +288,7 @@ SPECIAL: dict[str, Change] = {
     "run-config": _in_toml,
     "drawn-rounds": _in_lines,
     "drawn-summary": _in_json,
+    "payload": _in_numbers,
+    "message": _in_numbers,
     "http": _in_answer,
 }

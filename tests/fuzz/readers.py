@@ -8,16 +8,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from fedlama.base import InputError
+from fedlama.compress.codec import _context, sealed
 from fedlama.data.cifar import CIFAR100, read_cifar
 from fedlama.data.fetch import fetch
 from fedlama.data.idx import MNIST, read_idx, read_idx_set
 from fedlama.data.leaf import read_leaf
 from fedlama.data.npz import read_npz
 from fedlama.report import compare, terminal_table, verdict
-from fedlama.report.page import View, render_page
+from fedlama.report.page.draw import View, render_page
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
 from fedlama.run.directory import RunDirectory, to_toml
@@ -76,7 +78,7 @@ def read_config(content: bytes, folder: Path) -> object:
 
 
 def read_checkpoint(content: bytes, folder: Path) -> object:
-    return Checkpoint.decode(content, **samples.CHECKPOINT_SHAPES)
+    return Checkpoint.decode(content, samples.CHECKPOINT_SHAPES)
 
 
 def read_voucher(content: bytes, folder: Path) -> object:
@@ -127,6 +129,26 @@ def read_run_config(content: bytes, folder: Path) -> object:
     return _show(_run(folder, config=content), draw=False)
 
 
+def read_payload(content: bytes, folder: Path) -> object:
+    """Bytes of one tensor, under a right checksum so that more than the checksum is tried; by every codec."""
+    read: list[object] = []
+    for codec in samples.CODECS:
+        for shape in (samples.PAYLOAD_SHAPE, None):
+            with suppress(InputError):
+                found = codec.decode(sealed(content, _context(codec, 0)), key=0, shape=shape)
+                assert bool(found.isfinite().all())
+                read.append(found)
+    return read
+
+
+def read_message(content: bytes, folder: Path) -> object:
+    """A client's whole message, under a right checksum."""
+    channel = samples.CHANNEL
+    context = channel._context(samples.MESSAGE_DUE, samples.MESSAGE_PLACE)
+    anchor = torch.ones(channel.layout.width)
+    return channel.unpack(sealed(content, context), samples.MESSAGE_DUE, samples.MESSAGE_PLACE, anchor=anchor)
+
+
 def read_answer(content: bytes, folder: Path) -> object:
     """The bytes are a server's whole answer to `fedlama data fetch`, however often it asks."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -162,5 +184,7 @@ READERS: dict[str, Reader] = {
     "run-config": read_run_config,
     "drawn-rounds": draw_rounds,
     "drawn-summary": draw_summary,
+    "payload": read_payload,
+    "message": read_message,
     "http": read_answer,
 }

@@ -9,11 +9,13 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from data.formats import cifar100_files, idx, leaf_content
+from fedlama.compress import Cast, Chain, Channel, ErrorFeedback, LowRank, Place, Quantize, Rotate, TopK
 from fedlama.core import FedLAMA, Layout, Ledger, Tensor
 from fedlama.run.checkpoints import save_checkpoint
-from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.checkpoint import Checkpoint, Shapes
 from report.hand_made import write_run
 
 
@@ -36,8 +38,18 @@ def _npz(save=np.savez, **arrays) -> bytes:
 def _checkpoint() -> Checkpoint:
     layout = Layout.pack([Tensor("conv", 16, adaptive=True), Tensor("fc", 4)])
     state = FedLAMA(3, 2).start(layout.layers)
-    row, counters = np.arange(layout.width, dtype=np.float32), np.array([7])
-    return Checkpoint(state, Ledger.open(layout), (0, 1), row, counters, np.zeros((2, 1, 32), np.float32))
+    ledger = Ledger.open(layout)
+    return Checkpoint(
+        state=state,
+        ledger=ledger,
+        broadcast=ledger.plain_message(),
+        row=np.arange(layout.width, dtype=np.float32),
+        counters=np.array([7]),
+        server_slots={"momentum": np.ones(32, np.float32)},
+        cohort_slots={"velocity": np.zeros((2, 32), np.float32), "control": np.zeros((2, 32), np.float32)},
+        seen=np.array([1, 4]),
+        seen_slots={"control": np.ones((2, 32), np.float32)},
+    )
 
 
 def _run_files() -> tuple[bytes, bytes, bytes]:
@@ -52,9 +64,30 @@ def _voucher() -> bytes:
         return (Path(folder) / "step-000000006.json").read_bytes()
 
 
+def _message() -> bytes:
+    row = torch.linspace(-1, 1, CHANNEL.layout.width)
+    anchor = torch.ones(CHANNEL.layout.width)
+    return CHANNEL.pack(row, MESSAGE_DUE, MESSAGE_PLACE, anchor=anchor)[:-4]  # readers.py adds the checksum
+
+
+PAYLOAD_SHAPE = (8, 20)
+CODECS = [Rotate(0.5), Cast("float16"), Quantize(3), TopK(0.1), Chain(LowRank(1), Rotate(4))]
+_TENSOR = torch.linspace(-1, 1, 160).reshape(PAYLOAD_SHAPE)
+_STATISTICS = [Tensor("mean", 8, role="mean"), Tensor("variance", 8, role="variance")]
+_LAYOUT = Layout.pack([Tensor("kernel", 1024, shape=(32, 32)), Tensor("bias", 32)], _STATISTICS)
+CHANNEL = Channel(ErrorFeedback(Rotate(0.5)), _LAYOUT, seed=0)
+MESSAGE_DUE, MESSAGE_PLACE = (0, 1), Place(1, 2)
 CIFAR = cifar100_files(train=1, test=1)["train"]
 IDX_LABELS = idx(np.array([3, 1]))
-CHECKPOINT_SHAPES = {"width": 32, "counter_width": 1, "memory_shape": (1, 32)}
+CHECKPOINT_SHAPES = Shapes(
+    width=32,
+    counter_width=1,
+    server_slots=("momentum",),
+    cohort_slots=("velocity", "control"),
+    seen_slots=("control",),
+    cohort=2,
+    clients=5,
+)
 CHECKPOINT = _checkpoint().encode()
 CONFIG_TOML, ROUNDS, SUMMARY = _run_files()
 CONFIG = tomllib.loads(CONFIG_TOML.decode())
@@ -81,6 +114,8 @@ SAMPLES: dict[str, list[bytes]] = {
     "run-config": [CONFIG_TOML],
     "drawn-rounds": [ROUNDS],
     "drawn-summary": [SUMMARY],
+    "payload": [codec.encode(_TENSOR, key=0).to_bytes()[:-4] for codec in CODECS],
+    "message": [_message()],
     "http": [_ANSWER, _PARTIAL, _MOVED],
 }
 

@@ -20,7 +20,7 @@ def test_every_recipe_expands(name, scale):
         windows = {setting.config.participation.window for setting in panel.study.settings}
         assert len(windows) == 1  # the same clients for every setting
         assert all(
-            windows.pop() % setting.config.policy.build().cycle_steps == 0 for setting in panel.study.settings[:1]
+            windows.pop() % setting.config.policy.build().longest_cycle == 0 for setting in panel.study.settings[:1]
         )
 
 
@@ -38,7 +38,8 @@ def test_the_papers_scale_is_the_papers(name):
             assert config.participation.active == group.active
             assert setting.seeds == (0, 1, 2)
             assert not setting.learning_rates
-            assert config.policy.warmup_rounds == 8
+            if row.factor > 1:  # FedAvg has no intervals to adjust
+                assert config.policy.warmup_rounds == 8
         assert (
             config.model.name
             == {"cifar10": "resnet20", "cifar100": "wide_resnet28_10", "femnist": "leaf_cnn"}[recipe.data]

@@ -9,9 +9,9 @@ from hand_made import write_run
 from test_page import HOSTILE, deep_runs, hostile_runs, three_runs
 
 from fedlama.report import draw_report
-from fedlama.report.network import Network
-from fedlama.report.page import View
-from fedlama.report.units import bandwidth_text
+from fedlama.report.numbers.network import Network
+from fedlama.report.page.draw import View
+from fedlama.report.words.units import bandwidth_text
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,9 +6,10 @@ import pytest
 from hand_made import write_run
 
 from fedlama.report import compare
-from fedlama.report.charts import round_axis
-from fedlama.report.frontier import Place, equal_bytes, fedavg_line, places, standing
-from fedlama.report.score_charts import frontier_chart
+from fedlama.report.numbers.frontier import Place, fedavg_line, places, standing
+from fedlama.report.pictures.charts import round_axis
+from fedlama.report.pictures.frontier import frontier_chart
+from fedlama.report.words.frontier import equal_bytes
 
 LONG = ("conv.weight",)
 
@@ -100,7 +101,7 @@ def test_chart_has_points_error_bars_and_the_line(tmp_path):
 
 def test_axes_begin_and_end_with_round_numbers():
     assert [round_axis("", "number", 0.813, 0.934)[key] for key in ("min", "max", "interval")] == [0.8, 0.95, 0.05]
-    assert round_axis("", "number", 0.5, 0.99, most=1.0)["max"] == 1.0
+    assert round_axis("", "number", 0.5, 0.99, maximum=1.0)["max"] == 1.0
     flat = round_axis("", "number", 0.9, 0.9)
     assert flat["min"] <= 0.9 <= flat["max"]
     assert flat["min"] < flat["max"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedlama.base import InputError
 from fedlama.report import compare
-from fedlama.report.network import (
+from fedlama.report.numbers.network import (
     Demand,
     Network,
     Payoff,
@@ -24,8 +24,11 @@ from fedlama.report.network import (
     replay,
     slowest_of,
 )
-from fedlama.report.network_charts import assumptions, network_chart, network_rows, payoff_sentences
-from fedlama.report.units import bandwidth, bandwidth_text, duration, duration_text, straggling
+from fedlama.report.pictures.network import network_chart
+from fedlama.report.tables.network import network_rows
+from fedlama.report.words.network import assumptions, payoff_sentences
+from fedlama.report.words.units import bandwidth, bandwidth_text, duration, duration_text, straggling
+from fedlama.run.config import parse_config
 
 SLOW = Network(uplink=1000.0, downlink=2000.0, latency=0.5, step_time=0.25)
 EVEN = Network(uplink=1000.0, downlink=1000.0, latency=1.0, step_time=1.0)
@@ -138,7 +141,7 @@ def test_assumptions_and_table_name_the_numbers(comparison):
     assert "sends at 1 kbit/s and receives at 2 kbit/s" in said
     assert "one round trip of 500 ms, a local step 250 ms" in said
     assert "target is 70.0 %, the best that every setting reaches" in said
-    assert network_rows(played, comparison)[0]["numbers"] == ["54.4 s", "48", "8", "3.20 kB", "3.20 kB"]
+    assert network_rows(played, comparison)[0].numbers == ["54.4 s", "48", "8", "3.20 kB", "3.20 kB"]
     waiting = replay(comparison, Network(straggling=0.5))
     assert "waits for the slowest, on average 1.45 times the median for 2 clients" in " ".join(
         assumptions(waiting, comparison)
@@ -185,7 +188,9 @@ def test_stragglers_lengthen_the_steps_alone():
     ],
 )
 def test_active_clients(active, clients, kind, count):
-    config = {"participation.active": active, "partition.clients": clients, "partition.kind": kind}
+    partition = {key: value for key, value in {"clients": clients, "kind": kind}.items() if value is not None}
+    tables = {"data": {"name": "digits"}, "participation": {"active": active}, "partition": partition}
+    config = parse_config({**tables, "train": {"iterations": 1}}, "a test")
     assert active_clients(config) == count
 
 

@@ -11,17 +11,18 @@ from xml.etree import ElementTree
 import pytest
 from hand_made import LAYERS, write_run
 
-import fedlama.report
+import fedlama.report.page
 from fedlama.base import InputError
 from fedlama.report import compare, draw_report, verdict_sentences
-from fedlama.report.crossings import crossings
-from fedlama.report.interval_maps import interval_maps
-from fedlama.report.page import View
-from fedlama.report.plots import layers_figure, report_figure
-from fedlama.report.style import svg
+from fedlama.report.numbers.crossings import crossings
+from fedlama.report.numbers.intervals import interval_maps
+from fedlama.report.page.draw import View
+from fedlama.report.pictures.layers import layers_figure
+from fedlama.report.pictures.overview import report_figure
+from fedlama.report.pictures.style import svg
 from fedlama.study.runs import load_run
 
-STATIC = Path(fedlama.report.__file__).parent / "static"
+STATIC = Path(fedlama.report.page.__file__).parent / "static"
 ECHARTS_SHA256 = "3ab3cff94c6acd328e6f7ec3c6dd21c9eaa1ea3ba47a25e4e1f95704d637dfb9"
 HOSTILE = "<script>alert(1)</script>"
 VOID = {"meta", "link", "br", "img", "wbr", "hr"}
@@ -256,8 +257,24 @@ def test_intervals_are_spans_of_cycles(tmp_path):
 
 def test_data_that_is_not_there_is_said(tmp_path):
     page = drawn([write_run(tmp_path / "run", data={"name": "nowhere.npz"})], tmp_path / "out")
-    assert "is left out, because the data cannot be loaded: nowhere.npz" in page.words
+    assert "is left out, because the data cannot be loaded: data.name = 'nowhere.npz': nowhere.npz" in page.words
     assert "partition" not in page.charts
+
+
+def test_the_partition_is_that_of_the_samples_that_were_trained_on(tmp_path):
+    """1,437 training samples of the digits, of which a fifth is held out: 287 of them, 1,150 are left."""
+    changes = {
+        "data": {"validation": 0.2},
+        "partition": {"kind": "dirichlet", "clients": 8, "alpha": 0.5},
+    }
+    charts = drawn([write_run(tmp_path / "run", **changes)], tmp_path / "out").charts
+    assert sum(row[2] for row in charts["partition"]["rows"]) == 1150
+
+
+def test_a_model_of_which_no_layer_may_be_lengthened_has_no_crossing(tmp_path):
+    run = write_run(tmp_path / "run", layers={"a.bias": 4, "b.bias": 6})
+    page = drawn([run], tmp_path / "out")
+    assert "crossing-1" not in page.charts
 
 
 def test_a_page_reads_itself_again_only_while_runs_are_going(tmp_path):

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedlama.report.comparison import Comparison, Spread
-from fedlama.report.pairs import difference_heading, difference_note, difference_text, paired_difference
+from fedlama.report.numbers.comparison import Comparison, Spread
+from fedlama.report.numbers.pairs import paired_difference
+from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
 
 
 @dataclass
@@ -53,15 +54,15 @@ def test_the_baseline_and_what_is_unfinished_have_none():
     assert paired_difference(BASE, comparison) is None
     assert paired_difference(going, comparison) is None
     assert difference_text(None, "accuracy") == "–"
-    assert difference_note(comparison) is None
+    assert difference_notes(comparison) == []
 
 
 def test_the_note_says_what_the_error_is():
     one, three = row("FedAvg(12)", {0: 0.5}), row("FedAvg(24)", {0: 0.5, 1: 0.5, 2: 0.5})
     assert difference_heading(against(BASE, one)) == "− FedAvg(6)"
-    assert difference_note(against(BASE, one)) == (
+    assert difference_notes(against(BASE, one)) == [
         "Differences are to FedAvg(6), points, seed by seed; one seed has no error."
-    )
-    assert difference_note(against(BASE, one, three)) == (
+    ]
+    assert difference_notes(against(BASE, one, three)) == [
         "Differences are to FedAvg(6), points, seed by seed: mean ± standard error."
-    )
+    ]

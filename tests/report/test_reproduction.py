@@ -11,9 +11,11 @@ from rich.console import Console
 from fedlama.base import InputError
 from fedlama.paper.reproduce import Panel, Reproduction, Row
 from fedlama.report import compare
-from fedlama.report.grids import Grid
-from fedlama.report.reproduction import Outcome, draw_figures, long_share, reproduction_grid
-from fedlama.report.study_table import study_grid
+from fedlama.report.numbers.reproduction import PanelOutcome, long_share
+from fedlama.report.pictures.reproduction import draw_figures
+from fedlama.report.tables.grids import Grid
+from fedlama.report.tables.reproduction import reproduction_grid
+from fedlama.report.tables.study import study_grid
 from fedlama.study.execute import run_study
 from fedlama.study.index import Choice
 from fedlama.study.runs import find_runs
@@ -47,7 +49,7 @@ def outcome(tmp_path_factory):
     study = parse_study(STUDY)
     index = run_study(study, folder, 1, lambda cell, record: None)
     panel = Panel("Digits, α = 0.1", "digits", study, ROWS, ("4 clients in place of 128",))
-    return Outcome(panel, compare(find_runs([folder]), baseline="FedAvg(3)"), index)
+    return PanelOutcome(panel, compare(find_runs([folder]), baseline="FedAvg(3)"), index)
 
 
 def made(draw=None):

@@ -7,7 +7,7 @@ import pytest
 from hand_made import write_run
 
 from fedlama.base import InputError
-from fedlama.report.watch import REFRESH, watch
+from fedlama.report.page.watch import REFRESH, watch
 from fedlama.run.files import locked
 
 

@@ -190,7 +190,7 @@ def test_the_stretches_of_a_gradient_cover_every_parameter(monkeypatch, large):
         binding.clear_gradients()
         module(inputs).square().sum().backward()
         row = torch.zeros(binding.layout.parameter_width)
-        for part, gradient in binding.gradients():
+        for part, gradient in zip(binding.stretches, binding.gradients(), strict=True):
             row[part] = gradient
         for parameter, part in zip(plain.parameters(), binding.layout.tensor_slices, strict=True):
             torch.testing.assert_close(row[part], parameter.grad.reshape(-1))
@@ -205,7 +205,7 @@ def test_a_parameter_that_the_loss_does_not_use_has_no_gradient(monkeypatch, lar
     binding.clear_gradients()
     module[1](torch.ones(1, 2)).sum().backward()
     row = torch.full((binding.layout.parameter_width,), 9.0)
-    for part, gradient in binding.gradients():
+    for part, gradient in zip(binding.stretches, binding.gradients(), strict=True):
         row[part] = gradient
     # weight, bias | weight, bias at 0, 16, 32 and 48: nothing for the first module, ones for the second
     assert [row[at].item() for at in (0, 16, 32, 48)] == [0.0, 0.0, 1.0, 1.0]

@@ -15,13 +15,13 @@ from fedlama import IID, SGD, Dirichlet, Faults, FedAvg, FedLAMA, InputError, Na
 from fedlama.run.config import (
     Config,
     FaultsSection,
-    Section,
     apply_overrides,
     load_config,
     parse_config,
     read_toml,
 )
 from fedlama.run.directory import to_toml
+from fedlama.run.sections import ChoiceSection, Section
 
 SMALLEST = {"data": {"name": "digits"}, "train": {"iterations": 8}}
 
@@ -43,7 +43,7 @@ def refusal(tables: dict) -> str:
 def sections() -> dict[str, type[Section]]:
     found = {name: (field.annotation, *get_args(field.annotation)) for name, field in Config.model_fields.items()}
     return {
-        name: kind
+        name: kind.section_for({}) if issubclass(kind, ChoiceSection) else kind
         for name, kinds in found.items()
         for kind in kinds
         if isinstance(kind, type) and issubclass(kind, Section)
@@ -536,8 +536,9 @@ def test_a_table_that_may_be_left_out_has_helpful_errors_too():
 # There and back again.
 
 above_zero = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+rates = st.floats(min_value=0, max_value=3.4e38, exclude_min=True, exclude_max=True)  # what float32 can hold
 names = st.text(max_size=20)  # quotes, newlines, control characters and all planes of Unicode
-counts = st.integers(min_value=1)
+counts = st.integers(min_value=1, max_value=10**9)
 
 
 def section_of(**optional):
@@ -553,7 +554,7 @@ configs = st.fixed_dictionaries(
         ),
     },
     optional={
-        "seed": st.integers(min_value=0),
+        "seed": st.integers(min_value=0, max_value=2**62),
         "model": section_of(name=names, layers=st.sampled_from(["tensor", "module"]), adaptive=st.lists(names)),
         "partition": section_of(kind=st.sampled_from(["iid", "natural"]), clients=counts)
         | section_of(kind=st.just("dirichlet"), clients=counts, alpha=above_zero, min_samples=counts),
@@ -566,7 +567,7 @@ configs = st.fixed_dictionaries(
             rule=st.sampled_from(["crossing", "released", "printed", "accelerate"]),
         ),
         "local": section_of(
-            learning_rate=above_zero, momentum=st.floats(0, 1, exclude_max=True), decay_steps=st.lists(counts)
+            learning_rate=rates, momentum=st.floats(0, 1, exclude_max=True), decay_steps=st.lists(counts)
         ),
         "faults": section_of(straggle=st.floats(0, 1), norm_limit=st.floats(1e-30, 1e30), min_clients=counts),
         "output": section_of(tensorboard=st.booleans()),

@@ -294,7 +294,7 @@ def test_a_run_that_stops_for_want_of_clients_resumes_to_what_repeating_gives(wo
 
 
 def test_repeating_in_vain_ends_after_many_attempts(monkeypatch):
-    monkeypatch.setattr("fedlama.training.loop.MOST_ATTEMPTS", 5)
+    monkeypatch.setattr("fedlama.training.attempts.MAX_ATTEMPTS", 5)
     with pytest.raises(
         fedlama.RunError,
         match=r"stopped at step 0 of 8: fewer than faults.min_clients = 6 clients were left in round 1 at 5 attempts",

@@ -12,6 +12,7 @@ import fedlama
 from fedlama.base import InputError, RunError
 from fedlama.data import arrays
 from fedlama.processes.memory import available_memory, telling_of_memory
+from fedlama.rows import Slot
 from fedlama.training.memory import (
     Demand,
     check_memory,
@@ -20,17 +21,19 @@ from fedlama.training.memory import (
     local_processes,
 )
 
+VELOCITY = Slot("velocity", without="set local.momentum to 0")
 WIDE = Demand(
-    clients=128, processes=2, width=36_500_000, parameter_width=36_400_000, memory_rows=1, data_bytes=180_000_000
+    clients=128, processes=2, width=36_500_000, parameter_width=36_400_000, slots=(VELOCITY,), data_bytes=180_000_000
 )
 
 
 def test_128_clients_of_the_wide_network_by_hand():
     assert WIDE.parts() == {
         "128 rows of 36.5 M numbers": 128 * 36_500_000 * 4,  # 18.7 GB
-        "their momentum": 128 * 36_400_000 * 4,  # 18.6 GB
-        # each of two processes: a float32 row, two float64 rows, and gradient, its copy and a mask of the parameters
-        "gradients and averaging": 2 * (36_500_000 * 20 + 36_400_000 * 12),
+        "their velocity": 128 * 36_500_000 * 4,  # 18.7 GB
+        # each of two processes: the global row before and after a round, two float64 rows, and gradient, its copy and a
+        # mask of the parameters
+        "gradients and averaging": 2 * (36_500_000 * 24 + 36_400_000 * 12),
         "data": 180_000_000,
     }
     assert 37.0e9 < WIDE.total() - WIDE.parts()["gradients and averaging"] < 37.6e9
@@ -38,14 +41,14 @@ def test_128_clients_of_the_wide_network_by_hand():
 
 def test_blocks_and_checkpoints_by_hand():
     demand = Demand(
-        clients=16, processes=3, width=100, parameter_width=80, memory_rows=1, data_bytes=1000,
+        clients=16, processes=3, width=100, parameter_width=80, slots=(VELOCITY,), data_bytes=1000,
         prepared_bytes=4000, block=8, saved_clients=16,
     )  # fmt: skip
     parts = demand.parts()
     assert parts["16 rows of 100 numbers"] == 16 * 400
-    assert parts["their momentum"] == 16 * 320
-    assert parts["gradients and averaging"] == 3 * (100 * 20 + 80 * 12 + 8 * (400 + 320))
-    assert parts["checkpoints"] == (3 + 3) * 16 * 320
+    assert parts["their velocity"] == 16 * 400
+    assert parts["gradients and averaging"] == 3 * (100 * 24 + 80 * 12 + 8 * (400 + 400))
+    assert parts["checkpoints"] == (3 + 3) * 16 * 400
     assert parts["data"] == 1000 + 3 * 4000
 
 
@@ -54,9 +57,9 @@ def test_the_refusal_has_the_numbers_and_what_to_change():
         check_memory(WIDE, available=20_000_000_000)
     sentence = str(caught.value)
     for words in (
-        "the run needs about 39.8 GB",
+        "the run needs about 40.2 GB",
         "128 rows of 36.5 M numbers 18.7 GB",
-        "their momentum 18.6 GB",
+        "their velocity 18.7 GB",
         "data 0.2 GB",
         "20.2 GB are available",  # the data is in memory already
         "lower participation.active",
@@ -182,8 +185,8 @@ def test_the_estimate_is_about_what_a_run_takes():
         return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
     width = 512 * 2048 + 2048 + 2048 * 10 + 16
-    demand = Demand(clients, 1, width, width, 1, data_bytes=0)
-    more_than_one_client = demand.total() - Demand(1, 1, width, width, 1, data_bytes=0).total()
+    demand = Demand(clients, 1, width, width, (VELOCITY,), data_bytes=0)
+    more_than_one_client = demand.total() - Demand(1, 1, width, width, (VELOCITY,), data_bytes=0).total()
     assert 0.7 * more_than_one_client < _in_a_fork(measured) < 1.3 * more_than_one_client
 
 

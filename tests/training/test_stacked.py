@@ -53,8 +53,8 @@ def test_a_clients_bits_do_not_depend_on_its_neighbours_in_the_stack():
 
     def trained(clients, wanted):
         rows = binding.read().repeat(len(clients), 1)
-        memory = torch.zeros(len(clients), 1, binding.layout.parameter_width)
-        losses = trainer.train(clients, rows, memory, torch.zeros(len(clients), 0), range(5))
+        slots = {"velocity": torch.zeros_like(rows)}
+        losses = trainer.train(clients, rows, slots, torch.zeros(len(clients), 0), {"model": rows[0]}, range(5))
         return rows[clients.index(wanted)], losses[clients.index(wanted)]
 
     alone, among, elsewhere = (trained(clients, 4) for clients in ([4], list(range(BLOCK)), [9, 2, 4]))
@@ -71,7 +71,11 @@ def test_auto_is_a_rule_on_the_model_never_a_timing():
 
     assert suits(fedlama.models.mlp())
     assert suits(fedlama.models.small_cnn())
-    assert not suits(nn.Sequential(nn.Flatten(), nn.Linear(64, 2000), nn.Linear(2000, 10)))  # too large
+    assert suits(fedlama.models.mlp(hidden=(400, 400)))  # 190,410 parameters
+    assert not suits(fedlama.models.mlp(hidden=(500, 500)))  # 288,010 parameters: too large
+    convolution = [nn.Conv2d(1, 40, 3), nn.ReLU(), nn.Flatten()]
+    assert suits(nn.Sequential(*convolution, nn.Linear(1440, 40), nn.Linear(40, 10)))  # 58,450
+    assert not suits(nn.Sequential(*convolution, nn.Linear(1440, 50), nn.Linear(50, 10)))  # 72,960
     assert not suits(nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout(0.1)))
     assert not suits(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)))
 

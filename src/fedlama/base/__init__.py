@@ -1,8 +1,34 @@
-"""What every room may use: errors, checks of numbers, keys for random draws, JSON helpers. Standard library only."""
+"""What every room may use: errors, options and checks, text and files of others, keys for random draws, JSON helpers.
 
-from fedlama.base.checks import check_number, check_whole
+Standard library only.
+"""
+
+from fedlama.base.checks import MAX_SEED, MAX_SIZE, MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import DivergenceError, InputError, RunError
+from fedlama.base.files import expand_home, open_regular, read_regular, reason
+from fedlama.base.options import Limits, annotated_fields, check_options
 from fedlama.base.plain import with_tuples
 from fedlama.base.randomness import random_key
+from fedlama.base.text import printable, shown
 
-__all__ = ["DivergenceError", "InputError", "RunError", "check_number", "check_whole", "random_key", "with_tuples"]
+__all__ = [
+    "MAX_SEED",
+    "MAX_SIZE",
+    "MAX_WHOLE",
+    "DivergenceError",
+    "InputError",
+    "Limits",
+    "RunError",
+    "annotated_fields",
+    "check_number",
+    "check_options",
+    "check_whole",
+    "expand_home",
+    "open_regular",
+    "printable",
+    "random_key",
+    "read_regular",
+    "reason",
+    "shown",
+    "with_tuples",
+]

@@ -51,7 +51,9 @@ def show(
     from rich.console import Console
 
     from fedlama.data import load
-    from fedlama.report.partition import draw_partition, partition_table, view_partition
+    from fedlama.report.numbers.partition import view_partition
+    from fedlama.report.pictures.partition import draw_partition
+    from fedlama.report.tables.partition import partition_table
     from fedlama.run.config import parse_config
 
     options = {"kind": partition, "clients": clients, "alpha": alpha, "min_samples": min_samples}

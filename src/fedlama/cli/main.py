@@ -15,8 +15,8 @@ from fedlama.cli import study as study_commands
 from fedlama.version import __version__
 
 if TYPE_CHECKING:
-    from fedlama.report.comparison import Comparison
-    from fedlama.report.page import View
+    from fedlama.report.numbers.comparison import Comparison
+    from fedlama.report.page.draw import View
 
 HELP = "\n\n".join(
     [
@@ -135,9 +135,9 @@ def report(
     The page replays the runs on a network: how long each setting would have taken to an accuracy, from the rounds and
     bytes it recorded. Bandwidths are written as 10Mbit (bit, kbit, Mbit, Gbit), times as 50ms (ms, s).
     """
-    from fedlama.report.network import Network
-    from fedlama.report.page import View
-    from fedlama.report.units import bandwidth, duration, straggling
+    from fedlama.report.numbers.network import Network
+    from fedlama.report.page.draw import View
+    from fedlama.report.words.units import bandwidth, duration, straggling
 
     network = Network(
         uplink=bandwidth(uplink, "--uplink"),
@@ -169,14 +169,15 @@ def _report(folders: list[Path], out: Path, view: View | None = None) -> None:
 
 def _tell_replay(comparison: Comparison, view: View) -> None:
     """On the network that was asked for, how long each setting would have taken."""
-    from fedlama.report.network import replay
-    from fedlama.report.network_charts import network_rows, payoff_sentences, target_text
+    from fedlama.report.numbers.network import replay
+    from fedlama.report.tables.network import network_rows
+    from fedlama.report.words.network import payoff_sentences, target_text
 
     played = replay(comparison, view.network, view.target)
     if played is None:
         return
     for row in network_rows(played, comparison):
-        print(f"{row['label']}: {row['numbers'][0]} to {target_text(played, comparison)} on this network")
+        print(f"{row.label}: {row.time} to {target_text(played, comparison)} on this network")
     for sentence in payoff_sentences(played, comparison):
         print(sentence)
 
@@ -186,7 +187,7 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
     import time
 
     from fedlama.report import compare, draw_report, verdict
-    from fedlama.report.watch import watch
+    from fedlama.report.page.watch import watch
     from fedlama.run.directory import Run
 
     def draw(runs: list[Run], refresh: int | None) -> None:

@@ -10,8 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from fedlama.paper.reproduce import Panel, Reproduction
-    from fedlama.report.comparison import Comparison
-    from fedlama.report.reproduction import Outcome
+    from fedlama.report.numbers.comparison import Comparison
+    from fedlama.report.numbers.reproduction import PanelOutcome
     from fedlama.study.index import StudyIndex
     from fedlama.study.sitting import Sitting
 
@@ -44,7 +44,7 @@ def study(
     """
     from rich.console import Console
 
-    from fedlama.report.study_table import study_grid
+    from fedlama.report.tables.study import study_grid
     from fedlama.study.execute import run_study
     from fedlama.study.progress import study_progress
     from fedlama.study.sitting import Sitting
@@ -101,8 +101,8 @@ def reproduce(
     _show(made, outcomes, folder)
 
 
-def _outcome(panel: Panel, folder: Path, workers: int | None, display: object, sitting: Sitting) -> Outcome:
-    from fedlama.report.reproduction import Outcome
+def _outcome(panel: Panel, folder: Path, workers: int | None, display: object, sitting: Sitting) -> PanelOutcome:
+    from fedlama.report.numbers.reproduction import PanelOutcome
     from fedlama.study.execute import run_study
     from fedlama.study.progress import StudyDisplay
 
@@ -111,13 +111,14 @@ def _outcome(panel: Panel, folder: Path, workers: int | None, display: object, s
         panel.study, folder / panel.folder, workers, display, shared=True, sitting=sitting.below(panel.folder)
     )
     comparison, _ = _report(folder / panel.folder, index)
-    return Outcome(panel, comparison, index)
+    return PanelOutcome(panel, comparison, index)
 
 
-def _show(made: Reproduction, outcomes: Sequence[Outcome], folder: Path) -> None:
+def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) -> None:
     from rich.console import Console
 
-    from fedlama.report.reproduction import draw_figures, reproduction_grid
+    from fedlama.report.pictures.reproduction import draw_figures
+    from fedlama.report.tables.reproduction import reproduction_grid
 
     grid = reproduction_grid(made, outcomes)
     grid.write(folder, made.file_name)

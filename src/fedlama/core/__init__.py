@@ -1,29 +1,38 @@
 """The paper in plain Python: which layers are due, how intervals change, what it cost.
 
 Read beside "Layer-wise Adaptive Model Aggregation for Scalable Federated Learning" (Lee, Zhang, He, Avestimehr).
-Suggested order: `layers`, `intervals` (Algorithm 2), `policy` (Algorithm 1), `ledger` (Eq. 5), `bounds` (Theorem 5.3).
+Suggested order: `layers`, `intervals` (Algorithm 2), `policy` and `policies` (Algorithm 1), `ledger` (Eq. 5), `bounds`
+(Theorem 5.3).
 Nothing here imports anything but the standard library and `base`.
 """
 
 from fedlama.core.bounds import convergence_bound, largest_learning_rate
-from fedlama.core.intervals import RULES, adjust_intervals, crossing_curves
+from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
-from fedlama.core.ledger import Ledger
-from fedlama.core.policy import FedAvg, FedLAMA, Policy, PolicyState, Turn
+from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic
+from fedlama.core.policies import FedAvg, FedLAMA
+from fedlama.core.policy import Evidence, Policy, PolicyState, RoundPlan, advance, plan_by_intervals
 
 __all__ = [
+    "BYTES_PER_NUMBER",
     "RULES",
+    "Evidence",
     "FedAvg",
     "FedLAMA",
     "Layer",
     "Layout",
     "Ledger",
+    "Message",
     "Policy",
     "PolicyState",
+    "RoundPlan",
+    "Rule",
     "Tensor",
-    "Turn",
+    "Traffic",
     "adjust_intervals",
+    "advance",
     "convergence_bound",
     "crossing_curves",
     "largest_learning_rate",
+    "plan_by_intervals",
 ]

@@ -13,11 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
+from typing import Literal, get_args
 
-from fedlama.base.checks import check_whole
+from fedlama.base.checks import MAX_SIZE, check_whole
 from fedlama.base.errors import InputError
 
-RULES = ("crossing", "released", "printed", "accelerate")
+Rule = Literal["crossing", "released", "printed", "accelerate"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 def adjust_intervals(
@@ -166,6 +168,6 @@ def _check_layers(
     for index, (d, n) in enumerate(zip(discrepancy, sizes, strict=True)):
         if not math.isfinite(d) or d < 0:
             raise InputError(f"discrepancy must be finite and not negative, but layer {index} has {d}")
-        check_whole(f"the size of layer {index}", n, least=1)
+        check_whole(f"the size of layer {index}", n, least=1, most=MAX_SIZE)
     for index, interval in enumerate(current or ()):
-        check_whole(f"the current interval of layer {index}", interval, least=1)
+        check_whole(f"the current interval of layer {index}", interval, least=1, most=MAX_SIZE)

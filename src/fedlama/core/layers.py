@@ -14,12 +14,18 @@ ALIGNMENT = 16  # float32 numbers, 64 bytes: the last bits of a vectorised sum c
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a model: `layer` names the layer it belongs to, `adaptive` asks that this layer may be adapted."""
+    """One tensor of a model: `layer` names the layer it belongs to, `adaptive` asks that this layer may be adapted.
+
+    `shape` is one dimension of `size` numbers unless given. `role` of a statistics tensor is "mean" or "variance" where
+    that is known.
+    """
 
     name: str
     size: int
     layer: str = ""
     adaptive: bool = False
+    shape: tuple[int, ...] = ()
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class Layout:
     statistics: tuple[slice, ...]  # one a statistics tensor
     parameter_width: int
     width: int
+    shapes: tuple[tuple[int, ...], ...] = ()  # one per parameter tensor
+    roles: tuple[str, ...] = ()  # one per statistics tensor: "mean", "variance" or ""
 
     @staticmethod
     def pack(tensors: Sequence[Tensor], statistics: Sequence[Tensor] = ()) -> Layout:
@@ -53,6 +61,8 @@ class Layout:
             statistics=statistics_slices,
             parameter_width=parameter_width,
             width=width,
+            shapes=tuple(tensor.shape or (tensor.size,) for tensor in tensors),
+            roles=tuple(tensor.role for tensor in statistics),
         )
 
     @property

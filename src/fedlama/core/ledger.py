@@ -1,23 +1,57 @@
 """What a run cost: κ_l and C = Σ_l dim(u_l)·κ_l (Eq. 5), and bytes up and down, layer by layer.
 
 Bytes are summed over clients and cover every number that travels, the statistics included; C covers parameters only.
+A `Message` is what one client sends or receives, `Traffic` what all clients did, and the `Ledger` adds it up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedlama.base.plain import with_tuples
+from fedlama.base import with_tuples
 from fedlama.core.layers import Layout
 
 BYTES_PER_NUMBER = 4  # float32
 
 
 @dataclass(frozen=True)
+class Message:
+    """What one client sends or receives at a time: bytes for each layer in it, and for the statistics."""
+
+    layers: Mapping[int, int] = field(default_factory=dict[int, int])
+    statistics: int = 0
+
+    def times(self, count: int) -> Message:
+        """The bytes of `count` messages like this one."""
+        layers = {layer: count * weight for layer, weight in self.layers.items()}
+        return Message(layers, count * self.statistics)
+
+    def plus(self, other: Message) -> Message:
+        """The bytes of both."""
+        layers = dict(self.layers)
+        for layer, weight in other.layers.items():
+            layers[layer] = layers.get(layer, 0) + weight
+        return Message(layers, self.statistics + other.statistics)
+
+    @property
+    def total(self) -> int:
+        """All its bytes."""
+        return sum(self.layers.values()) + self.statistics
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What travelled, summed over clients: `up` from the clients, `down` to them."""
+
+    up: Message = field(default_factory=Message)
+    down: Message = field(default_factory=Message)
+
+
+@dataclass(frozen=True)
 class Ledger:
-    """A running account; every `charge_…` returns the next one."""
+    """A running account; `charge` returns the next one."""
 
     sizes: tuple[int, ...]
     statistics_size: int
@@ -38,37 +72,34 @@ class Ledger:
         """Back from what JSON makes of it, where tuples are lists."""
         return Ledger(**with_tuples(values))
 
-    def charge_downlink(self, *, entering: int, staying: int, averaged: Sequence[int]) -> Ledger:
-        """As a round starts: the whole model to clients that enter, the layers just averaged to those that stay."""
-        fresh = set(averaged)
-        down = [
-            charged + BYTES_PER_NUMBER * size * (entering + (staying if index in fresh else 0))
-            for index, (charged, size) in enumerate(zip(self.layer_downlink, self.sizes, strict=True))
-        ]
-        statistics = BYTES_PER_NUMBER * self.statistics_size * (entering + (staying if fresh else 0))
-        return replace(self, layer_downlink=tuple(down), statistics_downlink=self.statistics_downlink + statistics)
+    def plain_message(self, layers: Sequence[int] | None = None) -> Message:
+        """What these layers (default: all of them) and the statistics weigh as uncompressed float32."""
+        chosen = range(len(self.sizes)) if layers is None else layers
+        weights = {layer: BYTES_PER_NUMBER * self.sizes[layer] for layer in chosen}
+        return Message(weights, BYTES_PER_NUMBER * self.statistics_size)
 
-    def charge_uplink(self, *, encoded: Mapping[int, int], statistics: int, aggregated: bool = True) -> Ledger:
-        """As a round ends: `encoded[l]` bytes for each due layer, and the statistics' bytes, summed over clients.
+    def charge(self, traffic: Traffic, aggregated: Sequence[int] = ()) -> Ledger:
+        """The account after this traffic, of which the layers `aggregated` came to be averaged.
 
-        Bytes that were sent count also where nothing came of them (`aggregated=False`).
+        Bytes that were sent count also where nothing came of them.
         """
-        up = [charged + encoded.get(index, 0) for index, charged in enumerate(self.layer_uplink)]
-        counts = [count + (aggregated and index in encoded) for index, count in enumerate(self.aggregations)]
+        up = list(self.layer_uplink)
+        for layer, weight in traffic.up.layers.items():
+            up[layer] += weight
+        down = list(self.layer_downlink)
+        for layer, weight in traffic.down.layers.items():
+            down[layer] += weight
+        counts = list(self.aggregations)
+        for layer in aggregated:
+            counts[layer] += 1
         return replace(
             self,
-            layer_uplink=tuple(up),
             aggregations=tuple(counts),
-            statistics_uplink=self.statistics_uplink + statistics,
+            layer_uplink=tuple(up),
+            layer_downlink=tuple(down),
+            statistics_uplink=self.statistics_uplink + traffic.up.statistics,
+            statistics_downlink=self.statistics_downlink + traffic.down.statistics,
         )
-
-    def plain_bytes(self, due: Sequence[int], clients: int) -> dict[int, int]:
-        """What uncompressed float32 slices of the due layers weigh, summed over clients."""
-        return {index: BYTES_PER_NUMBER * self.sizes[index] * clients for index in due}
-
-    def plain_statistics_bytes(self, clients: int) -> int:
-        """What the statistics weigh as float32, summed over clients."""
-        return BYTES_PER_NUMBER * self.statistics_size * clients
 
     @property
     def communication_cost(self) -> int:
@@ -87,5 +118,6 @@ class Ledger:
 
     def relative_cost(self, steps: int, base_interval: int) -> float:
         """C divided by the cost of aggregating the whole model every `base_interval` of these steps."""
-        full = -(-steps // base_interval) * sum(self.sizes)
+        averages = -(-steps // base_interval)
+        full = averages * sum(self.sizes)
         return self.communication_cost / full if full else 0.0

@@ -1,35 +1,58 @@
-"""Algorithm 1: what is due after which steps, and what changes at a cycle's end.
+"""Algorithm 1 as a protocol: what is due after which steps, and what a policy learns from a round.
 
-A policy is a frozen value; the run's position is a frozen `PolicyState`. `next` says how many steps to train and which
-layers to average after them; `observe` takes the squared distances that were measured and returns the next state.
-FedAvg is FedLAMA with factor 1, on the same path.
+A policy is a frozen value. Where a run stands is a frozen `PolicyState`, which the policy makes, advances and never
+keeps. `next` plans a round: how many steps to train and which layers to average after them. `observe` takes what was
+measured in that round, the `Evidence`, and returns the next state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
-from fedlama.base.checks import check_whole
-from fedlama.base.plain import with_tuples
-from fedlama.core.intervals import adjust_intervals, check_intervals
+from fedlama.base import with_tuples
 from fedlama.core.layers import Layer
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One round: train `steps` steps, then average the layers `due`."""
+class RoundPlan:
+    """One round: train `steps` steps, then average the layers `due`.
+
+    `cycle` holds the global steps of the cycle that the round belongs to. A round that `ends_cycle` averages every
+    layer, so the global model is whole after it. A policy changes its mind only after a round that `adjusts`: not where
+    the end of the run cut the cycle short.
+    """
 
     steps: int
     due: tuple[int, ...]
-    ends_cycle: bool  # every layer is averaged: the global model is whole
-    cut: bool = False  # the run ends inside a cycle: nothing is adjusted
+    cycle: range
+    ends_cycle: bool
+    adjusts: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a round showed, for each layer that was due.
+
+    `spread` is Σ_i w_i ‖u_l − x_l^i‖², the numerator of Eq. 2. `moved` is ‖u_l − a_l‖² and `norm` is ‖a_l‖², where a_l
+    is the layer's value after the synchronisation before. `sent` is bytes as encoded, summed over clients. `clients`
+    is how many were averaged. A policy names in `uses` what it looks at, and only that is measured.
+    """
+
+    spread: Mapping[int, float]
+    moved: Mapping[int, float] = field(default_factory=dict[int, float])
+    norm: Mapping[int, float] = field(default_factory=dict[int, float])
+    sent: Mapping[int, int] = field(default_factory=dict[int, int])
+    clients: int = 0
 
 
 @dataclass(frozen=True)
 class PolicyState:
-    """Where a run stands: everything a policy needs to go on, and nothing else."""
+    """Where a run stands: everything that a policy needs to go on, and nothing else.
+
+    `own` is the memory of the policy itself, in plain JSON: it is saved and restored by those who do not know it.
+    """
 
     intervals: tuple[int, ...]
     discrepancy: tuple[float, ...]  # Eq. 2, the latest of every layer
@@ -38,106 +61,90 @@ class PolicyState:
     round: int = 0
     cycle: int = 0
     cycle_start: int = 0
+    own: Any = None
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> PolicyState:
         """Back from what JSON makes of it, where tuples are lists."""
-        return PolicyState(**with_tuples(values))
+        restored = with_tuples(values)
+        restored["own"] = values.get("own")
+        return PolicyState(**restored)
 
 
-@dataclass(frozen=True)
-class Policy:
-    """Layer-wise periodic averaging: intervals start at `base_interval` and are adjusted at every cycle's end."""
+@runtime_checkable
+class Policy(Protocol):
+    """Decides which layers are averaged when.
 
-    base_interval: int
-    increase_factor: int = 1
-    rule: str = "crossing"
-    warmup_rounds: int = 0
-
-    def __post_init__(self) -> None:
-        check_intervals(self.base_interval, self.increase_factor, self.rule)
-        check_whole("warmup_rounds", self.warmup_rounds, least=0)
-
-    @property
-    def cycle_steps(self) -> int:
-        """Steps after which every layer has been averaged: φτ', or τ' where intervals are only shortened."""
-        return self.base_interval * (1 if self.rule == "accelerate" else self.increase_factor)
-
-    def start(self, layers: Sequence[Layer]) -> PolicyState:
-        """The state before the first step: every layer at τ' (Algorithm 1, line 1)."""
-        count = len(layers)
-        return PolicyState((self.base_interval,) * count, (0.0,) * count, (0,) * count)
-
-    def next(self, state: PolicyState, iterations: int) -> Turn:
-        """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
-        position = state.step - state.cycle_start
-        cycle_left = self.cycle_steps - position
-        steps = min(interval - position % interval for interval in (*state.intervals, self.cycle_steps))
-        everyone = tuple(range(len(state.intervals)))
-        if state.step + steps >= iterations:
-            steps = iterations - state.step
-            return Turn(steps, everyone, ends_cycle=True, cut=steps < cycle_left)
-        if steps == cycle_left:
-            return Turn(steps, everyone, ends_cycle=True)
-        after = position + steps
-        due = tuple(index for index in everyone if after % state.intervals[index] == 0)
-        return Turn(steps, due, ends_cycle=False)
-
-    def observe(
-        self, state: PolicyState, turn: Turn, squared: Mapping[int, float], layers: Sequence[Layer]
-    ) -> PolicyState:
-        """The state after a round; `squared[l]` is Σ_i w_i ‖u_l − x_l^i‖² for every layer that was averaged."""
-        step = state.step + turn.steps
-        discrepancy, synchronised_at = list(state.discrepancy), list(state.synchronised_at)
-        for index in turn.due:
-            steps_apart = step - state.synchronised_at[index]  # τ_l, except where the run's end cut the interval
-            discrepancy[index] = squared[index] / (steps_apart * layers[index].size)  # Eq. 2
-            synchronised_at[index] = step
-        after = replace(
-            state,
-            discrepancy=tuple(discrepancy),
-            synchronised_at=tuple(synchronised_at),
-            step=step,
-            round=state.round + 1,
-        )
-        return self._end_cycle(after, turn, layers) if turn.ends_cycle else after
-
-    def _end_cycle(self, state: PolicyState, turn: Turn, layers: Sequence[Layer]) -> PolicyState:
-        intervals = state.intervals
-        if not turn.cut and state.round >= self.warmup_rounds:
-            intervals = adjust_intervals(  # Algorithm 1, line 11
-                state.discrepancy,
-                [layer.size for layer in layers],
-                base_interval=self.base_interval,
-                increase_factor=self.increase_factor,
-                adaptive=[layer.adaptive for layer in layers],
-                current=state.intervals,
-                rule=self.rule,
-            )
-        return replace(state, intervals=tuple(intervals), cycle=state.cycle + 1, cycle_start=state.step)
-
-
-class FedLAMA(Policy):
-    """The paper's policy: layers that drift least are averaged every `increase_factor · base_interval` steps.
-
-    The first adjustment is made at the first cycle end at or after round `warmup_rounds`.
+    `base_interval` is τ', the shortest interval that costs are measured against. `longest_cycle` is the most steps that
+    can lie between two moments at which all layers are averaged; a cohort stays for a whole number of them. `uses`
+    names the fields of the evidence that the policy looks at beside `spread`.
     """
 
-    def __init__(
-        self, base_interval: int, increase_factor: int, rule: str = "crossing", warmup_rounds: int = 0
-    ) -> None:
-        super().__init__(base_interval, increase_factor, rule, warmup_rounds)
+    @property
+    def base_interval(self) -> int:
+        """τ', in steps."""
+        ...
 
-    def __str__(self) -> str:
-        rule = "" if self.rule == "crossing" else f", {self.rule}"
-        return f"FedLAMA({self.base_interval}, {self.increase_factor}{rule})"
+    @property
+    def longest_cycle(self) -> int:
+        """The most steps between two moments at which all layers are averaged."""
+        ...
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Which fields of the evidence it looks at beside `spread`."""
+        ...
+
+    def start(self, layers: Sequence[Layer]) -> PolicyState:
+        """The state before the first step."""
+        ...
+
+    def next(self, state: PolicyState, iterations: int) -> RoundPlan:
+        """The next round of a run of `iterations` steps."""
+        ...
+
+    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+        """The state after a round that went as planned."""
+        ...
 
 
-class FedAvg(Policy):
-    """The whole model every `interval` steps: FedLAMA with factor 1, bit for bit."""
+def plan_by_intervals(state: PolicyState, iterations: int, cycle_steps: int) -> RoundPlan:
+    """The next round where each layer has an interval and everything is averaged every `cycle_steps` steps.
 
-    def __init__(self, interval: int) -> None:
-        super().__init__(interval)
+    A round lasts until the next layer falls due. The last round of a run averages everything.
+    """
+    into_cycle = state.step - state.cycle_start
+    cycle_left = cycle_steps - into_cycle
+    until_due = [interval - into_cycle % interval for interval in state.intervals]
+    steps = min(*until_due, cycle_left)
+    cycle = range(state.cycle_start, min(state.cycle_start + cycle_steps, iterations))
+    every_layer = tuple(range(len(state.intervals)))
+    if state.step + steps >= iterations:
+        steps = iterations - state.step
+        return RoundPlan(steps, every_layer, cycle, ends_cycle=True, adjusts=steps == cycle_left)
+    if steps == cycle_left:
+        return RoundPlan(steps, every_layer, cycle, ends_cycle=True, adjusts=True)
+    after = into_cycle + steps
+    due = tuple(layer for layer in every_layer if after % state.intervals[layer] == 0)
+    return RoundPlan(steps, due, cycle, ends_cycle=False)
 
-    def __str__(self) -> str:
-        return f"FedAvg({self.base_interval})"
+
+def advance(state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    """The state after a round: time has passed, and the due layers have a new discrepancy. Intervals stay."""
+    step = state.step + plan.steps
+    discrepancy = list(state.discrepancy)
+    synchronised_at = list(state.synchronised_at)
+    for layer in plan.due:
+        steps_apart = step - state.synchronised_at[layer]  # τ_l, except where the run's end cut the interval
+        discrepancy[layer] = evidence.spread[layer] / (steps_apart * layers[layer].size)  # Eq. 2
+        synchronised_at[layer] = step
+    after = replace(
+        state,
+        discrepancy=tuple(discrepancy),
+        synchronised_at=tuple(synchronised_at),
+        step=step,
+        round=state.round + 1,
+    )
+    if plan.ends_cycle:
+        return replace(after, cycle=state.cycle + 1, cycle_start=step)
+    return after

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from fedlama.base import InputError
+from fedlama.base import InputError, expand_home, printable, reason, shown
 from fedlama.data.cifar import CIFAR10, CIFAR100, Cifar, cifar_files, read_cifar
 from fedlama.data.dataset import Dataset
 from fedlama.data.digits import digits
@@ -18,6 +18,7 @@ from fedlama.data.leaf import FEMNIST_CLASSES, is_leaf, leaf_files, read_leaf
 from fedlama.data.npz import read_npz
 
 SYSTEM_FOLDER = Path("/usr/share/datasets")  # Debian's dataset-* packages
+MAX_LISTED = 30
 
 
 @dataclass(frozen=True)
@@ -45,77 +46,144 @@ class _Known:
 
 def data_folder() -> Path:
     """Where `fetch` puts archives: the folder in FEDLAMA_DATA, or else the user's cache."""
-    return next(iter(data_folders()))
+    for folder in _own_folders():
+        return folder
+    raise InputError("there is no home folder to keep data in: set FEDLAMA_DATA to a folder")
 
 
 def data_folders() -> Iterator[Path]:
     """Where sets are looked for, the first place first."""
-    if named := os.environ.get("FEDLAMA_DATA"):
-        yield Path(named).expanduser()
-    yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedlama"
+    yield from _own_folders()
     yield SYSTEM_FOLDER
 
 
-def load(name: str) -> Dataset:
-    """A data set by its name in the catalog, by the name of a set in a data folder, or by path (.npz, LEAF folder)."""
-    name = os.fspath(name)
+def _own_folders() -> Iterator[Path]:
+    named = os.environ.get("FEDLAMA_DATA")
+    if named:
+        yield expand_home(named)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        path = locate(name)
-        if path is None:
-            return digits()
+        yield expand_home(cache) / "fedlama"
+    except InputError:
+        # In a container there may be neither HOME nor a user of this number: then there is no cache to look into.
+        return
+
+
+def load(name: str) -> Dataset:
+    """A data set, read from its files.
+
+    Arguments:
+        name: A name of the catalog, the name of a set in a data folder, or a path (of an .npz file or a LEAF folder).
+    """
+    name = os.fspath(name)
+    path = locate(name)
+    if path is None:
+        return digits()
+    try:
         if name in KNOWN:
             return KNOWN[name].read(path)
-        return read_leaf(path) if path.is_dir() else read_npz(path)
+        if path.is_dir():
+            return read_leaf(path)
+        return read_npz(path)
     except OSError as error:
-        raise InputError(f"{name} cannot be read: {error}") from error
+        raise InputError(f"{printable(name)} cannot be read: {reason(error)}") from error
 
 
 def locate(name: str) -> Path | None:
     """The file or folder that `load` reads; None for the embedded digits."""
     if name == "digits":
         return None
-    found = _find(name) if name in KNOWN else _find_own(name)
-    if found is None:
-        raise InputError(_missing(name) if name in KNOWN else _unknown(name))
-    return found
+    find = _find_own
+    if name in KNOWN:
+        find = _find
+    try:
+        found = find(name)
+    except OSError as error:  # a name too long for a file, or a folder that may not be looked into
+        raise InputError(f"{printable(name)} cannot be read: {reason(error)}") from error
+    if found is not None:
+        return found
+    if name in KNOWN:
+        raise InputError(_missing(name))
+    raise InputError(_unknown(name))
 
 
 def catalog() -> list[Entry]:
     """All that `load` knows by name, there or not, and every other set found in the data folders."""
-    embedded = Entry("digits", "1,797 handwritten digits of 8×8 pixels, 10 classes", True, None, "embedded")
-    found = {name: _find(name) for name in KNOWN}
-    listed = [name for name in KNOWN if found[name] or not name.startswith("emnist-")]  # six splits, rarely all there
-    known = [Entry(name, KNOWN[name].what, bool(found[name]), found[name], KNOWN[name].how) for name in listed]
-    return [embedded, *known, *_others(set(found.values()))]
+    entries = [
+        Entry(
+            name="digits",
+            what="1,797 handwritten digits of 8×8 pixels, 10 classes",
+            present=True,
+            where=None,
+            how="embedded",
+        )
+    ]
+    for name, known in KNOWN.items():
+        path = _find(name)
+        if path is None and name.startswith("emnist-"):
+            continue  # six splits, rarely all there
+        entry = Entry(
+            name=name,
+            what=known.what,
+            present=path is not None,
+            where=path,
+            how=known.how,
+        )
+        entries.append(entry)
+    return entries + _others(entries)
 
 
-def _others(known: set[Path | None]) -> Iterator[Entry]:
-    names: set[str] = set()
-    for path in [path for root in data_folders() for path in sorted(root.glob("*"))]:
-        kind = ".npz file" if path.suffix == ".npz" else "LEAF folder" if is_leaf(path) else None
-        name = path.stem if path.suffix == ".npz" else path.name
-        if kind and path not in known and name not in {*names, *KNOWN, "digits"}:
+def _others(known: list[Entry]) -> list[Entry]:
+    """The .npz files and LEAF folders in the data folders that no entry tells of, the first of each name."""
+    names = {*KNOWN, "digits"}
+    places = {entry.where for entry in known}
+    entries: list[Entry] = []
+    for root in data_folders():
+        for path in sorted(root.glob("*")):
+            if path.suffix == ".npz":
+                name = path.stem
+                kind = ".npz file"
+            elif is_leaf(path):
+                name = path.name
+                kind = "LEAF folder"
+            else:
+                continue
+            if path in places or name in names:
+                continue
             names.add(name)
-            yield Entry(name, f"{kind} of your own", True, path, "already there")
+            entry = Entry(
+                name=name,
+                what=f"{kind} of your own",
+                present=True,
+                where=path,
+                how="already there",
+            )
+            entries.append(entry)
+    return entries
 
 
 def _find(name: str) -> Path | None:
-    return next((path for root in data_folders() if (path := KNOWN[name].find(root))), None)
+    for root in data_folders():
+        path = KNOWN[name].find(root)
+        if path:
+            return path
+    return None
 
 
 def _find_own(name: str) -> Path | None:
     """An .npz file or a LEAF folder: by name in a data folder, or by path."""
-    if name and Path(name).name == name:
+    if not name:
+        return None
+    candidates: list[Path] = []
+    if Path(name).name == name:
         for root in data_folders():
-            for path in (root / f"{name}.npz", root / name):
-                if _is_own(path):
-                    return path
-    path = Path(name).expanduser()
-    return path if name and _is_own(path) else None
-
-
-def _is_own(path: Path) -> bool:
-    return is_leaf(path) or (path.is_file() and path.suffix == ".npz")
+            candidates.append(root / f"{name}.npz")
+            candidates.append(root / name)
+    candidates.append(expand_home(name))
+    for path in candidates:
+        if is_leaf(path) or (path.is_file() and path.suffix == ".npz"):
+            return path
+    return None
 
 
 def _missing(name: str) -> str:
@@ -127,47 +195,73 @@ def _missing(name: str) -> str:
 
 
 def _unknown(name: str) -> str:
-    path = Path(name).expanduser()
+    path = expand_home(name)
+    told = printable(name)
     allowed = "a path must be that of an .npz file, or of a LEAF folder with train/ and test/"
     if name and path.exists():
-        return f"{name} is neither of the two kinds of data that are read by path: {allowed}"
+        return f"{told} is neither of the two kinds of data that are read by path: {allowed}"
     if path.suffix == ".npz" or os.sep in name:
-        return f"{name} does not exist; {allowed}"
+        return f"{told} does not exist; {allowed}"
     names = [entry.name for entry in catalog()]
-    splits = [known for known in KNOWN if name.lower().startswith("emnist")]
-    nearest = get_close_matches(name.lower(), [*names, *splits], n=1)
-    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    listed = ", ".join(printable(known, 60) for known in names[:MAX_LISTED])
     return (
-        f"there is no data set {name!r}{hint}, nor {name}.npz in {_places()}; "
-        f"known are {', '.join(names)}, and {allowed}"
+        f"there is no data set {shown(name)}{_nearest(name, names)}, nor {told}.npz in {_places()}; "
+        f"known are {listed}, and {allowed}"
     )
 
 
+def _nearest(name: str, names: list[str]) -> str:
+    """The known name that was probably meant, as part of a sentence."""
+    candidates = list(names)
+    if name.lower().startswith("emnist"):
+        candidates += KNOWN
+    nearest = get_close_matches(name.lower(), candidates, n=1)
+    if not nearest:
+        return ""
+    return f" (did you mean {printable(nearest[0])}?)"
+
+
 def _places() -> str:
-    roots = [f"{root}{'' if root.is_dir() else ' (no such folder)'}" for root in data_folders()]
-    return f"{', '.join(roots[:-1])} and {roots[-1]}"
+    told: list[str] = []
+    for root in data_folders():
+        text = printable(root)
+        if not root.is_dir():
+            text += " (no such folder)"
+        told.append(text)
+    *others, last = told
+    if not others:
+        return last
+    return f"{', '.join(others)} and {last}"
 
 
 def _find_cifar(kind: Cifar, root: Path) -> Path | None:
-    folder, archive = root / kind.folder, root / kind.archive
-    return folder if folder.is_dir() else archive if archive.is_file() else None
+    folder = root / kind.folder
+    if folder.is_dir():
+        return folder
+    archive = root / kind.archive
+    if archive.is_file():
+        return archive
+    return None
 
 
 def _known_cifar(kind: Cifar, what: str) -> _Known:
     return _Known(
-        what,
-        f"{kind.folder}/ or {kind.archive}",
-        f"run `fedlama data fetch {kind.name}`",
-        partial(_find_cifar, kind),
-        partial(read_cifar, kind),
-        partial(cifar_files, kind),
+        what=what,
+        files=f"{kind.folder}/ or {kind.archive}",
+        how=f"run `fedlama data fetch {kind.name}`",
+        find=partial(_find_cifar, kind),
+        read=partial(read_cifar, kind),
+        used=partial(cifar_files, kind),
     )
 
 
 def _find_femnist(root: Path) -> Path | None:
     """LEAF's own output, moved to femnist/ or left in the checkout."""
-    folders = (root / place for place in ("femnist", "femnist/data", "leaf/data/femnist/data"))
-    return next((folder for folder in folders if is_leaf(folder)), None)
+    for place in ("femnist", "femnist/data", "leaf/data/femnist/data"):
+        folder = root / place
+        if is_leaf(folder):
+            return folder
+    return None
 
 
 def _find_idx(kind: IdxSet, places: tuple[str, ...], root: Path) -> Path | None:
@@ -175,29 +269,49 @@ def _find_idx(kind: IdxSet, places: tuple[str, ...], root: Path) -> Path | None:
 
     EMNIST's names tell that a file is its own. MNIST and Fashion-MNIST share theirs, so that of the folder must.
     """
-    told_by_name = kind.prefix or (kind is FASHION_MNIST) == ("fashion" in root.name.lower())
-    folders = [*(root / place for place in places), *([root] if told_by_name else [])]
-    return next((folder for folder in folders if find_idx(kind, folder)), None)
+    folders = [root / place for place in places]
+    named_fashion = "fashion" in root.name.lower()
+    if kind.prefix or (kind is FASHION_MNIST) == named_fashion:
+        folders.append(root)
+    for folder in folders:
+        if find_idx(kind, folder):
+            return folder
+    return None
 
 
 def _known_idx(kind: IdxSet, what: str, how: str, *places: str) -> _Known:
-    files = f"{kind.prefix}train-images-idx3-ubyte[.gz] (and its three companions) in {'/ or '.join(places)}/"
-    used = partial(idx_files, kind)
-    return _Known(what, files, how, partial(_find_idx, kind, places), partial(read_idx_set, kind), used)
+    return _Known(
+        what=what,
+        files=f"{kind.prefix}train-images-idx3-ubyte[.gz] (and its three companions) in {'/ or '.join(places)}/",
+        how=how,
+        find=partial(_find_idx, kind, places),
+        read=partial(read_idx_set, kind),
+        used=partial(idx_files, kind),
+    )
 
 
 def _find_emnist(root: Path) -> Path | None:
-    return next((path for kind in EMNIST.values() if (path := _find_idx(kind, EMNIST_PLACES, root))), None)
+    for kind in EMNIST.values():
+        path = _find_idx(kind, EMNIST_PLACES, root)
+        if path:
+            return path
+    return None
 
 
 def _read_emnist(folder: Path) -> Dataset:
     """Whichever split is there: which one is meant must not depend on what else lies around."""
     splits = [kind for kind in EMNIST.values() if find_idx(kind, folder)]
     if len(splits) > 1:
-        raise InputError(
-            f"{folder} has several splits of emnist: name one of {', '.join(kind.name for kind in splits)}"
-        )
+        names = ", ".join(kind.name for kind in splits)
+        raise InputError(f"{printable(folder)} has several splits of emnist: name one of {names}")
     return read_idx_set(splits[0], folder)
+
+
+def _emnist_files(folder: Path) -> list[Path]:
+    files: list[Path] = []
+    for kind in EMNIST.values():
+        files += idx_files(kind, folder)
+    return files
 
 
 EMNIST_PLACES = ("emnist", "emnist/gzip", "EMNIST/raw", "gzip")
@@ -238,7 +352,7 @@ KNOWN = {
         _GET_EMNIST,
         _find_emnist,
         _read_emnist,
-        lambda folder: [path for kind in EMNIST.values() for path in idx_files(kind, folder)],
+        _emnist_files,
     ),
     **{
         kind.name: _known_idx(

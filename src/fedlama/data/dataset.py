@@ -10,19 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, random_key
+from fedlama.base import InputError, random_key, shown
 
 AUGMENTATIONS = (None, "crop-flip")
-MOST_UNSEEN_CLASSES = 1_000_000  # a vocabulary may be larger than a sample of it
+MAX_UNSEEN_CLASSES = 1_000_000  # a vocabulary may be larger than a sample of it
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Samples as they are stored; `inputs` turns them into what a model computes with.
 
-    uint8 samples are divided by `scale` and standardised by `mean` and `std` (numbers, or one a channel); floats and
-    whole numbers (tokens) are used as they are. `clients` holds an owner, counted from 0, for each training sample.
-    `augment` is what happens to the samples of a training batch: nothing, or "crop-flip" (see `batches`).
+    Arguments:
+        x_train: Training samples: uint8 (pixels), float32, or int64 (tokens).
+        y_train: Their targets: int64 (classes, counted from 0) or float32.
+        x_test: Test samples.
+        y_test: Their targets.
+        clients: An owner, counted from 0, for each training sample, if that is known.
+        name: What messages and reports call the data.
+        classes: How many classes there are; None where targets are not classes.
+        scale: What uint8 samples are divided by.
+        mean: What is subtracted from uint8 samples then: a number, or one per channel.
+        std: What they are divided by in the end: a number, or one per channel.
+        augment: What happens to the samples of a training batch: nothing, or "crop-flip" (see `batches`).
     """
 
     x_train: Tensor
@@ -39,7 +48,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if self.augment not in AUGMENTATIONS:
-            raise InputError(f"augment must be one of {', '.join(map(str, AUGMENTATIONS))}, not {self.augment!r}")
+            allowed = ", ".join(map(str, AUGMENTATIONS))
+            raise InputError(f"augment must be one of {allowed}, not {shown(self.augment)}")
         if self.augment and self.x_train.dim() != 4:
             shape = tuple(self.x_train.shape[1:])
             raise InputError(f"augment = {self.augment!r} needs images of [channels, height, width], not {shape}")
@@ -48,45 +58,65 @@ class Dataset:
         """Stored samples as a model's input."""
         if samples.dtype != torch.uint8:
             return samples
-        mean = _broadcastable(tuple(self.mean), samples.dim(), samples.device)
-        std = _broadcastable(tuple(self.std), samples.dim(), samples.device)
-        return samples.float().div_(self.scale).sub_(mean).div_(std)
+        dimensions = samples.dim()
+        mean = _broadcastable(tuple(self.mean), dimensions, samples.device)
+        std = _broadcastable(tuple(self.std), dimensions, samples.device)
+        scaled = samples.float().div_(self.scale)
+        return scaled.sub_(mean).div_(std)
 
     def to(self, device: torch.device) -> Dataset:
         """The same data set on another device."""
-        moved = {key: getattr(self, key).to(device) for key in ("x_train", "y_train", "x_test", "y_test")}
-        return replace(self, **moved)
+        return replace(
+            self,
+            x_train=self.x_train.to(device),
+            y_train=self.y_train.to(device),
+            x_test=self.x_test.to(device),
+            y_test=self.y_test.to(device),
+        )
 
     def hold_out(self, share: float, seed: int) -> Dataset:
-        """Tested on this share of the training samples, which are no longer trained on; the test samples are gone."""
-        draws = np.random.Generator(np.random.Philox(key=random_key(seed, "validation")))
-        order = torch.from_numpy(draws.permutation(len(self.x_train)))
-        count = max(1, round(share * len(order)))
-        if count >= len(order):
-            raise InputError(
-                f"{self.name} has {len(order)} training samples: holding {share:g} of them out leaves none"
-            )
-        held, kept = order[:count].sort().values, order[count:].sort().values
+        """Tested on a share of the training samples, which are no longer trained on; the test samples are gone.
+
+        Arguments:
+            share: Of the training samples, above 0 and below 1.
+            seed: Of the run, which decides which samples those are.
+        """
+        key = random_key(seed, "validation")
+        draws = np.random.Generator(np.random.Philox(key=key))
+        samples = len(self.x_train)
+        count = max(1, round(share * samples))
+        if count >= samples:
+            raise InputError(f"{self.name} has {samples} training samples: holding {share:g} of them out leaves none")
+        order = torch.from_numpy(draws.permutation(samples))
+        held = order[:count].sort().values
+        kept = order[count:].sort().values
+        clients = None
+        if self.clients is not None:
+            clients = _renumbered(self.clients[kept])
         return replace(
             self,
             x_train=self.x_train[kept],
             y_train=self.y_train[kept],
             x_test=self.x_train[held],
             y_test=self.y_train[held],
-            clients=None if self.clients is None else self._renumbered(self.clients[kept]),
+            clients=clients,
         )
 
-    @staticmethod
-    def _renumbered(clients: Tensor) -> Tensor:
-        """Without gaps: a client that lost its only sample is gone."""
-        return torch.unique(clients, return_inverse=True)[1]
+
+def _renumbered(clients: Tensor) -> Tensor:
+    """Without gaps: a client that lost its only sample is gone."""
+    _, numbers = torch.unique(clients, return_inverse=True)
+    return numbers
 
 
 @lru_cache(maxsize=64)
 def _broadcastable(values: tuple[float, ...], dimensions: int, device: torch.device) -> Tensor:
-    """One number, or one a channel, shaped to meet a batch; kept, because every batch of a run needs the same."""
-    shape = (1, -1) + (1,) * (dimensions - 2) if len(values) > 1 else (-1,)
-    return torch.tensor(values, dtype=torch.float32, device=device).view(shape)
+    """One number, or one per channel, shaped to meet a batch; kept, because every batch of a run needs the same."""
+    tensor = torch.tensor(values, dtype=torch.float32, device=device)
+    if len(values) == 1:
+        return tensor
+    pixels = (1,) * (dimensions - 2)
+    return tensor.view(1, -1, *pixels)
 
 
 def arrays(
@@ -94,32 +124,54 @@ def arrays(
 ) -> Dataset:
     """A data set from numpy arrays or torch tensors.
 
-    uint8 samples are taken as pixels and divided by 255; floats and whole numbers are used as they are. Whole-number
-    targets are classes, counted from 0; floats are for losses of your own. `clients` is an id for each training sample.
+    Arguments:
+        x_train: Training samples, the first dimension counting them. uint8 samples are taken as pixels and divided by
+            255; floats and whole numbers are used as they are.
+        y_train: Their targets. Whole numbers are classes, counted from 0; floats are for losses of your own.
+        x_test: Test samples, of the same shape and type.
+        y_test: Their targets.
+        clients: An id (a number or a text) for each training sample.
+        name: What messages and reports call the data.
     """
-    x_train, x_test = _samples("x_train", x_train), _samples("x_test", x_test)
-    y_train, y_test = _targets("y_train", y_train), _targets("y_test", y_test)
-    _check_lengths(("x_train", x_train), ("y_train", y_train))
-    _check_lengths(("x_test", x_test), ("y_test", y_test))
+    x_train = _samples("x_train", x_train)
+    x_test = _samples("x_test", x_test)
+    y_train = _targets("y_train", y_train)
+    y_test = _targets("y_test", y_test)
+    _check_lengths("train", x_train, y_train)
+    _check_lengths("test", x_test, y_test)
     _check_alike("x", x_train, x_test)
     _check_alike("y", y_train, y_test)
-    owners = None if clients is None else _owners(clients, len(x_train))
-    return Dataset(x_train, y_train, x_test, y_test, owners, name=name, classes=_count_classes(y_train, y_test))
+    owners = None
+    if clients is not None:
+        owners = _owners(clients, len(x_train))
+    return Dataset(
+        x_train,
+        y_train,
+        x_test,
+        y_test,
+        clients=owners,
+        name=name,
+        classes=_count_classes(y_train, y_test),
+    )
 
 
 def _as_tensor(name: str, values: Any) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach().cpu().contiguous()
     array = np.ascontiguousarray(values)
-    if array.dtype.kind not in "biuf":
+    kind = array.dtype.kind
+    if kind not in "biuf":
         raise InputError(f"{name} must hold numbers, not {array.dtype}")
-    if array.dtype in (np.uint16, np.uint32, np.uint64):
-        array = array.astype(np.int64)
-    if array.dtype.kind == "f" and array.dtype not in (np.float16, np.float32, np.float64):
+    if kind == "u" and array.dtype != np.uint8:
+        array = array.astype(np.int64)  # torch computes with no other unsigned numbers
+    if kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)  # torch has no long double
     if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+        native = array.dtype.newbyteorder("=")
+        array = array.astype(native)
+    if not array.flags.writeable:
+        array = array.copy()
+    return torch.from_numpy(array)
 
 
 def _samples(name: str, values: Any) -> Tensor:
@@ -148,39 +200,46 @@ def _targets(name: str, values: Any) -> Tensor:
 
 
 def _finite(name: str, tensor: Tensor) -> Tensor:
-    bad = int((~tensor.isfinite()).sum())
-    if bad:
-        first = int((~tensor.isfinite()).reshape(len(tensor), -1).any(dim=1).nonzero()[0])
-        raise InputError(f"{name} holds {bad} NaN or infinite values, the first in sample {first}")
+    wrong = ~tensor.isfinite()
+    count = int(wrong.sum())
+    if count:
+        wrong_samples = wrong.reshape(len(tensor), -1).any(dim=1)
+        first = int(wrong_samples.nonzero()[0])
+        raise InputError(f"{name} holds {count} NaN or infinite values, the first in sample {first}")
     return tensor
 
 
-def _check_lengths(first: tuple[str, Tensor], second: tuple[str, Tensor]) -> None:
-    if len(first[1]) != len(second[1]):
-        raise InputError(f"{first[0]} has {len(first[1])} samples and {second[0]} {len(second[1])}")
+def _check_lengths(part: str, x: Tensor, y: Tensor) -> None:
+    if len(x) != len(y):
+        raise InputError(f"x_{part} has {len(x)} samples and y_{part} {len(y)}")
 
 
 def _check_alike(name: str, train: Tensor, test: Tensor) -> None:
-    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+    train_shape = tuple(train.shape[1:])
+    test_shape = tuple(test.shape[1:])
+    if train_shape != test_shape or train.dtype != test.dtype:
         raise InputError(
-            f"{name}_train and {name}_test differ: {train.dtype} of shape {tuple(train.shape[1:])} a sample "
-            f"against {test.dtype} of {tuple(test.shape[1:])}"
+            f"{name}_train and {name}_test differ: {train.dtype} of shape {train_shape} a sample "
+            f"against {test.dtype} of {test_shape}"
         )
 
 
 def _owners(clients: Any, samples: int) -> Tensor:
-    ids = np.asarray(clients.cpu() if isinstance(clients, Tensor) else clients)
+    if isinstance(clients, Tensor):
+        clients = clients.cpu()
+    ids = np.asarray(clients)
     if ids.shape != (samples,):
         raise InputError(f"clients must hold one id for each of the {samples} training samples, not shape {ids.shape}")
     if ids.dtype.kind == "f" and not np.isfinite(ids).all():
         raise InputError("clients holds NaN or infinite ids")
-    return torch.from_numpy(np.unique(ids, return_inverse=True)[1].astype(np.int64))
+    _, numbers = np.unique(ids, return_inverse=True)
+    return torch.from_numpy(numbers.astype(np.int64))
 
 
 def _count_classes(y_train: Tensor, y_test: Tensor) -> int | None:
     if y_train.is_floating_point():
         return None
-    largest = int(max(y_train.max(), y_test.max()))
-    if largest > y_train.numel() + MOST_UNSEEN_CLASSES:
+    largest = max(int(y_train.max()), int(y_test.max()))
+    if largest > y_train.numel() + MAX_UNSEEN_CLASSES:
         raise InputError(f"there is a label {largest}, far more than there are samples: labels are counted from 0")
     return largest + 1

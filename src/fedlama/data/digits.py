@@ -18,12 +18,22 @@ TEST_SAMPLES = 360
 
 def digits() -> Dataset:
     """The embedded digits, pixels 0 … 16 in one channel of 8×8."""
-    with resources.files("fedlama.data").joinpath("digits.npz").open("rb") as file, np.load(file) as stored:
-        x, y = torch.from_numpy(stored["x"]), torch.from_numpy(stored["y"]).long()
+    file = resources.files("fedlama.data").joinpath("digits.npz")
+    with file.open("rb") as stream, np.load(stream) as stored:
+        x = torch.from_numpy(stored["x"])
+        y = torch.from_numpy(stored["y"]).long()
     # The file is in the order of its writers: every fifth sample is held out, so that both parts have all of them.
     test = torch.zeros(len(y), dtype=torch.bool)
     test[::5] = True
     assert int(test.sum()) == TEST_SAMPLES
     return Dataset(
-        x[~test], y[~test], x[test], y[test], name="digits", classes=10, scale=16.0, mean=(0.3052,), std=(0.3763,)
+        x_train=x[~test],
+        y_train=y[~test],
+        x_test=x[test],
+        y_test=y[test],
+        name="digits",
+        classes=10,
+        scale=16.0,
+        mean=(0.3052,),
+        std=(0.3763,),
     )

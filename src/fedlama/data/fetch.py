@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from fedlama.base import InputError, RunError
+from fedlama.base import InputError, RunError, printable, reason, shown
 
 URL_BASE = "https://www.cs.toronto.edu/~kriz"
 TIMEOUT = 30.0  # seconds without a byte
@@ -37,13 +37,17 @@ ARCHIVES = {
 
 
 def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progress | None = None) -> Path:
-    """Download `name` into `folder`, going on where an earlier attempt stopped; the path of the verified archive.
+    """Download an archive, going on where an earlier attempt stopped; the path of the verified file.
 
-    `progress` is called with the bytes that are there and their total, or None where the server does not say.
+    Arguments:
+        name: "cifar10" or "cifar100".
+        folder: Where to put it; it is made if it is not there.
+        url_base: The address of the folder on a server, for a mirror.
+        progress: Called with the bytes that are there and their total, or None where the server does not say.
     """
     archive = _archive(name)
     if not url_base.startswith(("http://", "https://")):
-        raise InputError(f"the address {url_base!r} must start with http:// or https://")
+        raise InputError(f"the address {shown(url_base)} must start with http:// or https://")
     target = Path(folder) / archive.file
     _make_folder(target.parent)
     if target.is_file() and _sha256(target) == archive.sha256:
@@ -51,21 +55,26 @@ def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progre
     part = target.with_name(target.name + ".part")
     url = f"{url_base.rstrip('/')}/{archive.file}"
     try:
-        _download(url, part, progress or (lambda done, total: None))
+        _download(url, part, progress or _no_progress)
     except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
         raise RunError(
-            f"{archive.file} was not fetched from {url}: {_reason(error)}; {_size(part):,} bytes are kept in {part}, "
-            f"so run the same command again to continue"
+            f"{archive.file} was not fetched from {printable(url)}: {_reason(error)}; {_size(part):,} bytes are kept "
+            f"in {printable(part)}, so run the same command again to continue"
         ) from error
     _verify(part, archive, url)
     part.replace(target)  # atomic: under its own name the archive is whole or not there
     return target
 
 
+def _no_progress(done: int, total: int | None) -> None:
+    """Nobody wants to know."""
+
+
 def _archive(name: str) -> Archive:
     if name not in ARCHIVES:
         raise InputError(
-            f"{name!r} cannot be fetched, only {' and '.join(ARCHIVES)}; `fedlama data list` says how to get the others"
+            f"{shown(name)} cannot be fetched, only {' and '.join(ARCHIVES)}; "
+            f"`fedlama data list` says how to get the others"
         )
     return ARCHIVES[name]
 
@@ -74,7 +83,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder} cannot be made a folder for data: {error.strerror}") from error
+        raise InputError(f"{printable(folder)} cannot be made a folder for data: {reason(error)}") from error
 
 
 def _download(url: str, part: Path, progress: Progress) -> None:
@@ -82,7 +91,8 @@ def _download(url: str, part: Path, progress: Progress) -> None:
     start = _size(part)
     try:
         with _open(url, start) as response:
-            _receive(response, part, _first_byte(response, start), progress)
+            first = _first_byte(response, start)
+            _receive(response, part, first, progress)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not start:
@@ -91,30 +101,43 @@ def _download(url: str, part: Path, progress: Progress) -> None:
 
 
 def _open(url: str, start: int) -> http.client.HTTPResponse:
-    headers = {"User-Agent": "fedlama", "Accept-Encoding": "identity"}
+    headers = {
+        "User-Agent": "fedlama",
+        "Accept-Encoding": "identity",
+    }
     if start:
         headers["Range"] = f"bytes={start}-"
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+    request = urllib.request.Request(url, headers=headers)
+    return urllib.request.urlopen(request, timeout=TIMEOUT)
 
 
 def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
     """Which byte of the file the answer starts with: a server that does not know ranges sends the whole."""
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return 0
-    match = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
+    told = response.headers.get("Content-Range", "")
+    match = re.match(r"bytes (\d{1,18})-", told)
     if not match or int(match[1]) > start:
         raise ConnectionError("the server sent another range than it was asked for")
     return int(match[1])
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, start: int, progress: Progress) -> None:
+    total = None
     length = response.headers.get("Content-Length", "")
-    total = start + int(length) if length.isdecimal() else None
-    with part.open("r+b" if start else "wb") as file:
+    if length.isdecimal():
+        total = start + int(length)
+    mode = "wb"
+    if start:
+        mode = "r+b"
+    with part.open(mode) as file:
         done = file.seek(start)
         file.truncate()
         progress(done, total)
-        while done <= LARGEST and (chunk := response.read(CHUNK)):
+        while done <= LARGEST:
+            chunk = response.read(CHUNK)
+            if not chunk:
+                break
             file.write(chunk)
             done += len(chunk)
             progress(done, total)
@@ -127,7 +150,7 @@ def _verify(part: Path, archive: Archive, url: str) -> None:
     if found != archive.sha256:
         part.unlink()
         raise RunError(
-            f"{url} is not {archive.file}: the SHA-256 of what arrived is {found[:12]}… instead of "
+            f"{printable(url)} is not {archive.file}: the SHA-256 of what arrived is {found[:12]}… instead of "
             f"{archive.sha256[:12]}…; it was deleted, so run the same command again to start over"
         )
 
@@ -138,11 +161,14 @@ def _sha256(path: Path) -> str:
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
+    if not path.is_file():
+        return 0
+    return path.stat().st_size
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
-        return f"the server answered {error.code} {error.reason}"
-    text = str(getattr(error, "reason", error)) or type(error).__name__
-    return text.splitlines()[0]
+        return f"the server answered {error.code} {printable(str(error.reason), 200)}"
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
+        return reason(error.reason)
+    return reason(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from fedlama.base import InputError
+from fedlama.base import InputError, open_regular, printable, reason
 from fedlama.data.catalog import KNOWN, locate
 from fedlama.data.leaf import leaf_files
 
@@ -15,21 +15,28 @@ def data_files(name: str) -> list[Path]:
     path = locate(name)
     if path is None:
         return []
-    return KNOWN[name].used(path) if name in KNOWN else leaf_files(path) if path.is_dir() else [path]
+    if name in KNOWN:
+        return KNOWN[name].used(path)
+    if path.is_dir():
+        return leaf_files(path)
+    return [path]
 
 
 def fingerprint(name: str) -> str | None:
-    """The SHA-256 of the set's file; of several, that of their hashes a line. None for the embedded digits."""
+    """The SHA-256 of the set's file; of several, that of their hashes, each on a line. None for the embedded digits."""
     hashes = [file_hash(path) for path in data_files(name)]
-    if len(hashes) <= 1:
-        return hashes[0] if hashes else None
-    return hashlib.sha256("".join(f"{one}\n" for one in hashes).encode()).hexdigest()
+    if not hashes:
+        return None
+    if len(hashes) == 1:
+        return hashes[0]
+    lines = "".join(f"{one}\n" for one in hashes)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})") from None
+        raise InputError(f"{printable(path)} cannot be read ({reason(error)})") from None

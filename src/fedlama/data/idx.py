@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from fedlama.base import InputError
+from fedlama.base import InputError, open_regular, printable, reason
 from fedlama.data.dataset import Dataset, arrays
 from fedlama.data.unpacking import largest_unpacked
 
@@ -42,16 +43,19 @@ class IdxSet:
 MNIST = IdxSet("mnist", 10, mean=0.1307, std=0.3081)
 FASHION_MNIST = IdxSet("fashion-mnist", 10, mean=0.2860, std=0.3530)
 _SPLITS = {"balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "letters": 26, "mnist": 10}
-EMNIST = {  # letters alone counts its classes from 1
-    split: IdxSet(f"emnist-{split}", classes, f"emnist-{split}-", first_label=int(split == "letters"))
-    for split, classes in _SPLITS.items()
-}
+EMNIST = {split: IdxSet(f"emnist-{split}", classes, f"emnist-{split}-") for split, classes in _SPLITS.items()}
+EMNIST["letters"] = replace(EMNIST["letters"], first_label=1)  # it alone counts its classes from 1
 
 
 def find_idx(kind: IdxSet, folder: Path) -> dict[str, Path]:
     """Which of the four files are in `folder`, under any of the names they are published with."""
-    found = {role: _first(folder, kind.prefix, *role.split()) for role in ROLES}
-    return {role: path for role, path in found.items() if path}
+    found: dict[str, Path] = {}
+    for role in ROLES:
+        split, content = role.split()
+        path = _first(folder, kind.prefix, split, content)
+        if path:
+            found[role] = path
+    return found
 
 
 def idx_files(kind: IdxSet, folder: Path) -> list[Path]:
@@ -60,8 +64,12 @@ def idx_files(kind: IdxSet, folder: Path) -> list[Path]:
 
 
 def _first(folder: Path, prefix: str, split: str, content: str) -> Path | None:
-    splits = ("train",) if split == "train" else ("t10k", "test")
-    dimensions = 3 if content == "images" else 1
+    splits = ("t10k", "test")
+    if split == "train":
+        splits = ("train",)
+    dimensions = 1
+    if content == "images":
+        dimensions = 3
     for part, dot, ending in product(splits, "-.", ("", ".gz")):
         path = folder / f"{prefix}{part}-{content}{dot}idx{dimensions}-ubyte{ending}"
         if path.is_file():
@@ -75,67 +83,82 @@ def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
     missing = [role for role in ROLES if role not in files]
     if missing:
         raise InputError(
-            f"{folder} has no {' and no '.join(missing)} of {kind.name} "
+            f"{printable(folder)} has no {' and no '.join(missing)} of {kind.name} "
             f"(such as {kind.prefix}train-images-idx3-ubyte.gz)"
         )
     x_train, y_train = _read_pair(kind, files["train images"], files["train labels"])
     x_test, y_test = _read_pair(kind, files["test images"], files["test labels"])
-    if x_train.shape[1:] != x_test.shape[1:]:
-        raise InputError(f"{folder}: training images are {x_train.shape[2:]} and test images {x_test.shape[2:]} pixels")
+    pixels = x_train.shape[2:]
+    test_pixels = x_test.shape[2:]
+    if pixels != test_pixels:
+        raise InputError(f"{printable(folder)}: training images are {pixels} and test images {test_pixels} pixels")
     data = arrays(x_train, y_train, x_test, y_test, name=kind.name)
-    return replace(data, classes=kind.classes, mean=(kind.mean,), std=(kind.std,))
+    return replace(
+        data,
+        classes=kind.classes,
+        mean=(kind.mean,),
+        std=(kind.std,),
+    )
 
 
 def _read_pair(kind: IdxSet, images_file: Path, labels_file: Path) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = read_idx(images_file, 3), read_idx(labels_file, 1).astype(np.int64) - kind.first_label
+    images = read_idx(images_file, 3)
+    labels = read_idx(labels_file, 1).astype(np.int64)
     if len(images) != len(labels):
-        raise InputError(f"{images_file} holds {len(images)} images and {labels_file.name} {len(labels)} labels")
-    wrong = np.flatnonzero((labels < 0) | (labels >= kind.classes))
-    if len(wrong):
-        first, last = kind.first_label, kind.first_label + kind.classes - 1
         raise InputError(
-            f"{labels_file}: label {labels[wrong[0]] + first} of sample {wrong[0]} is outside {first} … {last}"
+            f"{printable(images_file)} holds {len(images)} images, "
+            f"and {printable(labels_file.name)} {len(labels)} labels"
         )
-    return images[:, None], labels
+    first = kind.first_label
+    last = first + kind.classes - 1
+    outside = (labels < first) | (labels > last)
+    if outside.any():
+        sample = int(outside.argmax())
+        raise InputError(
+            f"{printable(labels_file)}: label {labels[sample]} of sample {sample} is outside {first} … {last}"
+        )
+    return images[:, None], labels - first
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
     """The unsigned bytes of one file, which must have so many dimensions."""
     try:
         with _unpacked(path) as (stream, largest):
-            shape = _header(path, stream.read(4 + 4 * dimensions), dimensions)
+            header = stream.read(4 + 4 * dimensions)
+            shape = _shape(path, header, dimensions)
             content = _exactly(path, stream, shape, largest)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read ({error}); fetch it again") from error
+        raise InputError(f"{printable(path)} cannot be read ({reason(error)}); fetch it again") from error
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """The file's content, and an upper bound of its length."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        zipped = file.read(2) == GZIP_MAGIC  # the name may lie, or the browser may have unpacked it
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        magic = file.read(2)
         file.seek(0)
-        if zipped:
-            with gzip.open(file) as stream:
-                yield cast(BinaryIO, stream), largest_unpacked(size)
-        else:
+        if magic != GZIP_MAGIC:  # the name may lie, or the browser may have unpacked it
             yield file, size
+            return
+        with gzip.open(file) as stream:
+            yield cast(BinaryIO, stream), largest_unpacked(size)
 
 
-def _header(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
+def _shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
     expected = bytes((0, 0, UNSIGNED_BYTES, dimensions))
     if header[:4] != expected:
         raise InputError(
-            f"{path} starts with {header[:4].hex(' ') or 'nothing'}; "
+            f"{printable(path)} starts with {header[:4].hex(' ') or 'nothing'}; "
             f"an IDX file of unsigned bytes in {dimensions} dimensions starts with {expected.hex(' ')}"
         )
     if len(header) < 4 + 4 * dimensions:
-        raise InputError(f"{path} ends inside its header")
-    shape = tuple(np.frombuffer(header, ">u4", offset=4).tolist())
+        raise InputError(f"{printable(path)} ends inside its header")
+    sizes = np.frombuffer(header, ">u4", offset=4)
+    shape = tuple(sizes.tolist())
     if 0 in shape:
-        raise InputError(f"{path} is empty: its header says {_times(shape)}")
+        raise InputError(f"{printable(path)} is empty: its header says {_times(shape)}")
     return shape
 
 
@@ -144,12 +167,20 @@ def _exactly(path: Path, stream: BinaryIO, shape: tuple[int, ...], largest: int)
     claimed = math.prod(shape)
     content = bytearray()
     if claimed <= largest:
-        while len(content) <= claimed and (chunk := stream.read(min(CHUNK, claimed + 1 - len(content)))):
+        # One byte more than is claimed tells a file that holds more.
+        while len(content) <= claimed:
+            chunk = stream.read(min(CHUNK, claimed + 1 - len(content)))
+            if not chunk:
+                break
             content += chunk
-    if len(content) != claimed:
-        held = "fewer" if len(content) < claimed else "more"
-        raise InputError(f"{path}: its header claims {_times(shape)} values, and the file holds {held}; fetch it again")
-    return content
+    if len(content) == claimed:
+        return content
+    held = "more"
+    if len(content) < claimed:
+        held = "fewer"
+    raise InputError(
+        f"{printable(path)}: its header claims {_times(shape)} values, and the file holds {held}; fetch it again"
+    )
 
 
 def _times(shape: tuple[int, ...]) -> str:

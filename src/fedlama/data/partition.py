@@ -1,24 +1,27 @@
 """How training samples fall on clients.
 
-A `Partition` is a recipe; `assign` gives the `Shards`: one permutation of the sample indices and one offset a client,
-so that a population of a million clients costs nothing more.
+A `Partition` is a recipe; `assign` gives the `Shards`: one permutation of the sample indices and one offset per
+client, so that a population of a million clients costs nothing more.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.base import InputError, check_whole, random_key
+from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.data.dataset import Dataset
 
 MAX_REDRAWS = 1000
+
+Clients = Annotated[int, Limits(minimum=1)]
+Alpha = Annotated[float, Limits(above=0)]
+MinSamples = Annotated[int, Limits(minimum=1)]
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,18 @@ class Shards:
 
     def of(self, client: int) -> Tensor:
         """The sample indices of one client."""
-        return self.order[int(self.offsets[client]) : int(self.offsets[client + 1])]
+        start = int(self.offsets[client])
+        end = int(self.offsets[client + 1])
+        return self.order[start:end]
 
     @staticmethod
     def by_owner(owners: NDArray[np.int64], clients: int) -> Shards:
-        """From an owner for each sample."""
+        """From an owner for each sample.
+
+        Arguments:
+            owners: For each sample a client, from 0 to `clients` − 1.
+            clients: How many there are; each must own a sample.
+        """
         sizes = np.bincount(owners, minlength=clients)
         empty = np.flatnonzero(sizes == 0)
         if len(empty):
@@ -55,7 +65,9 @@ class Shards:
                 f"there are {len(owners)} training samples, so set partition.clients lower"
             )
         order = np.argsort(owners, kind="stable")
-        return Shards(torch.from_numpy(order), torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)])))
+        ends = np.cumsum(sizes)
+        offsets = np.concatenate([[0], ends])
+        return Shards(torch.from_numpy(order), torch.from_numpy(offsets))
 
 
 class Partition(Protocol):
@@ -67,12 +79,12 @@ class Partition(Protocol):
 
 
 def _generator(seed: int, attempt: int = 0) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=random_key(seed, "partition", attempt)))
+    key = random_key(seed, "partition", attempt)
+    return np.random.Generator(np.random.Philox(key=key))
 
 
-def _check_clients(clients: int, at_most: int | None = None, what: str = "training samples") -> None:
-    check_whole("partition.clients", clients, least=1)
-    if at_most is not None and clients > at_most:
+def _check_clients(clients: int, at_most: int, what: str = "training samples") -> None:
+    if clients > at_most:
         raise InputError(
             f"partition.clients is {clients}, but there are only {at_most} {what}: a client would be empty"
         )
@@ -80,20 +92,31 @@ def _check_clients(clients: int, at_most: int | None = None, what: str = "traini
 
 @dataclass(frozen=True)
 class IID:
-    """Samples shuffled and dealt out evenly."""
+    """Samples shuffled and dealt out evenly.
 
-    clients: int
+    Arguments:
+        clients: How many clients there are.
+    """
+
+    clients: Clients
 
     def __post_init__(self) -> None:
-        _check_clients(self.clients)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
         samples = len(data.x_train)
         _check_clients(self.clients, samples)
-        owners = np.empty(samples, dtype=np.int64)
-        owners[_generator(seed).permutation(samples)] = np.arange(samples) * self.clients // samples
+        owners = _dealt_out(samples, self.clients, seed)
         return Shards.by_owner(owners, self.clients)
+
+
+def _dealt_out(things: int, clients: int, seed: int) -> NDArray[np.int64]:
+    """For each of so many things a client, drawn so that all clients have the same number of them, or one more."""
+    owners = np.empty(things, dtype=np.int64)
+    shuffled = _generator(seed).permutation(things)
+    owners[shuffled] = np.arange(things) * clients // things
+    return owners
 
 
 @dataclass(frozen=True)
@@ -102,17 +125,19 @@ class Dirichlet:
 
     A client that already has its fair share of samples gets nothing more of later classes. The whole is redrawn until
     every client has `min_samples`.
+
+    Arguments:
+        clients: How many clients there are.
+        alpha: The smaller it is, the fewer classes a client has.
+        min_samples: The fewest samples that a client may have.
     """
 
-    clients: int
-    alpha: float
-    min_samples: int = 10
+    clients: Clients
+    alpha: Alpha
+    min_samples: MinSamples = 10
 
     def __post_init__(self) -> None:
-        _check_clients(self.clients)
-        if not 0 < self.alpha < math.inf:
-            raise InputError(f"partition.alpha must be above 0, not {self.alpha}")
-        check_whole("partition.min_samples", self.min_samples, least=1)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
@@ -121,7 +146,10 @@ class Dirichlet:
         classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         for attempt in range(1 + MAX_REDRAWS):
             owners = self._draw(classes, len(labels), _generator(seed, attempt))
-            if owners is not None and np.bincount(owners, minlength=self.clients).min() >= self.min_samples:
+            if owners is None:
+                continue
+            sizes = np.bincount(owners, minlength=self.clients)
+            if sizes.min() >= self.min_samples:
                 return Shards.by_owner(owners, self.clients)
         raise InputError(
             f"partition.min_samples = {self.min_samples} was not reached for every one of {self.clients} clients at "
@@ -134,44 +162,51 @@ class Dirichlet:
     ) -> NDArray[np.int64] | None:
         """An owner for each of the `total` samples, from the samples of each class."""
         owners = np.empty(total, dtype=np.int64)
+        clients = np.arange(self.clients)
+        concentration = np.full(self.clients, self.alpha)
+        fair_share = total / self.clients
         held = np.zeros(self.clients, dtype=np.int64)
         for members in classes:
             samples = generator.permutation(members)
-            shares = generator.dirichlet(np.full(self.clients, self.alpha))
-            shares[held >= total / self.clients] = 0
+            shares = generator.dirichlet(concentration)
+            shares[held >= fair_share] = 0
             if not shares.sum() > 0:
                 return None  # every client with room drew a share that underflowed to zero
-            cuts = (np.cumsum(shares / shares.sum())[:-1] * len(samples)).astype(np.int64)
-            counts = np.diff(np.concatenate([[0], cuts, [len(samples)]]))
-            owners[samples] = np.repeat(np.arange(self.clients), counts)
+            ends = np.cumsum(shares / shares.sum())
+            cuts = (ends[:-1] * len(samples)).astype(np.int64)
+            counts = np.diff(cuts, prepend=0, append=len(samples))
+            owners[samples] = np.repeat(clients, counts)
             held += counts
         return owners
 
 
 @dataclass(frozen=True)
 class Natural:
-    """The data's own client ids (writers, devices), each a client; or grouped at random into `clients` clients."""
+    """The data's own client ids (writers, devices), each a client; or grouped at random into `clients` clients.
 
-    clients: int | None = None
+    Arguments:
+        clients: How many clients the ids are put together to; by default each is a client.
+    """
+
+    clients: Clients | None = None
 
     def __post_init__(self) -> None:
-        if self.clients is not None:
-            _check_clients(self.clients)
+        check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`."""
         if data.clients is None:
             raise InputError(f"{data.name} has no client ids of its own: choose partition iid or dirichlet")
-        owners, ids = data.clients.numpy(), int(data.clients.max()) + 1
+        owners = data.clients.numpy()
+        ids = int(owners.max()) + 1
         if self.clients is None or self.clients == ids:
             return Shards.by_owner(owners, ids)
         _check_clients(self.clients, ids, "client ids in the data")
-        group = np.empty(ids, dtype=np.int64)
-        group[_generator(seed).permutation(ids)] = np.arange(ids) * self.clients // ids
+        group = _dealt_out(ids, self.clients, seed)
         return Shards.by_owner(group[owners], self.clients)
 
 
 def _class_labels(data: Dataset) -> NDArray[np.int64]:
     if data.y_train.is_floating_point() or data.y_train.dim() != 1:
-        raise InputError("a Dirichlet partition needs one class label a sample: use IID or the data's own client ids")
+        raise InputError("a Dirichlet partition needs one class label per sample: use IID or the data's own client ids")
     return data.y_train.numpy()

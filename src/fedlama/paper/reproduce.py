@@ -14,9 +14,10 @@ from pydantic import Field
 
 from fedlama.base import InputError
 from fedlama.data import catalog
-from fedlama.run.config import Config, Positive, Section
+from fedlama.run.config import Config, Positive, merged
 from fedlama.run.execute import load_data
-from fedlama.study.study_file import Study, merged, parse_study
+from fedlama.run.sections import Section
+from fedlama.study.study_file import Study, parse_study
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
 FIGURES = tuple(f"figure{number}" for number in range(1, 7))

@@ -22,12 +22,17 @@ class World:
 
     rank = 0
     size = 1
+    shares_files = True  # whether all processes were forked from one, and see the same open files
 
     def sum_(self, values: Tensor) -> None:
         """Add `values` up over all processes, in place."""
 
     def max_(self, values: Tensor) -> None:
         """Take the maximum of `values` over all processes, in place."""
+
+    def meet(self) -> None:
+        """Return when every process has come here."""
+        self.sum_(torch.zeros(1))
 
     def from_first(self, content: bytes) -> bytes:
         """What rank 0 has, everywhere."""
@@ -71,6 +76,8 @@ class World:
 
 class Group(World):
     """One of several processes in a torch.distributed group."""
+
+    shares_files = False
 
     def __init__(self, rank: int, size: int, local_rank: int | None = None) -> None:
         self.rank, self.size = rank, size

@@ -1,11 +1,13 @@
 """nn.Module ↔ Layout ↔ row: the only room that knows how a model's tensors and a row of numbers relate."""
 
-from fedlama.rows.arithmetic import exact_sums, magnitudes, squared_distances, unpack
+from fedlama.rows.arithmetic import exact_sums, magnitudes, pack, squared_distances, unpack
 from fedlama.rows.binding import Binding, check_dtypes, counter_width, describe, statistics, trainable
 from fedlama.rows.slots import Lifetime, Slot
+from fedlama.rows.store import ClientStore
 
 __all__ = [
     "Binding",
+    "ClientStore",
     "Lifetime",
     "Slot",
     "check_dtypes",
@@ -13,6 +15,7 @@ __all__ = [
     "describe",
     "exact_sums",
     "magnitudes",
+    "pack",
     "squared_distances",
     "statistics",
     "trainable",

@@ -63,6 +63,11 @@ def _add_long(total: Tensor, rows_CN: Tensor, weights: Sequence[float], anchor: 
             part.add_(rounded.sub_(anchor))
 
 
+def pack(row: Tensor, slices: Sequence[slice]) -> Tensor:
+    """These slices of a row, one behind the other."""
+    return torch.cat([row[part] for part in slices])
+
+
 def unpack(packed: Tensor, row: Tensor, slices: Sequence[slice]) -> None:
     """Write packed numbers back into these slices of `row`."""
     for part, numbers in zip(slices, packed.split(_sizes(slices)), strict=True):

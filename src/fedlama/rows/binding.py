@@ -38,11 +38,15 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
             raise InputError(f"{name} has no elements (shape {tuple(tensor.shape)})")
     grouped = [name.rpartition(".")[0] or name if layers == "module" else name for name, _ in parameters]
     is_adaptive = None if adaptive is None else _adaptive_by_pattern(adaptive, grouped)
-    entries = [
-        TensorEntry(name, tensor.numel(), layer, tensor.dim() >= 2 if is_adaptive is None else is_adaptive[layer])
-        for layer, (name, tensor) in zip(grouped, parameters, strict=True)
+    entries: list[TensorEntry] = []
+    for layer, (name, tensor) in zip(grouped, parameters, strict=True):
+        may_adapt = tensor.dim() >= 2 if is_adaptive is None else is_adaptive[layer]
+        entries.append(TensorEntry(name, tensor.numel(), layer, may_adapt, tuple(tensor.shape)))
+    measured = [
+        TensorEntry(name, tensor.numel(), shape=tuple(tensor.shape), role=_role(name))
+        for name, tensor in statistics(module)
     ]
-    return Layout.pack(entries, [TensorEntry(name, tensor.numel()) for name, tensor in statistics(module)])
+    return Layout.pack(entries, measured)
 
 
 class Binding:
@@ -109,16 +113,21 @@ class Binding:
             else:
                 parameter.grad = None
 
-    def gradients(self) -> Iterator[tuple[slice, Tensor]]:
-        """After a backward pass: the gradient row, as a few stretches that cover all parameters."""
+    @property
+    def stretches(self) -> list[slice]:
+        """The parts of a row that `gradients` goes through, in its order; together they cover all parameters."""
+        return [part for part, _ in self._segments]
+
+    def gradients(self) -> Iterator[Tensor]:
+        """After a backward pass: the gradient of every stretch."""
         for part, parameter in self._segments:
             if parameter is None:
-                yield part, self.gradient[part]
+                yield self.gradient[part]
             elif parameter.grad is not None:
                 gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                yield part, gradient.reshape(-1)
+                yield gradient.reshape(-1)
             else:  # the loss did not depend on it; the local rule may have written into this stretch before
-                yield part, self.gradient[part].zero_()
+                yield self.gradient[part].zero_()
 
     def save_counters(self, counters: Tensor) -> None:
         """Copy the module's whole-number buffers into `counters`."""
@@ -193,6 +202,11 @@ def _is_statistics(buffer: Tensor) -> bool:
     if not buffer.is_floating_point() or not buffer.numel():
         return False
     return buffer.is_meta or bool(buffer.isfinite().all())
+
+
+def _role(name: str) -> str:
+    """What torch's norms call their buffers: a variance must stay positive, whatever a code does to it."""
+    return {"running_mean": "mean", "running_var": "variance"}.get(name.rpartition(".")[2], "")
 
 
 def _is_counter(buffer: Tensor) -> bool:

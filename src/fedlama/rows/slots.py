@@ -16,8 +16,9 @@ class Slot:
     """One row of numbers per client, or one for the server, that starts as zeros.
 
     `name` is unique among the slots of a run. A slot of lifetime "window" is forgotten when a cohort leaves; one of
-    lifetime "run" is kept for a client until it returns.
+    lifetime "run" is kept for a client until it returns. `without` says how to do without it, where memory is scarce.
     """
 
     name: str
     lifetime: Lifetime = "window"
+    without: str = ""

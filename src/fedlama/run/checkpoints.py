@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import InputError
+from fedlama.run.config import as_written_today
 from fedlama.run.files import write_atomically, writing
 
 KEPT = 2
@@ -75,8 +76,8 @@ def _digest(records: Sequence[bytes]) -> str:
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two configurations, as `key (was …, is …)`."""
-    old, new = _flat(before), _flat(now)
+    """What differs between two configurations, as `key (was …, is …)`; the first may be of an earlier version."""
+    old, new = _flat(as_written_today(before)), _flat(now)
     return [
         f"{key} (was {old.get(key, 'not set')!r}, is {new.get(key, 'not set')!r})"
         for key in sorted({*old, *new})

@@ -6,26 +6,23 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from fedlama.base import InputError
-from fedlama.core import FedAvg, FedLAMA, Policy
+from fedlama.core import Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
+from fedlama.data.partition import Alpha, Clients, MinSamples
 from fedlama.local import SGD
+from fedlama.run.choices import LOCAL_RULES, POLICIES
 from fedlama.run.messages import explain
+from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.training import Faults, Participation
-from fedlama.training.faults import LARGEST_LIMIT
 
 Positive = Annotated[int, Field(ge=1)]
-DEFAULT_CLIENTS, DEFAULT_ALPHA, DEFAULT_MIN_SAMPLES = 32, 0.5, 10
-
-
-class Section(BaseModel):
-    """A table of the file; unknown keys and wrong types are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+DEFAULT_CLIENTS = 32
+DEFAULT_ALPHA = 0.5
 
 
 def _hash(value: str) -> str:
@@ -60,9 +57,9 @@ class PartitionSection(Section):
     """
 
     kind: Literal["iid", "dirichlet", "natural"] | None = None
-    clients: Positive | None = None
-    alpha: Annotated[float, Field(gt=0)] | None = None
-    min_samples: Positive | None = None
+    clients: Clients | None = None
+    alpha: Alpha | None = None
+    min_samples: MinSamples | None = None
 
     @model_validator(mode="after")
     def _belongs_together(self) -> PartitionSection:
@@ -72,9 +69,12 @@ class PartitionSection(Section):
         return self
 
     def resolved_kind(self, has_ids: bool) -> str:
-        """The kind, where the file leaves it open."""
-        skewed = self.alpha is not None or self.min_samples is not None
-        return self.kind or ("dirichlet" if skewed else "natural" if has_ids else "iid")
+        """The kind, where the file leaves it open; `has_ids` says whether the data knows whose its samples are."""
+        if self.kind is not None:
+            return self.kind
+        if self.alpha is not None or self.min_samples is not None:
+            return "dirichlet"
+        return "natural" if has_ids else "iid"
 
     def build(self, has_ids: bool) -> Partition:
         """The partition this section describes."""
@@ -84,80 +84,50 @@ class PartitionSection(Section):
         clients = self.clients or DEFAULT_CLIENTS
         if kind == "iid":
             return IID(clients)
-        return Dirichlet(clients, self.alpha or DEFAULT_ALPHA, self.min_samples or DEFAULT_MIN_SAMPLES)
+        alpha = self.alpha or DEFAULT_ALPHA
+        if self.min_samples is None:
+            return Dirichlet(clients, alpha)
+        return Dirichlet(clients, alpha, self.min_samples)
 
 
 def _number_or_fraction(value: Any) -> Any:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if not whole and not (isinstance(value, float) and 0 < value <= 1):
-        raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients")
+    try:
+        Participation(active=value)
+    except InputError:
+        raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients") from None
     return value
 
 
-class ParticipationSection(Section):
+class ParticipationSection(options_of(Participation)):
     """[participation] Who trains at a time, and for how many steps a cohort stays."""
 
-    active: Annotated[Any, AfterValidator(_number_or_fraction)] = 1.0
-    window: Positive | None = None
-
-    def build(self) -> Participation:
-        """The participation this section describes."""
-        return Participation(self.active, self.window)
+    active: Annotated[Any, AfterValidator(_number_or_fraction)] = Participation.active
 
 
-class PolicySection(Section):
-    """[policy] What is averaged when. With kind "fedavg" only base_interval counts: it is the interval."""
+class PolicySection(ChoiceSection[Policy]):
+    """[policy] What is averaged when."""
 
-    kind: Literal["fedlama", "fedavg"] = "fedlama"
-    base_interval: Positive = 6
-    increase_factor: Positive = 4
-    rule: Literal["crossing", "released", "printed", "accelerate"] = "crossing"
-    warmup_rounds: Annotated[int, Field(ge=0)] = 0
-
-    def build(self) -> Policy:
-        """The policy this section describes."""
-        if self.kind == "fedavg":
-            return FedAvg(self.base_interval)
-        return FedLAMA(self.base_interval, self.increase_factor, self.rule, self.warmup_rounds)
+    table = "policy"
+    default = "fedlama"
+    choices = POLICIES
+    defaults: ClassVar = {"base_interval": 6, "increase_factor": 4}
+    names: ClassVar = {"interval": "base_interval"}  # of FedAvg
+    lenient: ClassVar = {"fedavg": "fedlama"}  # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
 
 
-class LocalSection(Section):
+class LocalSection(ChoiceSection[SGD]):
     """[local] How a client trains."""
 
-    kind: Literal["sgd"] = "sgd"
-    learning_rate: Annotated[float, Field(gt=0)] = 0.1
-    batch_size: Positive = 32
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    decayed: Literal["all", "kernels"] = "all"
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
-    decay_steps: list[Positive] = []
-    decay_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
-
-    def build(self) -> SGD:
-        """The local rule this section describes."""
-        values = self.model_dump(exclude={"kind"})
-        return SGD(**{**values, "decay_steps": tuple(self.decay_steps)})
+    table = "local"
+    chosen_by = "rule"
+    former_key = "kind"
+    default = "sgd"
+    choices = LOCAL_RULES
+    defaults: ClassVar = {"learning_rate": 0.1, "batch_size": 32}
 
 
-Probability = Annotated[float, Field(ge=0, le=1)]
-
-
-class FaultsSection(Section):
+class FaultsSection(options_of(Faults)):
     """[faults] What may happen to clients, and what the server tolerates. Without this table: nothing."""
-
-    fail_before: Probability = 0.0
-    fail_during: Probability = 0.0
-    straggle: Probability = 0.0
-    corrupt: Probability = 0.0
-    exclude_nonfinite: bool = True
-    norm_limit: Annotated[float, Field(gt=0, le=LARGEST_LIMIT)] | None = None
-    min_clients: Positive = 1
-    on_too_few: Literal["repeat", "stop"] = "repeat"
-
-    def build(self) -> Faults:
-        """The faults this section describes."""
-        return Faults(**self.model_dump())
 
 
 class TrainSection(Section):
@@ -186,12 +156,15 @@ class Config(Section):
     model: ModelSection = ModelSection()
     partition: PartitionSection = PartitionSection()
     participation: ParticipationSection = ParticipationSection()
-    policy: PolicySection = PolicySection()
-    local: LocalSection = LocalSection()
+    policy: SerializeAsAny[PolicySection] = PolicySection.of_choice(PolicySection.default)()
+    local: SerializeAsAny[LocalSection] = LocalSection.of_choice(LocalSection.default)()
     faults: FaultsSection | None = None
     train: TrainSection
     output: OutputSection = OutputSection()
-    versions: dict[str, str] = {}  # written into a run directory's config.toml; ignored when read
+    versions: dict[str, str] = Field(default={})  # written into a run directory's config.toml; ignored when read
+
+
+CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {"policy": PolicySection, "local": LocalSection}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -218,7 +191,18 @@ def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
     try:
         return Config.model_validate(dict(tables))
     except ValidationError as error:
-        raise InputError(explain(error, Config, source)) from None
+        raise InputError(explain(error, Config, tables, source)) from None
+
+
+def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration that an earlier version may have written, with the keys and defaults of this one.
+
+    Keys that this version does not know leave it as it is.
+    """
+    try:
+        return parse_config(tables).model_dump(exclude_none=True)
+    except InputError:
+        return dict(tables)
 
 
 def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -228,8 +212,36 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
             raise InputError(f"--set {override!r}: write --set key=value, such as --set policy.base_interval=12")
-        _set(result, key.strip().split("."), _value(text.strip()), override)
+        path = key.strip().split(".")
+        _set(result, path, _value(text.strip()), override)
+        if len(path) > 1:
+            result[path[0]] = _after_choice(path[0], path[1], result[path[0]])
     return result
+
+
+def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables within tables: what the second says goes, key by key.
+
+    Where it makes another choice (`policy.kind`), the options of the choice before are not taken over.
+    """
+    result = dict(base)
+    for name, value in override.items():
+        old = result.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            for key in value:
+                old = _after_choice(name, key, {**old, key: value[key]})
+            result[name] = merged(old, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _after_choice(name: str, key: str, table: Any) -> Any:
+    """A section in which a key was just set: if that key chooses, the options of other choices are dropped."""
+    section = CHOOSING.get(name)
+    if section is None or key != section.chosen_by or not isinstance(table, Mapping):
+        return table
+    return section.without_other_choices(table)
 
 
 def _value(text: str) -> Any:

@@ -74,10 +74,8 @@ def resolve(config: Config) -> Config:
         filled |= {"alpha": partition.alpha, "min_samples": partition.min_samples}
     policy = config.policy.build()
     every = config.train.evaluate_every or default_evaluate_every(config.train.iterations)
-    unused = {"increase_factor": 1, "rule": "crossing", "warmup_rounds": 0} if config.policy.kind == "fedavg" else {}
     update = {
         "data": config.data.model_copy(update={"sha256": _checked_hash(config.data)}),
-        "policy": config.policy.model_copy(update=unused),
         "model": config.model.model_copy(update={"name": config.model.name or default_model(data)}),
         "partition": config.partition.model_copy(update=filled),
         "participation": config.participation.model_copy(

@@ -2,111 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-SHOWN = 2
+from fedlama.run.sections import ChoiceSection
+
+SHOWN = 2  # lines: a third would not be read
+LONGEST_VALUE = 60  # characters of a value in a message
+
+LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a string in quotes",
+    "bool": "true or false",
+    "list": "a list",
+    "model": "a table",
+    "dict": "a table",
+    "finite": "a finite number",
+}
 
 
-def explain(error: ValidationError, root: type[BaseModel], source: str) -> str:
-    """At most two lines; a third would not be read."""
+def explain(error: ValidationError, root: type[BaseModel], tables: Mapping[str, Any], source: str) -> str:
+    """What is wrong, in at most two lines.
+
+    `root` is the model that refused `tables`, and `source` names the file that they are from.
+    """
     problems = error.errors()
-    lines = [f"{source}: {_sentence(problem, root)}" for problem in problems[:SHOWN]]
+    lines: list[str] = []
+    for problem in problems[:SHOWN]:
+        lines.append(f"{source}: {_sentence(problem, root, tables)}")
     if len(problems) > SHOWN:
         lines[-1] += f" (and {len(problems) - SHOWN} more)"
     return "\n".join(lines)
 
 
-def _sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
-    *tables, key = [str(part) for part in error["loc"]]
-    table, path = _table(root, tables), ".".join([*tables, key])
-    if error["type"] == "extra_forbidden":
-        return _unknown(tables, key, table)
-    if error["type"] == "missing":
-        return f"{_first_required(table, key, path)} is missing; it has no default"
-    if error["type"] == "value_error" and isinstance(error["input"], dict):
-        return _allowed(error, table, key)
-    return f"{path} = {_shown(error['input'])}: {_allowed(error, table, key)}"
+def _sentence(error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, Any]) -> str:
+    *sections, key = [str(part) for part in error["loc"]]
+    path = ".".join([*sections, key])
+    section = _section(root, sections, tables)
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return _unknown(sections, key, section)
+    if kind == "missing":
+        return f"{_first_required(section, key, path)} is missing; it has no default"
+    if kind == "value_error" and isinstance(error["input"], Mapping):
+        return _reason(error)  # about several keys of a table: it names them
+    return f"{path} = {_shown(error['input'])}: {_allowed(error, section, key)}"
 
 
-def _first_required(table: type[BaseModel], key: str, path: str) -> str:
-    """A missing section is missing because of a key in it."""
-    section = _table(table, [key])
-    required = [name for name, field in section.model_fields.items() if field.is_required()]
-    return f"{path}.{required[0]}" if section is not table and required else path
+def _section(root: type[BaseModel], path: Sequence[str], tables: Any) -> type[BaseModel]:
+    """The section at `path`, or the innermost one on the way to it: an entry of a list belongs to its section."""
+    section = root
+    for name in path:
+        inner = _section_in(section, name)
+        if inner is None:
+            return section
+        tables = tables.get(name) if isinstance(tables, Mapping) else None
+        section = inner.section_for(tables) if issubclass(inner, ChoiceSection) else inner
+    return section
 
 
-def _nearest(word: str, names: list[str]) -> list[str]:
-    by_lower_case = {name.lower(): name for name in names}
-    return [by_lower_case[match] for match in get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)]
+def _section_in(section: type[BaseModel], key: str) -> type[BaseModel] | None:
+    """The section that a key of another one holds; it may be one that can be left out."""
+    field = section.model_fields.get(key)
+    if field is None:
+        return None
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
 
 
-def _unknown(tables: list[str], key: str, table: type[BaseModel]) -> str:
-    names = [name for name in table.model_fields if name != "versions"]
+def _first_required(section: type[BaseModel], key: str, path: str) -> str:
+    """A section is missing because of a key in it."""
+    inner = _section_in(section, key)
+    if inner is not None:
+        for name, field in inner.model_fields.items():
+            if field.is_required():
+                return f"{path}.{name}"
+    return path
+
+
+def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str:
+    names = [name for name in section.model_fields if name != "versions"]
+    where = f"[{'.'.join(sections)}]" if sections else "a config"
+    path = ".".join([*sections, key])
     near = _nearest(key, names)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    where = f"[{'.'.join(tables)}]" if tables else "a config"
-    return f"unknown key {'.'.join([*tables, key])!r}; {hint}{where} takes {', '.join(names)}"
+    hint = f"did you mean {near!r}? " if near else ""
+    return f"unknown key {path!r}; {hint}{where} takes {', '.join(names)}"
 
 
-def _allowed(error: ErrorDetails, table: type[BaseModel], key: str) -> str:
-    context: dict[str, Any] = error.get("ctx") or {}
-    limits = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    said = [f"{word} {context[name]:g}" for name, word in limits.items() if name in context]
+def _allowed(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
     if error["type"] == "literal_error":
-        return _choices(error, table, key)
+        return _choices(error, section, key)
     if error["type"] == "value_error":
-        return str(context["error"])
-    return f"must be {' and '.join(said)}" if said else _wanted_type(error)
-
-
-def _wanted_type(error: ErrorDetails) -> str:
-    kinds = {
-        "int": "a whole number",
-        "float": "a number",
-        "string": "a string in quotes",
-        "bool": "true or false",
-        "list": "a list",
-        "model": "a table",
-        "dict": "a table",
-        "finite": "a finite number",
-    }
-    for start, words in kinds.items():
+        return _reason(error)
+    context: dict[str, Any] = error.get("ctx") or {}
+    limits = [f"{words} {context[name]:g}" for name, words in LIMITS.items() if name in context]
+    if limits:
+        return f"must be {' and '.join(limits)}"
+    for start, words in TYPES.items():
         if error["type"].startswith(start):
             return f"must be {words}"
     return error["msg"]
 
 
-def _choices(error: ErrorDetails, table: type[BaseModel], key: str) -> str:
-    choices = _literals(table.model_fields[key].annotation)
+def _reason(error: ErrorDetails) -> str:
+    """What a validator of ours said."""
+    return str((error.get("ctx") or {})["error"])
+
+
+def _choices(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
+    if issubclass(section, ChoiceSection) and key == section.former_key:
+        key = section.chosen_by
+    choices = _literals(section.model_fields[key].annotation)
     near = _nearest(str(error["input"]), choices)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near!r}?" if near else ""
     return f"must be one of {', '.join(choices)}{hint}"
 
 
 def _literals(annotation: Any) -> list[str]:
+    """The strings of a Literal, also of one that may be None."""
     found: list[str] = []
     for part in get_args(annotation):
-        found += [part] if isinstance(part, str) else _literals(part)
+        if isinstance(part, str):
+            found.append(part)
+        else:
+            found += _literals(part)
     return found
 
 
-def _table(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """The section at `path`, or the innermost one on the way to it (a list's entry belongs to its section)."""
-    table = root
-    for name in path:
-        field = table.model_fields.get(name)
-        kinds = (field.annotation, *get_args(field.annotation)) if field else ()  # a table that may be left out, too
-        inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        if not inner:
-            break
-        table = inner[0]
-    return table
+def _nearest(word: str, names: Sequence[str]) -> str | None:
+    """The name that this may be a misspelling of, if there is one."""
+    by_lower_case = {name.lower(): name for name in names}
+    matches = get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)
+    return by_lower_case[matches[0]] if matches else None
 
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) <= LONGEST_VALUE:
+        return text
+    return f"{text[: LONGEST_VALUE - 3]}..."

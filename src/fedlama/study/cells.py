@@ -29,7 +29,7 @@ from fedlama.processes.workers import SENTENCES, die_with_parent
 from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import describe
 from fedlama.run.checkpoints import changed_keys
-from fedlama.run.config import Config, read_toml
+from fedlama.run.config import Config, as_written_today, read_toml
 from fedlama.run.default_models import model_builder
 from fedlama.run.execute import SAME_SIGNAL, execute, prepared_data, resolve
 from fedlama.run.files import write_atomically
@@ -74,7 +74,8 @@ def check_same_config(out: Path, cell: Cell) -> None:
     path = out / cell.path / "config.toml"
     if not path.is_file():  # it diverged in its first round
         return
-    before, now = read_toml(path), resolve(cell.config).model_dump(exclude_none=True)
+    before = as_written_today(read_toml(path))
+    now = resolve(cell.config).model_dump(exclude_none=True)
     # Keys that only one version of fedlama knows, and the versions themselves, do not make another configuration
     comparable = {
         name: {key: table[key] for key in before[name] if key in table} if isinstance(table, dict) else table
@@ -107,7 +108,7 @@ def _row_bytes(config: Config) -> int:
     with torch.device("meta"):  # shapes only
         width = describe(model_builder(config.model.name or "", prepared_data(config))()).width
     clients = config.participation.build().count(config.partition.clients or 1)
-    return 4 * width * clients * (1 + config.local.build().memory_rows)
+    return 4 * width * clients * (1 + len(config.local.build().slots))
 
 
 def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitting: Sitting | None = None) -> None:

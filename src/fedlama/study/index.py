@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fedlama.base import InputError
-from fedlama.run.config import Section
+from fedlama.run.sections import Section
 
 INDEX = "study.json"
 
@@ -42,17 +42,26 @@ def read_index(folder: Path) -> StudyIndex | None:
 
 def setting_of(run: Path) -> str | None:
     """The setting that a study above this run directory has it under."""
-    for folder in run.resolve().parents:
-        index = read_index(folder)
+    path = run.resolve()
+    for folder in path.parents:
+        index = _own_index(folder)
         if index is not None:
-            return index.labels.get(run.resolve().relative_to(folder).as_posix())
+            return index.labels.get(path.relative_to(folder).as_posix())
     return None
+
+
+def _own_index(folder: Path) -> StudyIndex | None:
+    """The index of a folder that the user did not name: a study.json of another program is none of our business."""
+    try:
+        return read_index(folder)
+    except InputError:
+        return None
 
 
 def belongs(run: Path, named: Path) -> bool:
     """Whether this run is meant when the user names a folder above it: a study's pilots are not."""
     for folder in run.parents:
-        index = read_index(folder)
+        index = read_index(folder) if folder == named else _own_index(folder)
         if index is not None:
             return run.relative_to(folder).as_posix() in index.labels
         if folder == named:

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from fedlama.base import InputError
-from fedlama.run.config import Config, Positive, Section, parse_config, read_toml
+from fedlama.run.config import Config, Positive, merged, parse_config, read_toml
 from fedlama.run.messages import explain
+from fedlama.run.sections import Section
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Rates = list[Annotated[float, Field(gt=0)]]
@@ -150,7 +151,7 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     try:
         options = StudyFile.model_validate({"study": tables["study"]}).study
     except ValidationError as error:
-        raise InputError(explain(error, StudyFile, source)) from None
+        raise InputError(explain(error, StudyFile, tables, source)) from None
     extra = [{"policy": {"kind": "fedavg", "base_interval": interval}} for interval in options.fedavg_intervals]
     overrides = [*options.setting, *extra]
     if not overrides:
@@ -159,15 +160,6 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     settings = _one_window(_without_repeats(settings, len(options.setting)), base)
     _check_names(settings, options, source)
     return Study(tuple(settings), options)
-
-
-def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables within tables: what the second says goes, key by key."""
-    result = dict(base)
-    for key, value in override.items():
-        old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
 
 
 def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySection, source: str) -> Setting:
@@ -181,7 +173,7 @@ def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySect
             }
         )
     except ValidationError as error:
-        raise InputError(explain(error, StudySection, source).replace("baseline", "name")) from None
+        raise InputError(explain(error, StudySection, own, source).replace("baseline", "name")) from None
     config = parse_config(merged(base, overrides), source)
     fixed = "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
     return Setting(
@@ -201,7 +193,7 @@ def _without_repeats(settings: Sequence[Setting], named: int) -> list[Setting]:
 def _one_window(settings: Sequence[Setting], base: Mapping[str, Any]) -> list[Setting]:
     """Who trains must not depend on the policy: unless the file says otherwise, a cohort stays for the least common
     multiple of all settings' cycles."""
-    steps = math.lcm(*(setting.config.policy.build().cycle_steps for setting in settings))
+    steps = math.lcm(*(setting.config.policy.build().longest_cycle for setting in settings))
     return [
         replace(setting, config=_with_window(setting.config, steps)) if _window(setting.config) is None else setting
         for setting in settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
@@ -10,23 +11,40 @@ from torch import Tensor, nn
 from fedlama.base import InputError, check_whole
 from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, Shards
-from fedlama.local import SGD
+from fedlama.local import LocalRule
+from fedlama.server import ServerRule
 from fedlama.training.evaluation import Loss, Metric, accuracy
 from fedlama.training.faults import Faults
 
 
-def check_kinds(data: Dataset, policy: Policy, local: SGD, partition: Partition | None) -> None:
+def check_kinds(
+    data: Dataset,
+    policy: Policy,
+    local: LocalRule,
+    server: ServerRule | None,
+    partition: Partition | Shards | None,
+) -> None:
     """Everything was made with what makes it."""
-    if partition is not None and not hasattr(partition, "assign"):
+    if partition is not None and not isinstance(partition, Shards) and not hasattr(partition, "assign"):
         raise InputError(f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {partition!r}")
-    wanted = (
-        ("data", data, Dataset, "fedlama.data.arrays(…) or fedlama.data.load(…)"),
-        ("policy", policy, Policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)"),
-        ("local", local, SGD, "fedlama.SGD(…)"),
-    )
-    for name, value, kind, example in wanted:
-        if not isinstance(value, kind):
-            raise InputError(f"{name} must be made with {example}, not {type(value).__name__}")
+    if not isinstance(data, Dataset):
+        raise _wrong_kind("data", data, "fedlama.data.arrays(…) or fedlama.data.load(…)")
+    if isinstance(policy, type) or not isinstance(policy, Policy):
+        raise _wrong_kind("policy", policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)")
+    if isinstance(local, type) or not isinstance(local, LocalRule):
+        raise _wrong_kind("local", local, "fedlama.SGD(…)")
+    if server is not None and (isinstance(server, type) or not isinstance(server, ServerRule)):
+        raise _wrong_kind("server", server, "fedlama.server.Mean()")
+
+
+def _wrong_kind(name: str, value: object, example: str) -> InputError:
+    return InputError(f"{name} must be made with {example}, not {type(value).__name__}")
+
+
+def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    """The value is one of those allowed."""
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
 
 def check_numbers(**values: int | None) -> None:

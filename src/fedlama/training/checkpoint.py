@@ -1,9 +1,9 @@
 """What a run needs to go on, and when to save it.
 
-At a cycle's end every layer has just been averaged and whoever was left out is back, so a run is its global row, its
-policy state and its ledger; inside a window there is also what the local rule remembers of each client (momentum).
-Draws need nothing: they are functions of the seed and the step. A checkpoint is one safetensors file with the plain
-values as JSON in its header.
+At a cycle's end every layer has just been averaged and whoever was excluded is back, so a run is its server's state,
+what rules and codecs keep of clients, and who was given up in this window. Draws need nothing: they are functions of
+the seed and the step. A checkpoint is one safetensors file with the plain values as JSON in its header. Slots are saved
+and restored by their names alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from multiprocessing import RawValue
 from typing import Any
@@ -22,7 +22,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from fedlama.base import InputError
-from fedlama.core import Ledger, PolicyState
+from fedlama.core import Ledger, Message, PolicyState
 from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
 
@@ -30,67 +30,149 @@ STATE_KEY = "fedlama"
 LARGEST = 1 << 62  # of steps and bytes
 PER_LAYER = ("intervals", "discrepancy", "synchronised_at", "sizes", "aggregations", "layer_uplink", "layer_downlink")
 
+# Where a slot's rows are in the file: of the server, of the cohort inside a window, and of all clients seen
+SERVER = "server/"
+COHORT = "cohort/"
+SEEN = "seen/"
 
-@dataclass(frozen=True)
+Rows = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes:
+    """What a checkpoint must fit: the model's row, the whole-number buffers, and the names of slots."""
+
+    width: int
+    counter_width: int
+    server_slots: tuple[str, ...] = ()
+    cohort_slots: tuple[str, ...] = ()
+    seen_slots: tuple[str, ...] = ()  # of lifetime "run"
+    cohort: int = 0  # how many clients train at a time
+    clients: int = 0  # how many there are
+
+
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """A run at a cycle's end, or where a round waits for new clients."""
 
     state: PolicyState
     ledger: Ledger
-    averaged: tuple[int, ...]
+    broadcast: Message
     row: NDArray[np.float32]
     counters: NDArray[np.int64]
-    memory_CMP: NDArray[np.float32]  # no clients at a window's end: nothing outlives it
+    server_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
+    cohort_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])  # none at a window's end
+    seen: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # clients with state of their own
+    seen_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
     attempt: int = 0  # cohorts of this window that were given up
     discarded: Discarded | None = None  # what they leave to a round that is still to be repeated
 
     def encode(self) -> bytes:
         """As the content of a file."""
-        plain = {"state": asdict(self.state), "ledger": asdict(self.ledger), "averaged": self.averaged}
-        plain |= {"attempt": self.attempt, "discarded": asdict(self.discarded) if self.discarded else None}
-        tensors = {"row": self.row, "counters": self.counters, "memory": self.memory_CMP}
-        filled = {name: np.ascontiguousarray(value) for name, value in tensors.items() if value.size}
+        broadcast = {str(layer): weight for layer, weight in self.broadcast.layers.items()}
+        plain = {
+            "state": asdict(self.state),
+            "ledger": asdict(self.ledger),
+            "broadcast": {"layers": broadcast, "statistics": self.broadcast.statistics},
+            "attempt": self.attempt,
+            "discarded": asdict(self.discarded) if self.discarded else None,
+        }
+        tensors: dict[str, NDArray[Any]] = {"row": self.row, "counters": self.counters, "seen": self.seen}
+        for place, rows in ((SERVER, self.server_slots), (COHORT, self.cohort_slots), (SEEN, self.seen_slots)):
+            for name, values in rows.items():
+                tensors[place + name] = values
+        filled = {name: np.ascontiguousarray(values) for name, values in tensors.items() if values.size}
         return save(filled, metadata={STATE_KEY: json.dumps(plain, allow_nan=False)})
 
     @staticmethod
-    def decode(content: bytes, *, width: int, counter_width: int, memory_shape: tuple[int, int]) -> Checkpoint:
+    def decode(content: bytes, shapes: Shapes) -> Checkpoint:
         """From a file's content; anything that does not fit the run is refused."""
         try:
             plain = json.loads(_metadata(content)[STATE_KEY])
             _check_numbers(plain)
             tensors = {name: _array(entry) for name, entry in deserialize(content)}
-            state = PolicyState.from_plain(plain["state"])
-            ledger = Ledger.from_plain(plain["ledger"])
-            attempt, discarded = int(plain["attempt"]), Discarded.from_plain(plain["discarded"])
-            row = tensors["row"]
-            counters = tensors.get("counters", np.zeros(0, np.int64))
-            memory = tensors.get("memory", np.zeros((0, *memory_shape), np.float32))
+            checkpoint = Checkpoint(
+                state=PolicyState.from_plain(plain["state"]),
+                ledger=Ledger.from_plain(plain["ledger"]),
+                broadcast=_message(plain["broadcast"], layers=len(plain["ledger"]["sizes"])),
+                row=tensors["row"],
+                counters=tensors.get("counters", np.zeros(0, np.int64)),
+                server_slots=_rows(tensors, SERVER),
+                cohort_slots=_rows(tensors, COHORT),
+                seen=tensors.get("seen", np.zeros(0, np.int64)),
+                seen_slots=_rows(tensors, SEEN),
+                attempt=int(plain["attempt"]),
+                discarded=Discarded.from_plain(plain["discarded"]),
+            )
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"it is not a checkpoint ({error})") from None
-        fits = (
-            row.shape == (width,)
-            and counters.shape == (counter_width,)
-            and memory.shape[1:] == memory_shape
-            and (row.dtype, counters.dtype, memory.dtype) == (np.float32, np.int64, np.float32)
-            and bool(np.isfinite(row).all())
-        )
-        if not fits:
+        if not _fits(checkpoint, shapes):
             raise InputError("it does not fit the model")
-        return Checkpoint(state, ledger, tuple(plain["averaged"]), row, counters, memory, attempt, discarded)
+        return checkpoint
+
+
+def _fits(saved: Checkpoint, shapes: Shapes) -> bool:
+    """Whether every tensor has the shape and type that the run needs, and holds numbers."""
+    if saved.row.shape != (shapes.width,) or saved.counters.shape != (shapes.counter_width,):
+        return False
+    if saved.counters.dtype != np.int64 or saved.seen.dtype != np.int64:
+        return False
+    if not _holds(saved.server_slots, shapes.server_slots, (shapes.width,)):
+        return False
+    if saved.cohort_slots and not _holds(saved.cohort_slots, shapes.cohort_slots, (shapes.cohort, shapes.width)):
+        return False
+    if len(saved.seen):
+        ascending = bool((np.diff(saved.seen) > 0).all())
+        inside = saved.seen[0] >= 0 and saved.seen[-1] < shapes.clients
+        if saved.seen.ndim != 1 or not ascending or not inside:
+            return False
+        if not _holds(saved.seen_slots, shapes.seen_slots, (len(saved.seen), shapes.width)):
+            return False
+    return saved.row.dtype == np.float32 and bool(np.isfinite(saved.row).all())
+
+
+def _holds(rows: Rows, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    """Whether there are rows of this shape, all finite, for each of these names and no other."""
+    if sorted(rows) != sorted(names):
+        return False
+    for values in rows.values():
+        if values.shape != shape or values.dtype != np.float32 or not np.isfinite(values).all():
+            return False
+    return True
+
+
+def _rows(tensors: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[np.float32]]:
+    return {name.removeprefix(place): values for name, values in tensors.items() if name.startswith(place)}
+
+
+def _message(plain: Mapping[str, Any], layers: int) -> Message:
+    weights: dict[int, int] = {}
+    for name, weight in plain["layers"].items():
+        if not (0 <= int(name) < layers and type(weight) is int and 0 <= weight < LARGEST):
+            raise ValueError("broadcast names a layer that is not there")
+        weights[int(name)] = weight
+    statistics = plain["statistics"]
+    if type(statistics) is not int or not 0 <= statistics < LARGEST:
+        raise ValueError("broadcast holds something else than numbers that are not negative")
+    return Message(weights, statistics)
 
 
 def _check_numbers(plain: dict[str, Any]) -> None:
-    """Every value is a whole number or a list with one for each layer; only discrepancies are floats."""
+    """Every value is a whole number or a list with one for each layer; only discrepancies are floats.
+
+    What a policy keeps for itself is its own: plain JSON of any form.
+    """
     layers = len(plain["ledger"]["sizes"])
-    for name, value in {**plain["state"], **plain["ledger"]}.items():
+    state = {name: value for name, value in plain["state"].items() if name != "own"}
+    for name, value in {**state, **plain["ledger"]}.items():
+        per_layer = name in PER_LAYER
         values: list[Any] = value if isinstance(value, list) else [value]
         kinds = (int, float) if name == "discrepancy" else (int,)
-        if isinstance(value, list) != (name in PER_LAYER) or (name in PER_LAYER and len(values) != layers):
+        if isinstance(value, list) != per_layer or (per_layer and len(values) != layers):
             raise ValueError(f"{name} is not as long as there are layers")
-        if not all(type(one) in kinds and 0 <= one < LARGEST for one in values):
-            raise ValueError(f"{name} holds something else than numbers that are not negative")
-    if not all(type(layer) is int and 0 <= layer < layers for layer in plain["averaged"]):
-        raise ValueError("averaged names a layer that is not there")
+        for one in values:
+            if type(one) not in kinds or not 0 <= one < LARGEST:
+                raise ValueError(f"{name} holds something else than numbers that are not negative")
 
 
 def _metadata(content: bytes) -> dict[str, str]:
@@ -111,7 +193,8 @@ class Control:
     def __init__(self, save_every_seconds: float | None = None) -> None:
         self._every = save_every_seconds
         self._latest = time.monotonic()
-        self.between_windows = False  # save only where no momentum outlives the cycle: it may not fit into memory
+        # Save only where no slots of a cohort are to be kept: they may not fit into memory
+        self.between_windows = False
         self._stop = RawValue(ctypes.c_bool, False)  # in shared memory: forked workers see what the parent sets
 
     def request_stop(self) -> None:

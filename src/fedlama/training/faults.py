@@ -1,6 +1,6 @@
 """Clients that fail, come late or return nonsense: which faults are simulated, and what the server does about them.
 
-Who is struck when is a function of the seed, the global step, the attempt and the client, as every draw is: it depends
+Who fails when is a function of the seed, the global step, the attempt and the client, as every draw is: it depends
 neither on the number of processes nor on what happened before.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
-from fedlama.base import InputError, check_number, check_whole, random_key
+from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.core import Ledger
 
-ON_TOO_FEW = ("repeat", "stop")
+Probability = Annotated[float, Limits(minimum=0, maximum=1)]
 LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32
-MOST_ATTEMPTS = 100  # cohorts in a row that were too small: then something else is wrong, and the run stops
+MAX_ATTEMPTS = 100  # cohorts in a row that were too small: then something else is wrong, and the run stops
 
 FAILED_BEFORE = "failed before the cycle"
 FAILED_DURING = "failed during the cycle"
@@ -23,6 +23,14 @@ LATE = "missed the deadline"
 NOT_FINITE = "not finite"
 TOO_LARGE = "norm beyond the limit"
 TOO_FEW_LEFT = "too few clients left"  # it did nothing wrong, but the attempt did not count
+
+
+class Exclusion(TypedDict):
+    """An entry of a record: who was excluded, why, and at which attempt of the window (counted from 1)."""
+
+    client: int
+    reason: str
+    attempt: int
 
 
 @dataclass(frozen=True)
@@ -52,23 +60,17 @@ class Faults:
     With fewer than `min_clients` left, a round is repeated with new clients, or the run stops (`on_too_few`).
     """
 
-    fail_before: float = 0.0
-    fail_during: float = 0.0
-    straggle: float = 0.0
-    corrupt: float = 0.0
+    fail_before: Probability = 0.0
+    fail_during: Probability = 0.0
+    straggle: Probability = 0.0
+    corrupt: Probability = 0.0
     exclude_nonfinite: bool = True
-    norm_limit: float | None = None
-    min_clients: int = 1
-    on_too_few: str = "repeat"
+    norm_limit: Annotated[float, Limits(above=0, maximum=LARGEST_LIMIT)] | None = None
+    min_clients: Annotated[int, Limits(minimum=1)] = 1
+    on_too_few: Literal["repeat", "stop"] = "repeat"
 
     def __post_init__(self) -> None:
-        for name in ("fail_before", "fail_during", "straggle", "corrupt"):
-            check_number(f"faults.{name}", getattr(self, name), least=0, most=1)
-        if self.norm_limit is not None:
-            check_number("faults.norm_limit", self.norm_limit, above=0, most=LARGEST_LIMIT)
-        check_whole("faults.min_clients", self.min_clients, least=1)
-        if self.on_too_few not in ON_TOO_FEW:
-            raise InputError(f"faults.on_too_few must be one of {', '.join(ON_TOO_FEW)}, not {self.on_too_few!r}")
+        check_options(self, "faults.")
         if self.corrupt and not self.exclude_nonfinite:
             raise InputError(
                 f"faults.corrupt = {self.corrupt} returns NaN, which would end the run: "
@@ -99,13 +101,14 @@ class Faults:
 class Discarded:
     """What the attempts at a round that did not count leave behind: who was in them, and what was sent."""
 
-    excluded: tuple[dict[str, Any], ...] = ()
+    excluded: tuple[Exclusion, ...] = ()
     uplink_bytes: int = 0
     downlink_bytes: int = 0
 
-    def extended(self, entries: Sequence[dict[str, Any]], before: Ledger, after: Ledger) -> Discarded:
+    def extended(self, entries: Sequence[Exclusion], before: Ledger, after: Ledger) -> Discarded:
         """With one more attempt, between these two accounts."""
-        up, down = after.uplink_bytes - before.uplink_bytes, after.downlink_bytes - before.downlink_bytes
+        up = after.uplink_bytes - before.uplink_bytes
+        down = after.downlink_bytes - before.downlink_bytes
         return Discarded((*self.excluded, *entries), self.uplink_bytes + up, self.downlink_bytes + down)
 
     @staticmethod
@@ -113,15 +116,10 @@ class Discarded:
         """Back from what JSON makes of it."""
         if values is None:
             return None
-        entries = tuple(
-            excluded(int(one["client"]), str(one["reason"]), int(one["attempt"])) for one in values["excluded"]
-        )
-        return Discarded(entries, int(values["uplink_bytes"]), int(values["downlink_bytes"]))
-
-
-def excluded(client: int, reason: str, attempt: int) -> dict[str, Any]:
-    """An entry of a record: who was left out, why, and at which attempt of the window (counted from 1)."""
-    return {"client": client, "reason": reason, "attempt": attempt}
+        entries: list[Exclusion] = []
+        for one in values["excluded"]:
+            entries.append(Exclusion(client=int(one["client"]), reason=str(one["reason"]), attempt=int(one["attempt"])))
+        return Discarded(tuple(entries), int(values["uplink_bytes"]), int(values["downlink_bytes"]))
 
 
 def _chance(probability: float, stretch: Stretch, purpose: str, step: int, client: int) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fedlama.base import InputError
 from fedlama.core import Layout
 from fedlama.data import Dataset
-from fedlama.local import SGD
 from fedlama.processes.memory import available_memory
+from fedlama.rows import Slot
 from fedlama.training.trainers import BLOCK
 from fedlama.training.values import Job
 
@@ -29,23 +29,28 @@ class Demand:
     processes: int
     width: int  # numbers a row
     parameter_width: int
-    memory_rows: int  # momentum rows a client
+    slots: tuple[Slot, ...]  # what is kept for each client
     data_bytes: int
     prepared_bytes: int = 0  # stacked execution keeps the samples as floats in each process
     block: int = 0  # rows of a stack that is not full
-    saved_clients: int = 0  # whose momentum a checkpoint holds
+    saved_clients: int = 0  # whose slots a checkpoint holds
+    server_slots: int = 0  # rows that the server keeps beside the model
 
     def parts(self) -> dict[str, int]:
         """What the memory is for → bytes."""
-        momentum = FLOAT32 * self.memory_rows * self.parameter_width
-        blocks = self.block * (FLOAT32 * self.width + momentum)
-        # The global row, the mean in float64 and its way through the collective; gradients and the mask of kernels
-        averaging = (FLOAT32 + 2 * FLOAT64) * self.width + 3 * FLOAT32 * self.parameter_width
+        row = FLOAT32 * self.width
+        kept = len(self.slots) * row
+        blocks = self.block * (row + kept)
+        # The global row and what the server keeps, before and after a round
+        global_rows = 2 * (1 + self.server_slots) * row
+        # The mean in float64 and its way through the collective; gradients and the mask of kernels
+        averaging = global_rows + 2 * FLOAT64 * self.width + 3 * FLOAT32 * self.parameter_width
         # Gathered in every process; then sent, received and encoded
-        checkpoint = (self.processes + 3) * (self.saved_clients * momentum)
+        checkpoint = (self.processes + 3) * (self.saved_clients * kept)
+        names = ", ".join(slot.name for slot in self.slots)
         amounts = {
-            f"{self.clients:,} rows of {_count(self.width)} numbers": FLOAT32 * self.clients * self.width,
-            "their momentum": self.clients * momentum,
+            f"{self.clients:,} rows of {_count(self.width)} numbers": self.clients * row,
+            f"their {names}": self.clients * kept,
             "gradients and averaging": self.processes * (averaging + blocks),
             "checkpoints": checkpoint,
             "data": self.data_bytes + self.processes * self.prepared_bytes,
@@ -57,21 +62,22 @@ class Demand:
         return sum(self.parts().values())
 
 
-def demand_of(job: Job, layout: Layout, rule: SGD, *, workers: int, stacked: bool, saves: bool) -> Demand:
+def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: bool) -> Demand:
     """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
     here, everywhere = local_processes(workers)
     clients = job.participation.count(len(job.shards))
-    outlives = job.participation.window_steps(job.policy) > job.policy.cycle_steps
+    outlives = job.window_steps > job.policy.longest_cycle
     return Demand(
         clients=-(-clients * here // everywhere),
         processes=here,
         width=layout.width,
         parameter_width=layout.parameter_width,
-        memory_rows=rule.memory_rows,
+        slots=job.client_slots,
         data_bytes=data_bytes(job.data),
         prepared_bytes=FLOAT32 * job.data.x_train.numel() if stacked else 0,
         block=BLOCK if stacked else 0,
         saved_clients=clients if saves and outlives else 0,
+        server_slots=len(job.server_slots),
     )
 
 
@@ -98,10 +104,10 @@ def check_memory(demand: Demand, available: int | None = None) -> None:
     if here is None or fits(demand, here):
         return
     parts = ", ".join(f"{name} {human(amount)}" for name, amount in demand.parts().items())
-    without_momentum = "set local.momentum to 0, " if demand.memory_rows else ""
+    savings = "".join(f"{slot.without}, " for slot in demand.slots if slot.without)
     raise InputError(
         f"the run needs about {human(demand.total())} of memory: {parts}; {human(here + demand.data_bytes)} are "
-        f"available: lower participation.active, {without_momentum}choose a smaller model, or use more machines with "
+        f"available: lower participation.active, {savings}choose a smaller model, or use more machines with "
         f"torchrun"
     )
 

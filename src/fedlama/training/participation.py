@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from fedlama.base import InputError, check_number, check_whole, random_key
+from fedlama.base import InputError, Limits, check_number, check_options, check_whole, random_key
 from fedlama.core import Policy
 
 
@@ -20,15 +21,14 @@ class Participation:
     """
 
     active: float | int = 1.0
-    window: int | None = None
+    window: Annotated[int, Limits(minimum=1)] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.active, float):
             check_number("participation.active", self.active, above=0)
         else:
             check_whole("participation.active", self.active, least=1)
-        if self.window is not None:
-            check_whole("participation.window", self.window, least=1)
+        check_options(self, "participation.")
         if isinstance(self.active, float) and self.active > 1:
             raise InputError(
                 f"participation.active = {self.active} is a fraction and must be at most 1.0; "
@@ -45,7 +45,7 @@ class Participation:
 
     def window_steps(self, policy: Policy) -> int:
         """How long a cohort stays, in steps."""
-        cycle = policy.cycle_steps
+        cycle = policy.longest_cycle
         window = cycle if self.window is None else self.window
         if window % cycle:
             raise InputError(

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from fedlama.training.faults import Exclusion
+
 
 @dataclass(frozen=True)
 class Record:
@@ -24,7 +26,7 @@ class Record:
     uplink_bytes: int
     downlink_bytes: int
     cost: float  # C so far, relative to aggregating everything every base interval
-    excluded: list[dict[str, Any]]
+    excluded: list[Exclusion]
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import nn
 
-from fedlama.base import InputError, RunError, check_whole
+from fedlama.base import MAX_SEED, InputError, RunError, check_whole
 from fedlama.core import Layout, Policy
-from fedlama.data import Batches, Dataset, Natural, Partition
-from fedlama.local import SGD
+from fedlama.data import Batches, Dataset, Natural, Partition, Shards
+from fedlama.local import LocalRule
 from fedlama.processes.memory import telling_of_memory
 from fedlama.processes.workers import run_workers
 from fedlama.processes.world import World, backend_for, has_process_group, launched_by_torchrun, torchrun_world
-from fedlama.rows import Binding, check_dtypes, counter_width, describe
+from fedlama.rows import Binding, ClientStore, check_dtypes, counter_width, describe
+from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import (
+    check_choice,
     check_device,
     check_faults,
     check_kinds,
@@ -25,10 +27,10 @@ from fedlama.training.arguments import (
     check_single_samples,
     task_of,
 )
-from fedlama.training.checkpoint import Checkpoint, Checkpointing
+from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
 from fedlama.training.evaluation import Loss, Metric
 from fedlama.training.faults import Faults
-from fedlama.training.loop import Federation
+from fedlama.training.loop import Emit, Federation
 from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
@@ -38,13 +40,14 @@ from fedlama.training.trainers import (
     PRECISIONS,
     OneByOneTrainer,
     StackedTrainer,
+    Trainer,
     can_stack,
     suits_stacking,
 )
 from fedlama.training.values import Job, Position
 
 WEIGHTINGS = ("uniform", "samples")
-MOST_NAMED = 4  # clients in a sentence
+MAX_NAMED = 4  # clients in a sentence
 DEFAULT_EVALUATIONS = 20
 
 
@@ -53,8 +56,9 @@ def simulate(
     data: Dataset,
     *,
     policy: Policy,
-    local: SGD,
-    partition: Partition | None = None,
+    local: LocalRule,
+    server: ServerRule | None = None,
+    partition: Partition | Shards | None = None,
     participation: float | int | Participation = 1.0,
     iterations: int,
     seed: int = 0,
@@ -75,32 +79,66 @@ def simulate(
 ) -> Result:
     """Train a federation and account for every byte.
 
-    `model` builds any nn.Module; it is called once. `partition` deals the samples to clients (default: the data's own
-    client ids). `participation` is a fraction (float) or number (int) of clients that train at a time, drawn anew every
-    `window` steps (default: one cycle of the policy). `workers` processes share the work. `execution` is how a process
-    trains its clients: one by one, or small models in stacks. `precision="bfloat16"` computes local steps under
-    autocast; weights, averages and evaluation stay float32. `faults` lets clients fail; without it, one whose loss or
-    weights are not finite ends the run. The same arguments give the same bits on the same
-    machine, whatever the number of workers.
+    The same arguments give the same bits on the same type of machine, whatever the number of workers.
+
+    Arguments:
+        model: A function without arguments that builds any nn.Module; it is called once.
+        data: Samples and targets, from `fedlama.data.load`, `fedlama.data.digits` or `fedlama.data.arrays`.
+        policy: Which layers are averaged when, such as `fedlama.FedLAMA(6, 4)` or `fedlama.FedAvg(6)`.
+        local: How a client trains, such as `fedlama.SGD(learning_rate=0.1, batch_size=16)`.
+        server: What the server makes of an average (default: `fedlama.server.Mean()`, the average itself).
+        partition: How samples are dealt to clients, such as `fedlama.Dirichlet(clients=32, alpha=0.5)`, or shards that
+            were drawn already (default: the data's own client ids).
+        participation: How many clients train at a time: a float is a fraction of all, a whole number a number of them.
+        iterations: How many global steps to train; every client of a cohort takes each of them.
+        seed: Decides every random draw: initial weights, partition, cohorts, batches, faults.
+        workers: How many processes share the work.
+        window: How many steps a cohort stays before another is drawn (default: one cycle of the policy).
+        weights: What a client weighs in an average: "uniform", or "samples" for as much as it has samples.
+        layers: What is averaged as one: each "tensor", or all tensors of one "module".
+        adaptive: Patterns of the names of layers that may get a longer interval (default: those with a kernel).
+        faults: Lets clients fail. Without it, a client whose loss or weights are not finite ends the run.
+        loss: A function of outputs and targets (default: cross entropy, where targets are classes).
+        metric: Another such function, reported as accuracy (default: the share of right classes).
+        evaluate_every: The global model is evaluated at cycle ends that pass a multiple of so many steps (default:
+            about 20 times in a run), and at the end.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        execution: How a process trains its clients: "one-by-one", small models "stacked", or "auto" to choose by size.
+        precision: "float32", or "bfloat16" for local steps under autocast; weights and averages stay float32.
+        on_record: Called with the record of every round.
+        checkpointing: Where checkpoints go, and what to resume from.
+
+    Returns:
+        What came of it, with the record of every round and the trained module.
     """
-    check_kinds(data, policy, local, partition)
-    check_whole("seed", seed, least=0)
+    check_kinds(data, policy, local, server, partition)
+    check_whole("seed", seed, least=0, most=MAX_SEED)
     check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-    if weights not in WEIGHTINGS:
-        raise InputError(f"weights must be one of {', '.join(WEIGHTINGS)}, not {weights!r}")
-    if not isinstance(participation, Participation):
-        participation = Participation(participation, window)
-    elif window is not None:
-        raise InputError("window is given twice: put it into the Participation")
+    check_choice("precision", precision, PRECISIONS)
+    check_choice("weights", weights, WEIGHTINGS)
+    check_choice("execution", execution, EXECUTIONS)
+    participation = _participation(participation, window)
     participation.window_steps(policy)
     check_device(device)
-    shards = (partition or Natural()).assign(data, seed)
+    shards = partition if isinstance(partition, Shards) else (partition or Natural()).assign(data, seed)
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
-    every = evaluate_every or default_evaluate_every(iterations)
-    job = Job(policy, participation, weights, iterations, every, seed, precision, data, shards, loss, metric, faults)
+    job = Job(
+        policy=policy,
+        local=local,
+        server=server or Mean(),
+        participation=participation,
+        weights=weights,
+        iterations=iterations,
+        evaluate_every=evaluate_every or default_evaluate_every(iterations),
+        seed=seed,
+        precision=precision,
+        data=data,
+        shards=shards,
+        loss=loss,
+        metric=metric,
+        faults=faults,
+    )
     started = time.perf_counter()
     uses_gpu = workers == 1 and World().device(device).type == "cuda"
     with torch_settings(uses_gpu):
@@ -109,14 +147,9 @@ def simulate(
         check_outputs(module, data, loss, metric)
         check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
-        stacked = _stacked(execution, module, layout, job)
+        setup = Setup(job, module, layout, _is_stacked(execution, module, layout, job), device, checkpointing)
         if World().device(device).type == "cpu":
-            demand = demand_of(job, layout, local, workers=workers, stacked=stacked, saves=checkpointing is not None)
-            if checkpointing and not fits(demand):
-                # Between windows there is no momentum to save: a run should not fail for its checkpoints
-                checkpointing.control.between_windows = True
-                demand = replace(demand, saved_clients=0)
-            check_memory(demand)
+            _check_memory(setup, workers)
         records = list(checkpointing.earlier) if checkpointing else []
 
         def take(item: Record | Checkpoint) -> None:
@@ -128,25 +161,51 @@ def simulate(
             if on_record:
                 on_record(item)
 
-        end = _run(job, module, layout, local, workers, device, stacked, checkpointing, take)
-        if end.state.step < iterations:
+        end = _run(setup, workers, take)
+        if end.step < iterations:
             raise RunError(_why_stopped(end, job))
-        return _result(job, module, layout, end, records, time.perf_counter() - started)
+        return _result(setup, end, records, time.perf_counter() - started)
 
 
-def _why_stopped(end: Position, job: Job) -> str:
-    where = f"stopped at step {end.state.step} of {job.iterations}"
-    if end.discarded is None:
-        return f"{where}, as asked; --resume continues from there"
-    assert job.faults, "only faults make a round one to be repeated"
-    tried = f" at {end.attempt} attempts" if end.attempt > 1 else ""
-    left_out = [one for one in end.discarded.excluded if one["attempt"] == end.attempt]
-    who = "; ".join(f"client {one['client']}: {one['reason']}" for one in left_out[:MOST_NAMED])
-    return (
-        f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
-        f"{end.state.round + 1}{tried} ({who}{'; …' if len(left_out) > MOST_NAMED else ''}); --resume continues from "
-        f"there with new clients"
-    )
+@dataclass(frozen=True)
+class Setup:
+    """A job with the module that it trains, and how it is to be run here."""
+
+    job: Job
+    module: nn.Module
+    layout: Layout
+    stacked: bool
+    device: str
+    checkpointing: Checkpointing | None
+
+    @property
+    def shapes(self) -> Shapes:
+        """What a checkpoint of this job must fit."""
+        job = self.job
+        outliving = [slot.name for slot in job.client_slots if slot.lifetime == "run"]
+        return Shapes(
+            width=self.layout.width,
+            counter_width=counter_width(self.module),
+            server_slots=tuple(slot.name for slot in job.server_slots),
+            cohort_slots=tuple(slot.name for slot in job.client_slots),
+            seen_slots=tuple(outliving),
+            cohort=job.participation.count(len(job.shards)),
+            clients=len(job.shards),
+        )
+
+    def store(self) -> ClientStore | None:
+        """Where slots that outlive a window are kept; made before processes are forked, so that they share it."""
+        outliving = [slot for slot in self.job.client_slots if slot.lifetime == "run"]
+        if not outliving:
+            return None
+        return ClientStore(outliving, len(self.job.shards), self.layout.width)
+
+    def trainer(self, binding: Binding, batches: Batches) -> Trainer:
+        """Whoever takes the local steps in one process."""
+        job = self.job
+        if self.stacked:
+            return StackedTrainer(binding, batches, job.local)
+        return OneByOneTrainer(binding, batches, job.local, job.loss, job.seed, job.precision)
 
 
 def default_evaluate_every(iterations: int) -> int:
@@ -154,52 +213,58 @@ def default_evaluate_every(iterations: int) -> int:
     return -(-iterations // DEFAULT_EVALUATIONS)
 
 
-def _run(
-    job: Job,
-    module: nn.Module,
-    layout: Layout,
-    local: SGD,
-    workers: int,
-    device: str,
-    stacked: bool,
-    checkpointing: Checkpointing | None,
-    take: Callable[[Record | Checkpoint], None],
-) -> Position:
+def _participation(given: float | int | Participation, window: int | None) -> Participation:
+    if not isinstance(given, Participation):
+        return Participation(given, window)
+    if window is not None:
+        raise InputError("window is given twice: put it into the Participation")
+    return given
+
+
+def _check_memory(setup: Setup, workers: int) -> None:
+    """Refuse a run that will not fit into memory."""
+    checkpointing = setup.checkpointing
+    demand = demand_of(setup.job, setup.layout, workers=workers, stacked=setup.stacked, saves=checkpointing is not None)
+    if checkpointing and not fits(demand):
+        # Between windows no slots of a cohort are to be saved: a run should not fail for its checkpoints.
+        checkpointing.control.between_windows = True
+        demand = replace(demand, saved_clients=0)
+    check_memory(demand)
+
+
+def _run(setup: Setup, workers: int, take: Emit) -> Position:
     """The loop, in this process, in worker processes, or as one process of a group that torchrun started."""
-    shapes = {
-        "width": layout.width,
-        "counter_width": counter_width(module),
-        "memory_shape": (local.memory_rows, layout.parameter_width),
-    }
+    store = setup.store()
+    checkpointing = setup.checkpointing
 
     @telling_of_memory()
-    def work(world: World, emit: Callable[[Record | Checkpoint], None]) -> Position:
-        here = world.device(device)
-        binding = Binding(module.to(here), layout)
-        on_device = replace(job, data=job.data.to(here))
-        batches = Batches(on_device.data, job.shards, local.batch_size, job.seed)
-        if stacked:
-            trainer = StackedTrainer(binding, batches, local)
-        else:
-            trainer = OneByOneTrainer(binding, batches, local, job.loss, job.seed, job.precision)
-        federation = Federation(on_device, binding, trainer, world)
-        saved = world.from_first(checkpointing.resume) if checkpointing else b""
-        resume = Checkpoint.decode(saved, **shapes) if saved else None
-        return federation.run(emit, checkpointing.control if checkpointing else None, resume).to_cpu()
+    def work(world: World, emit: Emit) -> Position:
+        device = world.device(setup.device)
+        binding = Binding(setup.module.to(device), setup.layout)
+        job = replace(setup.job, data=setup.job.data.to(device))
+        batches = Batches(job.data, job.shards, job.local.batch_size, job.seed)
+        federation = Federation(job, binding, setup.trainer(binding, batches), world, store)
+        if checkpointing is None:
+            return federation.run(emit).on_cpu()
+        saved = world.from_first(checkpointing.resume)
+        resume = Checkpoint.decode(saved, setup.shapes) if saved else None
+        return federation.run(emit, checkpointing.control, resume).on_cpu()
 
     if launched_by_torchrun():
-        with torchrun_world(backend_for(device)) as world:
+        with torchrun_world(backend_for(setup.device)) as world:
             return work(world, take)
     if workers == 1:
         return work(World(), take)
     if has_process_group():
         raise InputError("this process already has a process group: use workers=1, or start the program with torchrun")
-    return run_workers(workers, lambda world, emit: work(world, emit).as_arrays(), take, backend_for(device)).to_cpu()
+
+    def work_and_send(world: World, emit: Emit) -> Position:
+        return work(world, emit).as_arrays()
+
+    return run_workers(workers, work_and_send, take, backend_for(setup.device)).on_cpu()
 
 
-def _stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
-    if execution not in EXECUTIONS:
-        raise InputError(f"execution must be one of {', '.join(EXECUTIONS)}, not {execution!r}")
+def _is_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
     if execution == "auto":
         return suits_stacking(module, layout, job.data, job.loss, job.precision)
     reason = can_stack(module, job.data, job.loss, job.precision)
@@ -208,38 +273,55 @@ def _stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> boo
     return execution == "stacked"
 
 
-def _result(
-    job: Job, module: nn.Module, layout: Layout, end: Position, records: list[Record], seconds: float
-) -> Result:
-    ledger, state = end.ledger, end.state
-    binding = Binding(module.to("cpu"), layout)
+def _why_stopped(end: Position, job: Job) -> str:
+    where = f"stopped at step {end.step} of {job.iterations}"
+    if end.discarded is None:
+        return f"{where}, as asked; --resume continues from there"
+    assert job.faults, "only faults make a round one to be repeated"
+    tried = f" at {end.attempt} attempts" if end.attempt > 1 else ""
+    excluded = [entry for entry in end.discarded.excluded if entry["attempt"] == end.attempt]
+    named = [f"client {entry['client']}: {entry['reason']}" for entry in excluded[:MAX_NAMED]]
+    if len(excluded) > MAX_NAMED:
+        named.append("…")
+    return (
+        f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
+        f"{end.state.round + 1}{tried} ({'; '.join(named)}); --resume continues from there with new clients"
+    )
+
+
+def _result(setup: Setup, end: Position, records: list[Record], seconds: float) -> Result:
+    """What came of a run that reached its last step, with the global weights in the module."""
+    ledger = end.server.ledger
+    binding = Binding(setup.module.to("cpu"), setup.layout)
     binding.point_at(end.row)
     binding.load_counters(end.counters)
     binding.release()
-    last = records[-1]
-    assert last.test_loss is not None, "the last round is always evaluated"
-    return Result(
-        accuracy=last.accuracy,
-        loss=last.test_loss,
-        cost=ledger.relative_cost(state.step, job.policy.base_interval),
-        uplink_bytes=ledger.uplink_bytes,
-        downlink_bytes=ledger.downlink_bytes,
-        statistics_bytes=ledger.statistics_uplink,
-        iterations=job.iterations,
-        seed=job.seed,
-        seconds=seconds,
-        layers=[
+    layers: list[LayerSummary] = []
+    for index, layer in enumerate(setup.layout.layers):
+        layers.append(
             LayerSummary(
                 name=layer.name,
                 size=layer.size,
                 adaptive=layer.adaptive,
                 aggregations=ledger.aggregations[index],
-                interval=state.intervals[index],
+                interval=end.state.intervals[index],
                 uplink_bytes=ledger.layer_uplink[index],
                 downlink_bytes=ledger.layer_downlink[index],
             )
-            for index, layer in enumerate(layout.layers)
-        ],
+        )
+    last = records[-1]
+    assert last.test_loss is not None, "the last round is always evaluated"
+    return Result(
+        accuracy=last.accuracy,
+        loss=last.test_loss,
+        cost=ledger.relative_cost(end.step, setup.job.policy.base_interval),
+        uplink_bytes=ledger.uplink_bytes,
+        downlink_bytes=ledger.downlink_bytes,
+        statistics_bytes=ledger.statistics_uplink,
+        iterations=setup.job.iterations,
+        seed=setup.job.seed,
+        seconds=seconds,
+        layers=layers,
         records=records,
-        model=module,
+        model=setup.module,
     )

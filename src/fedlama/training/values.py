@@ -1,25 +1,29 @@
-"""The values that the loop works on: a job, where it stands, and the clients that are at work."""
+"""The values that the loop works on: a job, where it stands, and what is known of a round."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedlama.core import Ledger, Policy, PolicyState
+from fedlama.core import Message, Policy, PolicyState, RoundPlan
 from fedlama.data import Dataset, Shards
+from fedlama.local import LocalRule
+from fedlama.rows import Slot
+from fedlama.server import ServerRule, ServerState
 from fedlama.training.evaluation import Loss, Metric
-from fedlama.training.faults import Discarded, Faults
+from fedlama.training.faults import Discarded, Exclusion, Faults
 from fedlama.training.participation import Participation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """All that a run is, but for its position."""
 
     policy: Policy
+    local: LocalRule
+    server: ServerRule
     participation: Participation
     weights: str
     iterations: int
@@ -32,70 +36,93 @@ class Job:
     metric: Metric | None
     faults: Faults | None = None
 
+    @property
+    def client_slots(self) -> tuple[Slot, ...]:
+        """What is kept for each client, by whomever."""
+        return self.local.slots
+
+    @property
+    def server_slots(self) -> tuple[Slot, ...]:
+        """What is kept on the server, by whomever."""
+        return (*self.server.slots, *self.local.server_slots)
+
+    @property
+    def window_steps(self) -> int:
+        """How many steps a cohort stays."""
+        return self.participation.window_steps(self.policy)
+
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands after a round; `row` and `counters` are the global model."""
+    """Where a run stands after a round: the server's state, and the whole-number buffers of the global model."""
 
-    state: PolicyState
-    ledger: Ledger
-    row: Tensor
+    server: ServerState
     counters: Tensor
-    averaged: tuple[int, ...] = ()  # the layers averaged after the latest round
     attempt: int = 0  # how many cohorts of this window were given up
     discarded: Discarded | None = None  # of this round; None where it is tried for the first time
 
-    def to_cpu(self) -> Position:
+    @property
+    def step(self) -> int:
+        """Global steps taken so far."""
+        return self.server.step
+
+    @property
+    def state(self) -> PolicyState:
+        """Where the policy stands."""
+        return self.server.policy
+
+    @property
+    def row(self) -> Tensor:
+        """The global model."""
+        return self.server.row
+
+    def on_cpu(self) -> Position:
         """The same position as tensors in main memory."""
-        return replace(self, row=torch.as_tensor(self.row).cpu(), counters=torch.as_tensor(self.counters).cpu())
+        slots = {name: torch.as_tensor(values).cpu() for name, values in self.server.slots.items()}
+        server = replace(self.server, row=torch.as_tensor(self.row).cpu(), slots=slots)
+        return replace(self, server=server, counters=torch.as_tensor(self.counters).cpu())
 
     def as_arrays(self) -> Position:
         """With numpy arrays in place of tensors: those travel between processes as plain bytes."""
-        return replace(self, row=self.row.numpy(), counters=self.counters.numpy())
+        slots = {name: values.numpy() for name, values in self.server.slots.items()}
+        server = replace(self.server, row=self.row.numpy(), slots=slots)
+        return replace(self, server=server, counters=self.counters.numpy())
 
 
-@dataclass(frozen=True)
-class Cohort:
-    """The clients of one window; the rows are those of `mine`, this process's share of them."""
-
-    clients: list[int]
-    counts: list[int]  # what each weighs, before the weights are made to add up to one
-    weights: list[float]  # where all are there
-    mine: list[int]  # indices into clients
-    rows_CP: Tensor
-    memory_CMP: Tensor  # what the local rule keeps: momentum
-    counters_CK: Tensor  # whole-number buffers
-    entered: int  # the global step before which it came
-    gone: set[int] = field(default_factory=set)  # indices of those who take no part before the next cycle
-
-    def present_weights(self) -> list[float]:
-        """Those of an average over the clients that are there; the others weigh nothing."""
-        if not self.gone:
-            return self.weights
-        total = sum(count for index, count in enumerate(self.counts) if index not in self.gone)
-        return [0.0 if index in self.gone else count / total for index, count in enumerate(self.counts)]
-
-    @property
-    def present(self) -> int:
-        """How many clients are there."""
-        return len(self.clients) - len(self.gone)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What the clients of a cohort tell after a round of training, in their order."""
+    """What is known of every client of a cohort after a round of training, in the cohort's order."""
 
     losses: list[float]  # mean over the round's steps
-    largest_CS: Tensor  # the largest magnitude of every slice that is averaged
+    largest: Tensor  # the largest magnitude of every slice that is averaged, [clients, slices]
     norms: list[float]  # of the updates of the due layers; empty where there is no limit
+    uploads: list[Message]  # what each client sends
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the server makes of the reports: clients that are left out weigh nothing, and all about them is zero."""
+    """Whose update counts: clients that are excluded weigh nothing, and all about them is zero."""
 
     weights: list[float]
     losses: list[float]
     largest: list[float]  # magnitudes of the slices that are averaged
-    excluded: list[dict[str, Any]]  # as in the record
-    uploads: int  # how many sent something
+    upload: Message  # what all clients sent, also those that are excluded
+    excluded: list[Exclusion]
+
+
+@dataclass(frozen=True)
+class Played:
+    """A round that was played: where its last attempt started, where the run stands after it, and who took part how.
+
+    Without a verdict too few clients were left, and the run stops.
+    """
+
+    started: Position
+    position: Position
+    plan: RoundPlan
+    verdict: Verdict | None
+
+    @property
+    def discarded(self) -> Discarded | None:
+        """What the attempts before the last one leave behind."""
+        return self.started.discarded

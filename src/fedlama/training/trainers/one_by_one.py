@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from fedlama.base import RunError, random_key
 from fedlama.data import Batches
-from fedlama.local import SGD
+from fedlama.local import LocalRule
 from fedlama.rows import Binding
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import seed_module_draws
@@ -21,7 +23,7 @@ class OneByOneTrainer:
     block = 1
 
     def __init__(
-        self, binding: Binding, batches: Batches, rule: SGD, loss: Loss, seed: int, precision: str = "float32"
+        self, binding: Binding, batches: Batches, rule: LocalRule, loss: Loss, seed: int, precision: str = "float32"
     ) -> None:
         self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
         self._reduced = precision == "bfloat16"
@@ -30,28 +32,45 @@ class OneByOneTrainer:
         self._kernels = binding.kernel_mask()
 
     def train(
-        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+        self,
+        clients: list[int],
+        rows: Tensor,
+        slots: Mapping[str, Tensor],
+        counters: Tensor,
+        server: Mapping[str, Tensor],
+        steps: range,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
-        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows_CP.device)
-        for i, client in enumerate(clients):
-            losses[i] = self._train_one(client, rows_CP[i], memory_CMP[i], counters_CK[i], steps)
+        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
+        for place, client in enumerate(clients):
+            own = {name: values[place] for name, values in slots.items()}
+            losses[place] = self._train_one(client, rows[place], own, counters[place], server, steps)
         return losses
 
-    def _train_one(self, client: int, row: Tensor, memory: Tensor, counters: Tensor, steps: range) -> Tensor:
+    def _train_one(
+        self,
+        client: int,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        counters: Tensor,
+        server: Mapping[str, Tensor],
+        steps: range,
+    ) -> Tensor:
         binding = self.binding
         binding.point_at(row)
         binding.load_counters(counters)
         seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
         total = torch.zeros((), dtype=torch.float64, device=row.device)
+        stretches = [self._stretch(part, row, own, server) for part in binding.stretches]
         for step in steps:
             inputs, targets = self.batches.at(client, step)
             binding.clear_gradients()
             loss = self._forward(client, step, inputs, targets)
             loss.backward()
             total += loss.detach()
-            for part, gradient in binding.gradients():
-                self.rule.update(row[part], gradient, memory[:, part], self._kernels[part], step)
+            rate = self.rule.rate(step)
+            for (numbers, slots, server_numbers, kernels), gradient in zip(stretches, binding.gradients(), strict=True):
+                self.rule.step(numbers, gradient, slots, server_numbers, rate=rate, kernels=kernels)
         binding.collect()
         binding.save_counters(counters)
         if [parameter._version for parameter in self._frozen] != self._frozen_versions:
@@ -60,6 +79,14 @@ class OneByOneTrainer:
                 "register it as a buffer instead"
             )
         return total / len(steps)
+
+    def _stretch(
+        self, part: slice, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], Tensor]:
+        """The views that the rule works on; made once per client, because slicing costs as much as a short update."""
+        of_client = {name: values[part] for name, values in own.items()}
+        of_server = {name: values[part] for name, values in server.items()}
+        return row[part], of_client, of_server, self._kernels[part]
 
     def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
         try:

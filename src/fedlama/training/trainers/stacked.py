@@ -1,54 +1,38 @@
-"""Stacked execution: for small models, the rows of several clients *are* stacked parameters, and one vectorised forward
-and backward pass steps them all.
+"""Stacked execution: the rows of several clients *are* stacked parameters, and one pass over a stack steps them all.
 
-A small model's step is mostly dispatch, so a block of clients is stepped at once; a large
-convolution would be slower. Whether to stack is decided by a rule on the model, never by a timing. The last bits depend
-on a stack's height, so it is always BLOCK: a block that is not full is padded with a row that nobody reads.
+A small model's step is mostly the overhead of calling operations, so a block of clients is stepped at once. A larger
+model is faster one client at a time, because its row stays in the cache from step to step. Whether to stack is decided
+by a rule on the model, never by a timing. The last bits depend on a stack's height, so it is always BLOCK: a block that
+is not full is padded with a row that nobody reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
 from fedlama.core import Layout
 from fedlama.data import Batches, Dataset
-from fedlama.local import SGD
+from fedlama.local import LocalRule
 from fedlama.rows import Binding, trainable
-from fedlama.training.chain import Chain
+from fedlama.training.trainers.layers import stacked_forward, why_not_stackable
 
 EXECUTIONS = ("auto", "stacked", "one-by-one")
 BLOCK = 8
-MOST_PARAMETERS = 1 << 16
-MOST_INPUTS = 1 << 10  # numbers a sample
-
-# Modules whose forward pass is the same function of its input and parameters whoever else is in the batch
-ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid)
-STACKABLE = (
-    *ELEMENTWISE,
-    nn.Sequential,
-    nn.Linear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Flatten,
-    nn.Unflatten,
-    nn.Identity,
-    nn.MaxPool2d,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool2d,
-    nn.LayerNorm,
-    nn.GroupNorm,
-)
+MAX_PARAMETERS = 1 << 18
+MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16  # a stack of large convolutions is slower than one after the other
+MAX_INPUTS = 1 << 10  # numbers per sample
 
 
 def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) -> str | None:
     """None if this training can be stacked, otherwise the reason why not."""
     for part in module.modules():
-        if type(part) not in STACKABLE:
-            return f"{type(part).__name__} is not known to be the same computation in a stack"
+        if reason := why_not_stackable(part):
+            return reason
     paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
     if len(paths) != len(list(module.modules())):
         return "a module is used twice"
@@ -78,9 +62,14 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: object, precision: str) -> bool:
-    """The rule behind "auto": stack what can be stacked and is so small that dispatch dominates."""
-    small = sum(layout.sizes) <= MOST_PARAMETERS and data.x_train[0].numel() <= MOST_INPUTS
-    return small and can_stack(module, data, loss, precision) is None
+    """The rule behind "auto": stack what can be stacked and is so small that the calls dominate."""
+    limit = MAX_PARAMETERS
+    for part in module.modules():
+        if isinstance(part, (nn.Conv1d, nn.Conv2d)):
+            limit = MAX_PARAMETERS_WITH_CONVOLUTIONS
+    if sum(layout.sizes) > limit or data.x_train[0].numel() > MAX_INPUTS:
+        return False
+    return can_stack(module, data, loss, precision) is None
 
 
 class StackedTrainer:
@@ -88,68 +77,103 @@ class StackedTrainer:
 
     block = BLOCK
 
-    def __init__(self, binding: Binding, batches: Batches, rule: SGD) -> None:
+    def __init__(self, binding: Binding, batches: Batches, rule: LocalRule) -> None:
         self.binding, self.batches, self.rule = binding, batches, rule
+        parameters = trainable(binding.module)
+        self._names = [name for name, _ in parameters]
+        self._shapes = [parameter.shape for _, parameter in parameters]
+        self._slices = binding.layout.tensor_slices
         self._kernels = binding.kernel_mask()
-        layout = binding.layout
-        self._names = [name for name, _ in trainable(binding.module)]
-        self._shapes = [parameter.shape for _, parameter in trainable(binding.module)]
-        self._slices = layout.tensor_slices
-        self._chain = Chain.of(binding.module, self._names, batches.data)
         self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
+        # Where a block that is not full is trained
         self._rows = binding.new_rows(BLOCK)
-        self._memory = binding.gradient.new_zeros(BLOCK, rule.memory_rows, layout.parameter_width)
-        self._gradient_BP = binding.gradient.new_zeros(BLOCK, layout.parameter_width)
-        self._gradients = self._views(self._gradient_BP)
+        self._slots = {slot.name: binding.new_rows(BLOCK) for slot in rule.slots}
 
     def train(
-        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+        self,
+        clients: list[int],
+        rows: Tensor,
+        slots: Mapping[str, Tensor],
+        counters: Tensor,
+        server: Mapping[str, Tensor],
+        steps: range,
     ) -> Tensor:
-        """Take these global steps on every row, in place; the mean loss of each client."""
-        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows_CP.device)
+        """Take these global steps on every client's row, in place; the mean loss of each client."""
+        losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
         for start in range(0, len(clients), BLOCK):
-            part = slice(start, min(start + BLOCK, len(clients)))
-            height = part.stop - part.start
-            if height == BLOCK:
-                losses[part] = self._train_block(clients[part], rows_CP[part], memory_CMP[part], steps)
-                continue
-            self._rows[:height], self._memory[:height] = rows_CP[part], memory_CMP[part]
-            self._rows[height:], self._memory[height:] = rows_CP[start], 0
-            padded = clients[part] + [clients[start]] * (BLOCK - height)
-            losses[part] = self._train_block(padded, self._rows, self._memory, steps)[:height]
-            rows_CP[part], memory_CMP[part] = self._rows[:height], self._memory[:height]
+            part = slice(start, start + BLOCK)
+            block = clients[part]
+            own = {name: slots[name][part] for name in self._slots}
+            if len(block) == BLOCK:
+                losses[part] = self._train_block(block, rows[part], own, server, steps)
+            else:
+                losses[part] = self._train_padded(block, rows[part], own, server, steps)
         return losses
 
+    def _train_padded(
+        self,
+        clients: list[int],
+        rows: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        steps: range,
+    ) -> Tensor:
+        """A block that is not full: the first client stands in for those who are missing, and nobody reads them."""
+        height = len(clients)
+        self._rows[:height] = rows
+        self._rows[height:] = rows[0]
+        for name, values in own.items():
+            self._slots[name][:height] = values
+            self._slots[name][height:] = 0
+        padded = clients + [clients[0]] * (BLOCK - height)
+        losses = self._train_block(padded, self._rows, self._slots, server, steps)
+        rows.copy_(self._rows[:height])
+        for name, values in own.items():
+            values.copy_(self._slots[name][:height])
+        return losses[:height]
+
     @torch.no_grad()
-    def _train_block(self, clients: list[int], rows_BP: Tensor, memory_BMP: Tensor, steps: range) -> Tensor:
-        parameters_BP, views = rows_BP[:, : self._gradient_BP.shape[1]], self._views(rows_BP)
-        memory_MBP = memory_BMP.transpose(0, 1)
-        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows_BP.device)
+    def _train_block(
+        self,
+        clients: list[int],
+        rows: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        steps: range,
+    ) -> Tensor:
+        stretches = [rows[:, part] for part in self._slices]
+        kernels = [self._kernels[part] for part in self._slices]
+        own_stretches: list[dict[str, Tensor]] = []
+        server_stretches: list[dict[str, Tensor]] = []
+        for part in self._slices:
+            own_stretches.append({name: values[:, part] for name, values in own.items()})
+            server_stretches.append({name: values[part] for name, values in server.items()})
+        views = list(zip(stretches, own_stretches, server_stretches, kernels, strict=True))
+        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
-            inputs, targets = self._inputs[indices], self.batches.data.y_train[indices]
-            backward = self._chain.backward if self._chain else self._backward
-            total += backward(views, inputs, targets, weights_BN, self._gradients)
-            self.rule.update(parameters_BP, self._gradient_BP, memory_MBP, self._kernels, step)
+            losses, gradients = self._backward(stretches, self._inputs[indices], indices, weights_BN)
+            total += losses
+            rate = self.rule.rate(step)
+            for (numbers, slots, of_server, kernel), gradient in zip(views, gradients, strict=True):
+                self.rule.step(numbers, gradient.flatten(1), slots, of_server, rate=rate, kernels=kernel)
         return total / len(steps)
 
     @torch.enable_grad()
     def _backward(
-        self, views: list[Tensor], inputs: Tensor, targets: Tensor, weights_BN: Tensor, gradients: list[Tensor]
-    ) -> Tensor:
-        """Write the gradient of each client's weighted loss into `gradients`; the losses."""
-        parameters = [view.detach().requires_grad_() for view in views]
-        named = dict(zip(self._names, parameters, strict=True))
-        module = self.binding.module
-        outputs = vmap(lambda params, x: functional_call(module, params, (x,)))(named, inputs)
+        self, stretches: list[Tensor], inputs: Tensor, indices: Tensor, weights_BN: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Every client's weighted loss, and the gradient of each of its tensors."""
+        parameters: dict[str, Tensor] = {}
+        for name, stretch, shape in zip(self._names, stretches, self._shapes, strict=True):
+            parameters[name] = stretch.detach().unflatten(1, shape).requires_grad_()
+        targets = self.batches.data.y_train[indices]
+        outputs = stacked_forward(self.binding.module, parameters, inputs)
         each = cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
         losses = (each.view(weights_BN.shape) * weights_BN).sum(dim=1)
-        for place, gradient in zip(gradients, torch.autograd.grad(losses.sum(), parameters), strict=True):
-            place.copy_(gradient)
-        return losses.detach()
-
-    def _views(self, matrix: Tensor) -> list[Tensor]:
-        return [matrix[:, part].view(BLOCK, *shape) for part, shape in zip(self._slices, self._shapes, strict=True)]
+        # The clients do not share a parameter: the gradient of the sum holds each client's own
+        gradients = torch.autograd.grad(losses.sum(), list(parameters.values()))
+        return losses.detach(), gradients
 
     def _samples(self, clients: list[int], steps: range) -> tuple[Tensor, Tensor]:
         """Sample indices and weights, [steps, block, batch]; a short batch is padded with samples of weight zero."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from torch import Tensor
 
-from fedlama.local import SGD
+from fedlama.local import LocalRule
 
 
 class Trainer(Protocol):
@@ -18,18 +19,25 @@ class Trainer(Protocol):
     """
 
     block: int
-    rule: SGD
+    rule: LocalRule
 
     def train(
-        self, clients: list[int], rows_CP: Tensor, memory_CMP: Tensor, counters_CK: Tensor, steps: range
+        self,
+        clients: list[int],
+        rows: Tensor,
+        slots: Mapping[str, Tensor],
+        counters: Tensor,
+        server: Mapping[str, Tensor],
+        steps: range,
     ) -> Tensor:
         """Take these steps with every one of these clients.
 
         Args:
-            clients: Who trains, by number; C of them.
-            rows_CP: Each client's model, changed in place.
-            memory_CMP: What the local rule keeps for each client, changed in place.
-            counters_CK: Each client's whole-number buffers, changed in place.
+            clients: Who trains, by number.
+            rows: Each client's model, [clients, width], changed in place.
+            slots: What the local rule keeps for each client, [clients, width] for each name, changed in place.
+            counters: Each client's whole-number buffers, [clients, counters], changed in place.
+            server: The server's rows that the local rule looks at, [width] for each name.
             steps: The global steps to take.
 
         Returns:

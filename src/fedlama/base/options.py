@@ -1,0 +1,92 @@
+"""Options that a person sets: what each may be is written once, in the annotation of a dataclass's field.
+
+The dataclass checks itself with `check_options`, and the section of a configuration file takes its keys, defaults and
+limits from the same fields, so that a class and its section cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fedlama.base.checks import MAX_WHOLE, check_number, check_whole
+from fedlama.base.errors import InputError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a number may be, as `Annotated[float, Limits(minimum=0, below=1)]`.
+
+    `minimum` and `maximum` are allowed themselves; a number must lie strictly `above` and `below` the other two. A
+    whole number without a `maximum` of its own has that of all whole numbers.
+    """
+
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    below: float | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """The same limits in pydantic's words: it asks this of whatever stands in an annotation."""
+        schema = dict(handler(source))
+        maximum = self.maximum
+        if maximum is None and schema.get("type") == "int":
+            maximum = MAX_WHOLE
+        words = {"ge": self.minimum, "gt": self.above, "le": maximum, "lt": self.below}
+        for word, limit in words.items():
+            if limit is not None:
+                schema[word] = limit
+        return schema
+
+
+def check_options(options: object, prefix: str = "") -> None:
+    """Raise InputError unless every field of a dataclass holds what its annotation allows.
+
+    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None.
+    `prefix` comes before the names in messages, such as `faults.`.
+    """
+    annotations = annotated_fields(type(options))
+    for field in fields(options):  # type: ignore[arg-type] - it is a dataclass
+        _check(prefix + field.name, getattr(options, field.name), annotations[field.name])
+
+
+@cache
+def annotated_fields(kind: type) -> Mapping[str, Any]:
+    """The annotation of each field of a dataclass, `Annotated` included."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def _check(name: str, value: Any, annotation: Any) -> None:
+    limits = Limits()
+    if get_origin(annotation) is Annotated:
+        annotation, *details = get_args(annotation)
+        for detail in details:
+            if isinstance(detail, Limits):
+                limits = detail
+    if get_origin(annotation) in (Union, UnionType):
+        _check_alternatives(name, value, get_args(annotation))
+    elif get_origin(annotation) is tuple:
+        for entry in value:
+            _check(f"an entry of {name}", entry, get_args(annotation)[0])
+    elif get_origin(annotation) is Literal:
+        _check_choice(name, value, get_args(annotation))
+    elif annotation is int:
+        most = MAX_WHOLE if limits.maximum is None else limits.maximum
+        check_whole(name, value, least=limits.minimum, most=most)
+    elif annotation is float:
+        check_number(name, value, least=limits.minimum, above=limits.above, most=limits.maximum, below=limits.below)
+
+
+def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:
+    """An option that may be None; of other alternatives the class knows itself which is meant."""
+    others = [one for one in alternatives if one is not NoneType]
+    if value is not None and len(others) == 1:
+        _check(name, value, others[0])
+
+
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")

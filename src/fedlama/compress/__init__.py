@@ -1,0 +1,39 @@
+"""Codecs: what the numbers of a layer become on the wire, and messages made of them.
+
+`Rotate` is the one to begin with. Each codec is one file that opens with its source; docs/compression.md tells when
+to use which.
+"""
+
+from fedlama.compress.cast import Cast
+from fedlama.compress.chain import Chain, Reducer
+from fedlama.compress.codec import Codec, Coded, Payload, Reader
+from fedlama.compress.discrepancy import corrected_spread
+from fedlama.compress.error_feedback import ErrorFeedback
+from fedlama.compress.lowrank import LowRank
+from fedlama.compress.message import Channel, CodedMessage, Decoded, Place
+from fedlama.compress.quantize import Quantize
+from fedlama.compress.rotate import Rotate
+from fedlama.compress.streams import Run, Table
+from fedlama.compress.topk import TopK
+
+__all__ = [
+    "Cast",
+    "Chain",
+    "Channel",
+    "Codec",
+    "Coded",
+    "CodedMessage",
+    "Decoded",
+    "ErrorFeedback",
+    "LowRank",
+    "Payload",
+    "Place",
+    "Quantize",
+    "Reader",
+    "Reducer",
+    "Rotate",
+    "Run",
+    "Table",
+    "TopK",
+    "corrected_spread",
+]

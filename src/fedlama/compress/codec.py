@@ -1,0 +1,324 @@
+"""What a codec is: a tensor to bytes and back, with nothing sent that both ends can compute.
+
+`encode` makes a payload, `decode` gives the tensor back, bit for bit the same on every process. The `key` stands for
+the place of the tensor (seed, round, client, layer). Random draws follow from it, it is never sent, and bytes that
+were made under another key or by another codec are refused.
+
+A codec of your own derives from `Codec` and writes `code`, `expect` and `rebuild`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlama.base import InputError
+from fedlama.compress.limits import MAX_DIMENSIONS, MAX_NUMBERS
+from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
+from fedlama.rows import Slot
+
+VERSION = 1
+SEAL = 4  # bytes of the checksum at the end
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Coded:
+    """A tensor as a codec leaves it: bytes that stand for themselves, runs of symbols, and what a next codec made."""
+
+    side: bytes = b""
+    runs: list[Run] = field(default_factory=list)
+    inner: Coded | None = None
+
+    def all_side(self) -> bytes:
+        """The bytes of this and of the codecs after it."""
+        if self.inner is None:
+            return self.side
+        return self.side + self.inner.all_side()
+
+    def all_runs(self) -> list[Run]:
+        """The runs of this and of the codecs after it."""
+        if self.inner is None:
+            return self.runs
+        return self.runs + self.inner.all_runs()
+
+    def bits(self) -> float:
+        """Information in all runs, which the stream will need."""
+        return sum(run.bits for run in self.all_runs())
+
+
+class Reader:
+    """Bytes taken from the front; too few of them are refused before anything is made of them."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes."""
+        if count > len(self._content) - self._at:
+            raise InputError(f"{count} bytes should follow, but only {len(self._content) - self._at} are left")
+        part = self._content[self._at : self._at + count]
+        self._at += count
+        return part
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.take(len(self._content) - self._at)
+
+    def whole_number(self) -> int:
+        """A whole number in groups of seven bits, the lowest first."""
+        value = 0
+        for shift in range(0, 63, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise InputError("a whole number is longer than 63 bits")
+
+
+def whole_number(value: int) -> bytes:
+    """What `Reader.whole_number` reads."""
+    result = bytearray()
+    while value > 127:
+        result.append(value & 127 | 128)
+        value >>= 7
+    result.append(value)
+    return bytes(result)
+
+
+class Codec(ABC):
+    """A tensor to bytes and back."""
+
+    # What a codec has to say
+
+    @abstractmethod
+    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+        """Code a float32 tensor with at least one number, all of them finite.
+
+        `bits` is another rate than the codec's own, 0 for "send nothing", and is ignored by codecs without a rate.
+        `warm` is a tensor of the same shape that both this one and its predecessors may resemble.
+        """
+
+    @abstractmethod
+    def expect(self, side: Reader, shape: Shape) -> Coded:
+        """Read the side bytes of a tensor of this shape, and tell which runs of symbols belong to it."""
+
+    @abstractmethod
+    def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
+        """The tensor that the receiver gets."""
+
+    # What it may say
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The rows that it keeps per client, by name and lifetime; most codecs keep none."""
+        return ()
+
+    @property
+    def rate(self) -> float | None:
+        """Bits per number, where that can be chosen."""
+        return None
+
+    @property
+    def sharing(self) -> str:
+        """How a message shares its bits among layers, where there is a rate."""
+        return "uniform"
+
+    def kept(self, bits: float | None = None) -> float | None:
+        """⟨x̂, x⟩/‖x‖² on average: 1 if unbiased, 1 − D if shrunk, None where it depends on the numbers."""
+        return 1.0
+
+    def kept_of(self, coded: Coded) -> float | None:
+        """The same for a tensor that was coded."""
+        return self.kept()
+
+    def under_feedback(self) -> Codec:
+        """The variant with the least error, for a sender that keeps what was not sent."""
+        return self
+
+    def for_small_tensors(self) -> Codec:
+        """What biases, norms' parameters and statistics are coded with."""
+        return self
+
+    def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
+        """The rate in a round of a window (None: as always), and the factor by which the server multiplies."""
+        return None, 1.0
+
+    def target(self, x: Tensor, own: Mapping[str, Tensor] | None) -> Tensor:
+        """What is to be coded for x, given this client's slots."""
+        return x
+
+    def remember(self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None) -> None:
+        """Update this client's slots in place."""
+        return
+
+    # What users call
+
+    def encode(
+        self, x: Tensor, *, key: int, own: Mapping[str, Tensor] | None = None, warm: Tensor | None = None
+    ) -> Payload:
+        """Code a tensor of floats.
+
+        `key` stands for the tensor's place and decides every random draw. `own` holds this client's slots for these
+        numbers by name; they are updated in place. `warm` may help codecs that look for directions (`LowRank`): a
+        tensor that the sender knows and that x resembles, such as the server's last change.
+        """
+        check_key(key)
+        values = as_numbers(x)
+        shape = tuple(x.shape)
+        target = self.target(values, own)
+        coded = Coded()
+        if target.numel():
+            coded = self.code(target, key=key, warm=warm)
+            if self.slots and own is not None:
+                self.remember(target, self.rebuild(coded, shape, key=key), own)
+        return Payload(self, coded, shape, key)
+
+    def decode(self, payload: Payload | bytes, *, key: int, shape: Sequence[int] | None = None) -> Tensor:
+        """The tensor of a payload or of its bytes, float32 and shaped like the one that was coded.
+
+        `shape` is what the caller expects: anything else is refused before memory is asked for. Without it there is a
+        limit of 2²⁶ numbers.
+        """
+        check_key(key)
+        if isinstance(payload, Payload):
+            if payload.codec != self or payload.key != key:
+                raise _wrong_place()
+            coded = payload.coded
+            found = payload.shape
+            _check_shape(found, shape)
+        elif isinstance(payload, bytes | bytearray | memoryview):
+            coded, found = self._read(bytes(payload), key, shape)
+        else:
+            raise InputError(f"a payload must be bytes or a Payload, not {type(payload).__name__}")
+        if not math.prod(found):
+            return torch.zeros(found)
+        return self.rebuild(coded, found, key=key)
+
+    def _read(self, content: bytes, key: int, expected: Sequence[int] | None) -> tuple[Coded, Shape]:
+        reader = Reader(unsealed(content, _context(self, key)))
+        check_version(reader.take(1)[0])
+        dimensions = reader.take(1)[0]
+        if dimensions > MAX_DIMENSIONS:
+            raise InputError(f"a tensor must have at most {MAX_DIMENSIONS} dimensions, not {dimensions}")
+        shape = tuple(reader.whole_number() for _ in range(dimensions))
+        _check_shape(shape, expected)
+        coded = Coded()
+        if math.prod(shape):
+            coded = self.expect(reader, shape)
+        read_stream(reader.rest(), coded.all_runs())
+        return coded, shape
+
+
+class Payload:
+    """A coded tensor on its way: `to_bytes` for the wire, `nbytes` its length.
+
+    `estimated_nbytes` is what the length will be within 8 bytes, without running the entropy coder.
+    """
+
+    def __init__(self, codec: Codec, coded: Coded, shape: Shape, key: int) -> None:
+        self.codec = codec
+        self.coded = coded
+        self.shape = shape
+        self.key = key
+        self._content: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Payload({self.codec!r}, shape={self.shape}, about {self.estimated_nbytes} bytes)"
+
+    def to_bytes(self) -> bytes:
+        """The message: version, shape, side bytes, stream, checksum."""
+        if self._content is None:
+            stream = to_stream(self.coded.all_runs())
+            self._content = sealed(self._head() + self.coded.all_side() + stream, _context(self.codec, self.key))
+        return self._content
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire."""
+        return len(self.to_bytes())
+
+    @property
+    def estimated_nbytes(self) -> int:
+        """Bytes that a simulator charges."""
+        known = len(self._head()) + len(self.coded.all_side()) + SEAL
+        return known + estimated_length(self.coded.bits())
+
+    def _head(self) -> bytes:
+        dimensions = b"".join(whole_number(size) for size in self.shape)
+        return bytes((VERSION, len(self.shape))) + dimensions
+
+
+def sealed(content: bytes, context: str) -> bytes:
+    """The content and a checksum over it and over what both ends know."""
+    checksum = zlib.crc32(content, zlib.crc32(context.encode()))
+    return content + struct.pack("<I", checksum)
+
+
+def unsealed(content: bytes, context: str) -> bytes:
+    """The content without its checksum, if that is right."""
+    if len(content) < SEAL:
+        raise InputError(f"a message must have at least {SEAL} bytes, not {len(content)}")
+    body = content[:-SEAL]
+    if sealed(body, context) != content:
+        raise _wrong_place()
+    return body
+
+
+def check_version(version: int) -> None:
+    """Refuse messages of another format."""
+    if version != VERSION:
+        raise InputError(f"the message's format must be {VERSION}, not {version}")
+
+
+def check_key(key: int) -> None:
+    """A key is a whole number that a generator can be seeded with."""
+    if not isinstance(key, int | np.integer) or isinstance(key, bool) or key < 0:
+        raise InputError(f"key must be a whole number that is not negative, not {key!r}")
+
+
+def generator(key: int) -> np.random.Generator:
+    """The random draws of one place; Philox takes any key, and neighbouring ones are unrelated."""
+    return np.random.Generator(np.random.Philox(key=int(key) % (1 << 128)))
+
+
+def as_numbers(x: Tensor) -> Tensor:
+    """x as finite float32 numbers on the CPU."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = getattr(x, "dtype", type(x).__name__)
+        raise InputError(f"only tensors of floats can be coded, not {kind}")
+    values = x.detach().to("cpu", torch.float32)
+    check_finite(values)
+    return values
+
+
+def check_finite(values: Tensor) -> None:
+    """Refuse infinities and NaN: no code for a difference has room for them."""
+    # A sum is not finite if one of its terms is not; only if it is not, look closer (large numbers may overflow).
+    if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
+        raise InputError("numbers that are not finite cannot be coded")
+
+
+def _check_shape(shape: Shape, expected: Sequence[int] | None) -> None:
+    if expected is not None:
+        if tuple(expected) != shape:
+            raise InputError(f"the tensor must have the shape {tuple(expected)}, not {shape}")
+    elif math.prod(shape) > MAX_NUMBERS:
+        raise InputError(f"a tensor of {math.prod(shape)} numbers is refused unless its shape is expected")
+
+
+def _context(codec: Codec, key: int) -> str:
+    return f"{codec!r}/{key}"
+
+
+def _wrong_place() -> InputError:
+    return InputError("the message is damaged, or was made by another codec or for another place")

@@ -1,0 +1,178 @@
+"""Error feedback: F. Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014; S. P. Karimireddy, Q.
+Rebjock, S. Stich, M. Jaggi, "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", ICML 2019 (arXiv
+1901.09847).
+
+What a code leaves out is kept and sent later: e ← x + e − C(x + e). Clients of a federation come and go, so a
+residual that waits for a client's return is old by then. Within a window the same clients take part in every round,
+and a residual with that lifetime costs no memory beyond it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+from torch import Tensor
+
+from fedlama.base import InputError, Limits, check_options
+from fedlama.compress.codec import Codec, Coded, Reader, Shape
+from fedlama.compress.limits import MAX_BITS, MIN_BITS
+from fedlama.rows import Lifetime, Slot
+
+RESIDUAL = "residual"
+
+
+@dataclass(frozen=True)
+class ErrorFeedback(Codec):
+    """Add what earlier messages left out, code the sum for the least error, and keep what this message leaves out.
+
+    `lifetime` of the residual is "window" or "run" (kept for a client until it returns). `profile` shares a window's
+    bits among its rounds, for example (1/6, 1/6, 1/6, 1/2); it needs a codec with a rate, and by default all rounds
+    get the same. `gain` lets the server multiply what it receives in a window by K/Σ_j c_j, so that the sum over the
+    window is not smaller than it should be although the last residual is lost.
+    """
+
+    codec: Codec
+    lifetime: Lifetime = "window"
+    profile: tuple[Annotated[float, Limits(minimum=0, maximum=1)], ...] | None = None
+    gain: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.codec, Codec):
+            raise InputError(f"error feedback goes around a codec, not around {self.codec!r}")
+        if self.codec.slots:
+            raise InputError(f"error feedback goes around a codec without memory, not around {self.codec!r}")
+        if self.profile is not None and (isinstance(self.profile, str) or not isinstance(self.profile, Sequence)):
+            raise InputError(f"profile must be a list of shares, not {self.profile!r}")
+        check_options(self)
+        if not isinstance(self.gain, bool):
+            raise InputError(f"gain must be true or false, not {self.gain!r}")
+        if self.gain and self.lifetime != "window":
+            raise InputError("a gain makes up for what is lost at a window's end, so lifetime must be window")
+        if self.gain and self.codec.kept() is None:
+            raise InputError(f"a gain needs a codec whose error is known, not {self.codec!r}")
+        if self.profile is not None:
+            self._check_profile(self.profile)
+            object.__setattr__(self, "profile", tuple(float(share) for share in self.profile))
+
+    def _check_profile(self, profile: Sequence[float]) -> None:
+        if not math.isclose(sum(profile), 1.0, abs_tol=1e-6):
+            raise InputError(f"the shares of profile must add up to 1, not to {sum(profile):g}")
+        if self.codec.rate is None:
+            raise InputError(f"a profile needs a codec with a rate, such as Rotate, not {self.codec!r}")
+        if self.lifetime != "window":
+            raise InputError("a profile is over the rounds of a window, so lifetime must be window")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """One residual row per client."""
+        return (Slot(RESIDUAL, self.lifetime, without="code without error feedback"),)
+
+    @cached_property
+    def _inner(self) -> Codec:
+        return self.codec.under_feedback()
+
+    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+        """As the codec inside, for the least error."""
+        return self._inner.code(x, key=key, bits=bits, warm=warm)
+
+    def expect(self, side: Reader, shape: Shape) -> Coded:
+        """As the codec inside."""
+        return self._inner.expect(side, shape)
+
+    def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
+        """As the codec inside."""
+        return self._inner.rebuild(coded, shape, key=key)
+
+    def target(self, x: Tensor, own: Mapping[str, Tensor] | None) -> Tensor:
+        """x + e."""
+        if own is None:
+            return x
+        return x + self._residual(own).reshape(x.shape)
+
+    def remember(self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None) -> None:
+        """e ← x + e − C(x + e)."""
+        if own is not None:
+            residual = self._residual(own)
+            residual.copy_((target - decoded).reshape(residual.shape))
+
+    def _residual(self, own: Mapping[str, Tensor]) -> Tensor:
+        if RESIDUAL not in own:
+            raise InputError(f"error feedback needs the slot {RESIDUAL!r}, and was given {', '.join(own) or 'none'}")
+        return own[RESIDUAL]
+
+    @property
+    def rate(self) -> float | None:
+        """Of the codec inside."""
+        return self.codec.rate
+
+    @property
+    def sharing(self) -> str:
+        """Of the codec inside."""
+        return self.codec.sharing
+
+    def kept(self, bits: float | None = None) -> float | None:
+        """1 − D of the codec inside."""
+        return self._inner.kept(bits)
+
+    def kept_of(self, coded: Coded) -> float | None:
+        """Of the codec inside."""
+        return self._inner.kept_of(coded)
+
+    def for_small_tensors(self) -> ErrorFeedback:
+        """The same feedback, without a profile: they are too few to be worth one."""
+        return ErrorFeedback(self.codec.for_small_tensors(), self.lifetime, None, self.gain)
+
+    def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
+        """The profile's rate in this round, and the gain of the window."""
+        rates: list[float | None] = [None] * rounds_per_window
+        if self.profile is not None:
+            rates = self._rates(self.profile, rounds_per_window)
+        gain = 1.0
+        if self.gain:
+            # `kept` is known where a gain is allowed.
+            gain = window_gain([1.0 - (self.kept(rate) or 0.0) for rate in rates])
+        return rates[round_in_window], gain
+
+    def _rates(self, profile: tuple[float, ...], rounds_per_window: int) -> list[float | None]:
+        if rounds_per_window == 1:  # synchronised once in the window: nothing to share out
+            return [None]
+        if rounds_per_window != len(profile):
+            raise InputError(f"profile has {len(profile)} shares, but the window has {rounds_per_window} rounds")
+        rates: list[float | None] = []
+        for share in profile:
+            rate = (self.rate or 0.0) * len(profile) * share
+            if rate > 0:
+                rate = min(max(rate, MIN_BITS), MAX_BITS)
+            rates.append(rate)
+        return rates
+
+
+def delivered(distortions: Sequence[float]) -> list[float]:
+    """c_j = 1 − Π_{k ≥ j} D_k: which share of round j's update has arrived when the window ends."""
+    shares: list[float] = []
+    missing = 1.0
+    for distortion in reversed(distortions):
+        missing *= distortion
+        shares.append(1.0 - missing)
+    return shares[::-1]
+
+
+def window_gain(distortions: Sequence[float]) -> float:
+    """g = K/Σ_j c_j: by what the server multiplies, given D_k of every round of the window."""
+    total = sum(delivered(distortions))
+    if total <= 0:
+        return 1.0
+    return len(distortions) / total
+
+
+def window_noise(distortions: Sequence[float]) -> float:
+    """(1/K)·Σ_j [(c_j·g − 1)² + (c_j − c_j²)·g²]: noise per round with that gain, relative to ‖Δ‖² (uncorrelated Δ)."""
+    gain = window_gain(distortions)
+    total = 0.0
+    for share in delivered(distortions):
+        total += (share * gain - 1.0) ** 2 + (share - share**2) * gain**2
+    return total / len(distortions)

@@ -1,0 +1,22 @@
+"""What may be asked of a codec: the allowed values and limits, read by the codecs, the configuration and the docs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fedlama.base import Limits
+
+DType = Literal["bfloat16", "float16", "float32"]  # Cast; float32 sends the numbers as they are
+MIN_QUANTIZE_BITS, MAX_QUANTIZE_BITS = 2, 8
+DEFAULT_BLOCK = 1024  # numbers per scale: 0.03 bits per number for the scales
+MIN_BLOCK, MAX_BLOCK = 8, 1 << 20
+MIN_BITS, MAX_BITS = 0.1, 8.0  # Rotate: bits per number, any real number between
+DEFAULT_SMALL_BITS = 2.5  # biases, norms' parameters and statistics: few numbers that matter much
+Bits = Annotated[float, Limits(minimum=MIN_BITS, maximum=MAX_BITS)]
+Allocation = Literal["uniform", "water"]
+Scale = Literal["unbiased", "least_squares"]
+MAX_RANK = 1024
+
+SMALL = 1024  # numbers: a tensor with fewer shares a group with the other small ones
+MAX_DIMENSIONS = 16
+MAX_NUMBERS = 1 << 26  # of a payload whose reader was told no shape

@@ -1,0 +1,96 @@
+"""QSGD: D. Alistarh, D. Grubic, J. Li, R. Tomioka, M. Vojnovic, "QSGD: Communication-Efficient SGD via Gradient
+Quantization and Encoding", NeurIPS 2017 (arXiv 1610.02132); on differences of models, as in FedPAQ (A. Reisizadeh et
+al., AISTATS 2020, arXiv 1909.13014). With the largest magnitude of a block as its scale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fedlama.base import InputError, Limits, check_options
+from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
+from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
+from fedlama.compress.streams import Run, flat_table
+
+
+@dataclass(frozen=True)
+class Quantize(Codec):
+    """Round every number to one of 2^bits − 1 evenly spaced levels between ± the largest magnitude of its block.
+
+    `bits` is 2 to 8; `block` is how many numbers share a scale. `stochastic` rounds up or down at random so that the
+    mean is right, which makes the code unbiased; otherwise each number goes to its nearest level.
+    """
+
+    bits: Annotated[int, Limits(minimum=MIN_QUANTIZE_BITS, maximum=MAX_QUANTIZE_BITS)]
+    block: Annotated[int, Limits(minimum=MIN_BLOCK, maximum=MAX_BLOCK)] = DEFAULT_BLOCK
+    stochastic: bool = True
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.bits > MAX_QUANTIZE_BITS:
+            raise InputError(f"bits must be at most {MAX_QUANTIZE_BITS}, not {self.bits}")
+        if self.block > MAX_BLOCK:
+            raise InputError(f"block must be at most {MAX_BLOCK}, not {self.block}")
+        if not isinstance(self.stochastic, bool):
+            raise InputError(f"stochastic must be true or false, not {self.stochastic!r}")
+
+    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+        """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1), N the block's largest magnitude."""
+        blocks = self._in_blocks(x.reshape(-1))
+        scales = blocks.abs().amax(dim=1)
+        # A block of zeros, or of numbers too small to divide by, is sent as zeros.
+        usable = scales >= torch.finfo(torch.float32).tiny
+        scales = scales.where(usable, torch.zeros(()))
+        levels = blocks / scales.where(usable, torch.ones(()))[:, None] * self._levels
+        levels = levels * usable[:, None]
+        if self.stochastic:
+            draws = generator(key).random(levels.numel(), dtype="float32")
+            levels = (levels + torch.from_numpy(draws).view_as(levels)).floor_()
+        else:
+            levels = levels.round_()
+        symbols = levels.clamp_(-self._levels, self._levels).reshape(-1)[: x.numel()]
+        run = Run(self._table, x.numel(), symbols)
+        return Coded(side=scales.numpy().astype("<f4").tobytes(), runs=[run])
+
+    def expect(self, side: Reader, shape: Shape) -> Coded:
+        """One scale per block, then the symbols of all numbers."""
+        count = math.prod(shape)
+        scales = side.take(4 * self._blocks(count))
+        values = torch.frombuffer(bytearray(scales), dtype=torch.float32)
+        if not bool((values.isfinite() & (values >= 0)).all()):
+            raise InputError("a block's scale must be finite and not negative")
+        return Coded(side=scales, runs=[Run(self._table, count)])
+
+    def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
+        """N·ξ/s."""
+        symbols = coded.runs[0].symbols
+        assert symbols is not None
+        steps = torch.frombuffer(bytearray(coded.side), dtype=torch.float32) / self._levels
+        values = self._in_blocks(symbols) * steps[:, None]
+        return values.reshape(-1)[: len(symbols)].reshape(shape)
+
+    def under_feedback(self) -> Quantize:
+        """The nearest level."""
+        return replace(self, stochastic=False)
+
+    def _in_blocks(self, values: Tensor) -> Tensor:
+        blocks = self._blocks(len(values))
+        width = min(self.block, len(values))
+        return pad(values, (0, blocks * width - len(values))).view(blocks, width)
+
+    def _blocks(self, count: int) -> int:
+        return -(-count // self.block)
+
+    @property
+    def _levels(self) -> int:
+        return 2 ** (self.bits - 1) - 1
+
+    @property
+    def _table(self):
+        return flat_table(2 * self._levels + 1, -self._levels)

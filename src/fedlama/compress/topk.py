@@ -1,0 +1,79 @@
+"""The largest numbers only: S. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with Memory", NeurIPS 2018
+(arXiv 1809.07599). What is left out is lost unless error feedback keeps it.
+
+Positions are coded, not listed: k of n cost about n·H₂(k/n) bits, 5.7 per kept number at 5 % instead of 32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlama.base import InputError, Limits, check_options
+from fedlama.compress.chain import Reducer
+from fedlama.compress.codec import Coded, Reader, Shape
+from fedlama.compress.streams import Run, Table
+
+
+@dataclass(frozen=True)
+class TopK(Reducer):
+    """Keep the numbers of largest magnitude.
+
+    `share` is how many of them, above 0 and at most 1; at least one number per tensor is kept.
+    """
+
+    share: Annotated[float, Limits(above=0, maximum=1)]
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        object.__setattr__(self, "share", float(self.share))
+
+    def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+        """Which are kept, as one symbol per number, and their values in order."""
+        flat = x.reshape(-1)
+        count = self._count(len(flat))
+        if count == len(flat):
+            return Coded(), flat
+        places = torch.topk(flat.abs(), count, sorted=False).indices.sort().values
+        kept = torch.zeros(len(flat))
+        kept[places] = 1.0
+        return Coded(runs=[Run(_table(count, len(flat)), len(flat), kept)]), flat[places]
+
+    def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
+        """The share is known, so only the positions have to follow."""
+        total = math.prod(shape)
+        count = self._count(total)
+        if count == total:
+            return Coded()
+        return Coded(runs=[Run(_table(count, total), total)])
+
+    def reduced_shape(self, shape: Shape) -> Shape:
+        """As many as are kept."""
+        return (self._count(math.prod(shape)),)
+
+    def expand(self, coded: Coded, values: Tensor, shape: Shape) -> Tensor:
+        """Zeros where nothing was kept."""
+        if not coded.runs:
+            return values.reshape(shape)
+        kept = coded.runs[0].symbols
+        assert kept is not None
+        places = kept.nonzero().view(-1)
+        if len(places) != len(values):
+            raise InputError(f"{len(values)} numbers should have been kept, not {len(places)}")
+        result = torch.zeros(len(kept))
+        result[places] = values
+        return result.reshape(shape)
+
+    def _count(self, total: int) -> int:
+        return max(1, round(self.share * total))
+
+
+@lru_cache(maxsize=256)
+def _table(count: int, total: int) -> Table:
+    return Table.of(np.array([1 - count / total, count / total]), lowest=0)

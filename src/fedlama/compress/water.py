@@ -1,0 +1,50 @@
+"""Reverse water-filling: one absolute step for all groups of a message (T. Cover and J. Thomas, "Elements of
+Information Theory", 2nd edition, section 10.3.3).
+
+The total error Σ n_g·σ_g²·D(R_g) at a given number of bits is least if every group has the same error per number,
+which an entropy coder gets from the same step δ for all. Groups that moved further get more bits, R_g = H(δ/σ_g).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedlama.compress.limits import MAX_BITS, MIN_BITS
+from fedlama.compress.normal import entropy_of_steps, index_for, step_of
+
+HALVINGS = 50
+
+
+def shared_step_rates(sigmas: Sequence[float], sizes: Sequence[int], bits: float, *, may_skip: bool) -> list[float]:
+    """The rate of every group, such that all have about one step and the mean over all numbers is `bits`.
+
+    `sigmas` are the groups' root mean squares, `sizes` their numbers. Rates stay within 0.1 … 8 bits; with `may_skip`
+    (a sender that keeps what it does not send) a group that would get less than 0.1 gets nothing.
+    """
+    spread = np.asarray(sigmas, dtype=np.float64)
+    counts = np.asarray(sizes, dtype=np.float64)
+    moved = spread > 0
+    if not moved.any():
+        return [bits] * len(sizes)
+    budget = bits * counts.sum()
+    # The logarithm of the step: at the low end every group has 8 bits, at the high end none has any.
+    low = float(np.log(spread[moved].min() * step_of(index_for(MAX_BITS)))) - 1.0
+    high = float(np.log(spread[moved].max() * step_of(index_for(MIN_BITS)))) + 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if _rates(np.exp(middle), spread, may_skip) @ counts > budget:
+            low = middle
+        else:
+            high = middle
+    return [float(rate) for rate in _rates(np.exp(high), spread, may_skip)]
+
+
+def _rates(step: float, sigmas: np.ndarray, may_skip: bool) -> np.ndarray:
+    moved = sigmas > 0
+    rates = entropy_of_steps(step / np.where(moved, sigmas, 1.0))
+    rates = np.clip(rates, 0.0, MAX_BITS)
+    least = 0.0 if may_skip else MIN_BITS
+    rates = np.where(rates < MIN_BITS, least, rates)
+    return np.where(moved, rates, 0.0)

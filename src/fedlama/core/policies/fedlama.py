@@ -1,0 +1,120 @@
+"""FedLAMA and FedAvg: Lee, Zhang, He and Avestimehr, "Layer-wise Adaptive Model Aggregation for Scalable Federated
+Learning", AAAI 2023, Algorithms 1 and 2; McMahan et al., "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from inspect import Parameter, Signature
+from typing import Annotated
+
+from fedlama.base import Limits, check_options
+from fedlama.core.intervals import Rule, adjust_intervals, check_intervals
+from fedlama.core.layers import Layer
+from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance, plan_by_intervals
+
+
+@dataclass(frozen=True, eq=False)
+class FedLAMA:
+    """The paper's policy: layers that drift least are averaged every `increase_factor · base_interval` steps.
+
+    Arguments:
+        base_interval: τ', the interval at which every layer starts, in steps.
+        increase_factor: φ, how many times longer the interval of a layer that drifts little becomes.
+        rule: Which variant of Algorithm 2 chooses the layers; see `fedlama.adjust_intervals`.
+        warmup_rounds: The first adjustment is made at the first cycle end at or after this round.
+    """
+
+    base_interval: Annotated[int, Limits(minimum=1)]
+    increase_factor: Annotated[int, Limits(minimum=1)]
+    rule: Rule = "crossing"
+    warmup_rounds: Annotated[int, Limits(minimum=0)] = 0
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        check_intervals(self.base_interval, self.increase_factor, self.rule)
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Nothing but the spread."""
+        return ()
+
+    @property
+    def longest_cycle(self) -> int:
+        """Steps after which every layer has been averaged: φτ', or τ' where intervals are only shortened."""
+        if self.rule == "accelerate":
+            return self.base_interval
+        return self.base_interval * self.increase_factor
+
+    def start(self, layers: Sequence[Layer]) -> PolicyState:
+        """The state before the first step: every layer at τ' (Algorithm 1, line 1)."""
+        count = len(layers)
+        return PolicyState(
+            intervals=(self.base_interval,) * count,
+            discrepancy=(0.0,) * count,
+            synchronised_at=(0,) * count,
+        )
+
+    def next(self, state: PolicyState, iterations: int) -> RoundPlan:
+        """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
+        return plan_by_intervals(state, iterations, self.longest_cycle)
+
+    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+        """The state after a round; the intervals are adjusted at a cycle's end."""
+        after = advance(state, plan, evidence, layers)
+        if not plan.adjusts or after.round < self.warmup_rounds:
+            return after
+        intervals = adjust_intervals(  # Algorithm 1, line 11
+            after.discrepancy,
+            [layer.size for layer in layers],
+            base_interval=self.base_interval,
+            increase_factor=self.increase_factor,
+            adaptive=[layer.adaptive for layer in layers],
+            current=after.intervals,
+            rule=self.rule,
+        )
+        return replace(after, intervals=tuple(intervals))
+
+    def _settings(self) -> tuple[int, int, str, int]:
+        return (self.base_interval, self.increase_factor, self.rule, self.warmup_rounds)
+
+    def __eq__(self, other: object) -> bool:
+        # By value and not by class: FedAvg(6) is FedLAMA(6, 1).
+        if not isinstance(other, FedLAMA):
+            return NotImplemented
+        return self._settings() == other._settings()
+
+    def __hash__(self) -> int:
+        return hash(self._settings())
+
+    def __str__(self) -> str:
+        variant = "" if self.rule == "crossing" else f", {self.rule}"
+        return f"FedLAMA({self.base_interval}, {self.increase_factor}{variant})"
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class FedAvg(FedLAMA):
+    """The whole model every `interval` steps: FedLAMA with factor 1, bit for bit.
+
+    Arguments:
+        interval: How many steps lie between two averages.
+    """
+
+    increase_factor: int = field(default=1, init=False)
+    rule: Rule = field(default="crossing", init=False)
+    warmup_rounds: int = field(default=0, init=False)
+
+    # What the constructor shows; it takes the field's name as well, by which dataclasses.replace calls it.
+    __signature__ = Signature([Parameter("interval", Parameter.POSITIONAL_OR_KEYWORD, annotation=int)])
+
+    def __init__(self, interval: int | None = None, *, base_interval: int | None = None) -> None:
+        given = base_interval if interval is None else interval
+        if given is None:
+            raise TypeError("FedAvg() needs an interval")
+        object.__setattr__(self, "base_interval", given)
+        self.__post_init__()
+
+    def __str__(self) -> str:
+        return f"FedAvg({self.base_interval})"

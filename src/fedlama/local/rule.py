@@ -1,0 +1,95 @@
+"""The door for local rules: what a client does with a gradient, and what it keeps, sends and is sent beside the model.
+
+Between its synchronisations a layer refers to its last synchronised value, the anchor: `server["model"]` has every
+layer as it was last averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from fedlama.rows import Slot
+
+MODEL = "model"  # the anchor's name among the server's rows
+
+
+@runtime_checkable
+class LocalRule(Protocol):
+    """A frozen value; what it remembers lives in slots, one row of the model's width for each name.
+
+    `slots` names what each client keeps, `server_slots` what the server keeps for this rule, and `sends` which of the
+    latter every client is sent with the model. All rows start as zeros. Methods work on one stretch of a row, or on
+    such stretches of several clients at once: [width] or [clients, width].
+    """
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per step."""
+        ...
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What each client keeps."""
+        ...
+
+    @property
+    def server_slots(self) -> tuple[Slot, ...]:
+        """What the server keeps for this rule."""
+        ...
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        """The server slots that every client is sent with the model."""
+        ...
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a global step, counted from 0."""
+        ...
+
+    def step(
+        self,
+        row: Tensor,
+        gradient: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        rate: float,
+        kernels: Tensor,
+    ) -> None:
+        """One local step, in place; `gradient` may be written to.
+
+        Arguments:
+            row: The client's numbers.
+            gradient: Their gradient.
+            own: The client's slots for these numbers.
+            server: What the server sent: the anchor under "model", and the rows named in `sends`.
+            rate: The learning rate of this step.
+            kernels: 1 where a number belongs to a kernel, 0 elsewhere.
+        """
+        ...
+
+    def sync(self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range) -> None:
+        """At a layer's synchronisation, on the client and before it uploads: update its slots, or what it sends.
+
+        Arguments:
+            row: The client's numbers of the layer.
+            own: The client's slots for them.
+            server: What the server sent.
+            steps: The global steps since the layer's last synchronisation.
+        """
+        ...
+
+    def merge(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, steps: range, share: float) -> Tensor:
+        """At a layer's synchronisation, on the server: update its slots; the value that goes on to the server's rule.
+
+        Arguments:
+            anchor: The layer as it was last synchronised.
+            mean: The average of what the clients sent.
+            own: The server's slots for these numbers, to be updated in place.
+            steps: The global steps since the layer's last synchronisation.
+            share: Which share of the whole population was averaged.
+        """
+        ...

@@ -1,0 +1,118 @@
+"""At the same number of bytes, which is better? FedAvg's settings as a line of score over bytes, and who lies above it.
+
+Bytes are those up and down of all clients. Between two FedAvg settings the score is taken to change evenly with the
+logarithm of the bytes, as it does on the drawing's axis: a straight line over the bytes themselves would flatter
+whoever is compared with it, because scores rise ever more slowly with bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fedlama.report.numbers.comparison import Comparison, Setting
+
+
+@dataclass(frozen=True)
+class Place:
+    """A setting on the drawing."""
+
+    index: int  # of the setting, for its colour
+    label: str
+    total_bytes: float
+    mean: float
+    deviation: float | None
+    adapts: bool
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A setting against FedAvg at its bytes: the score that FedAvg's line has there, and the settings beside it."""
+
+    place: Place
+    expected: float
+    deviation: float | None
+    between: tuple[str, ...]
+
+    @property
+    def gap(self) -> float:
+        """How far the setting lies above the line."""
+        return self.place.mean - self.expected
+
+    @property
+    def within_spread(self) -> bool | None:
+        """Whether seeds differ as much among themselves; None where one seed has no spread."""
+        if self.place.deviation is None or self.deviation is None:
+            return None
+        return abs(self.gap) <= math.hypot(self.place.deviation, self.deviation)
+
+
+def places(comparison: Comparison) -> list[Place]:
+    """Every finished setting that has a score and sent something."""
+    found: list[Place] = []
+    for index, setting in enumerate(comparison.settings):
+        place = _place(index, setting, comparison)
+        if place is not None:
+            found.append(place)
+    return found
+
+
+def _place(index: int, setting: Setting, comparison: Comparison) -> Place | None:
+    score = comparison.score(setting)
+    total = setting.uplink_bytes + setting.downlink_bytes
+    if score is None or not setting.finished or total <= 0:
+        return None
+
+    return Place(
+        index=index,
+        label=setting.label,
+        total_bytes=total,
+        mean=score.mean,
+        deviation=score.deviation,
+        adapts=setting.adapts,
+    )
+
+
+def fedavg_line(found: Sequence[Place], comparison: Comparison) -> list[Place]:
+    """FedAvg's settings by ascending bytes; of those with the same bytes, the best."""
+    best: dict[float, Place] = {}
+    for place in found:
+        if place.adapts:
+            continue
+        other = best.get(place.total_bytes)
+        if other is None or comparison.sign * place.mean >= comparison.sign * other.mean:
+            best[place.total_bytes] = place
+    return [best[total] for total in sorted(best)]
+
+
+def standing(place: Place, line: Sequence[Place]) -> Standing | None:
+    """A setting against the line at its bytes; None beyond the line's ends.
+
+    Arguments:
+        place: the setting.
+        line: FedAvg's settings by ascending bytes.
+    """
+    for one in line:
+        if one.total_bytes == place.total_bytes:
+            return Standing(place, one.mean, one.deviation, (one.label,))
+
+    for low, high in pairwise(line):
+        if low.total_bytes < place.total_bytes < high.total_bytes:
+            return _between(place, low, high)
+    return None
+
+
+def _between(place: Place, low: Place, high: Place) -> Standing:
+    """Read off the line between two settings, on the logarithmic axis."""
+    whole = math.log(high.total_bytes / low.total_bytes)
+    share = math.log(place.total_bytes / low.total_bytes) / whole
+    expected = low.mean + share * (high.mean - low.mean)
+
+    deviation = None
+    if low.deviation is not None and high.deviation is not None:
+        from_low = (1 - share) * low.deviation
+        from_high = share * high.deviation
+        deviation = math.hypot(from_low, from_high)
+    return Standing(place, expected, deviation, (low.label, high.label))

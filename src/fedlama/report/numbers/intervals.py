@@ -1,0 +1,86 @@
+"""Each layer's interval over the cycles of a run, as spans of cycles with one interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.reading import records_of
+from fedlama.run.directory import Run
+
+
+@dataclass(frozen=True)
+class Span:
+    """A layer's interval from one cycle to another, both counted."""
+
+    layer: str
+    first: int
+    last: int
+    interval: int
+
+
+@dataclass(frozen=True)
+class IntervalMap:
+    """One run's spans, layer by layer in the model's order."""
+
+    index: int  # of the setting, for its colour
+    label: str
+    seed: int
+    layers: list[str]
+    spans: list[Span]
+
+    @property
+    def intervals(self) -> list[int]:
+        """The intervals that occur, the shortest first."""
+        return sorted({span.interval for span in self.spans})
+
+    @property
+    def cycles(self) -> int:
+        """How many cycles the run has."""
+        return max(span.last for span in self.spans)
+
+
+def interval_maps(comparison: Comparison) -> list[IntervalMap]:
+    """One for each setting that adapts, from the first of its runs."""
+    found: list[IntervalMap] = []
+    for index, setting in enumerate(comparison.settings):
+        if not setting.adapts:
+            continue
+        one = _interval_map(index, setting)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
+    run = setting.runs[0]
+    names = [layer.name for layer in setting.layers]
+    cycles = _intervals_by_cycle(run)
+    if not cycles or not names:
+        return None
+    if any(len(intervals) != len(names) for intervals in cycles.values()):
+        return None
+
+    spans: list[Span] = []
+    for place, name in enumerate(names):
+        own = {cycle: intervals[place] for cycle, intervals in cycles.items()}
+        spans += _spans(name, own)
+    return IntervalMap(index, setting.label, run.seed, names, spans)
+
+
+def _intervals_by_cycle(run: Run) -> dict[int, list[int]]:
+    """Intervals change at the end of a cycle only, so any round of it tells them."""
+    return {record.cycle: record.intervals for record in records_of(run)}
+
+
+def _spans(layer: str, intervals: Mapping[int, int]) -> list[Span]:
+    """Neighbouring cycles of one interval become a span."""
+    spans: list[Span] = []
+    by_cycle = sorted(intervals.items())
+    for interval, members in groupby(by_cycle, key=lambda pair: pair[1]):
+        cycles = [cycle for cycle, _ in members]
+        span = Span(layer, cycles[0], cycles[-1], interval)
+        spans.append(span)
+    return spans

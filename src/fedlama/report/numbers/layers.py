@@ -1,0 +1,71 @@
+"""The layers of all settings side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.outcomes import LayerCount
+
+MAX_LAYERS_DRAWN = 100  # of a model with more, the largest
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer in every setting; None where a setting's model has no such layer."""
+
+    name: str
+    size: int | None
+    share: float | None  # of the model's parameters
+    counts: tuple[LayerCount | None, ...]
+
+    def value(self, setting: int, of: str) -> float | None:
+        """The layer's "aggregations" or its "uplink_bytes" in one setting; None where that is not known."""
+        count = self.counts[setting]
+        if count is None:
+            return None
+        return count.aggregations if of == "aggregations" else count.uplink_bytes
+
+
+def layer_rows(comparison: Comparison) -> list[LayerRow]:
+    """The layers in order of first appearance."""
+    tables: list[dict[str, LayerCount]] = []
+    for setting in comparison.settings:
+        tables.append({layer.name: layer for layer in setting.layers})
+
+    rows: dict[str, LayerRow] = {}
+    for table in tables:
+        total = sum(layer.size or 0 for layer in table.values())
+        for name in table:
+            if name not in rows:
+                rows[name] = _row(name, total, tables)
+    return list(rows.values())
+
+
+def _row(name: str, total: int, tables: Sequence[Mapping[str, LayerCount]]) -> LayerRow:
+    counts = tuple(table.get(name) for table in tables)
+
+    # Any setting that knows the size will do: it belongs to the model.
+    size = None
+    for count in counts:
+        if count is not None and count.size:
+            size = count.size
+            break
+
+    share = None
+    if size and total:
+        share = size / total
+    return LayerRow(name, size, share, counts)
+
+
+def drawn_rows(comparison: Comparison) -> list[LayerRow]:
+    """The layers that are drawn: all, or the largest of a very deep model, in the model's order."""
+    rows = layer_rows(comparison)
+
+    def descending_size(place: int) -> int:
+        return -(rows[place].size or 0)
+
+    largest = sorted(range(len(rows)), key=descending_size)
+    kept = sorted(largest[:MAX_LAYERS_DRAWN])
+    return [rows[place] for place in kept]

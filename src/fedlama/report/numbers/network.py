@@ -1,0 +1,256 @@
+"""Network replay: what a finished training would have taken on a given network, from the bytes and rounds it recorded.
+
+A round is one round trip. A client receives its bytes, takes its steps and sends its bytes; the round ends when the
+slowest client is done:
+
+    bits down / downlink + latency + steps · step time · E[slowest of m] + bits up / uplink
+
+All clients of a cohort move the same bytes, so the rest is a sum. If the downlink keeps its ratio to the uplink, the
+time to a target is A + B / uplink, and two settings are equally fast at exactly one bandwidth, or at none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from fedlama.base import InputError
+from fedlama.report.numbers.comparison import Comparison, Curve, Setting
+from fedlama.report.numbers.reading import records_of
+from fedlama.run.config import DEFAULT_CLIENTS, Config
+from fedlama.run.directory import Run
+from fedlama.training import Participation
+from fedlama.training.records import Record
+
+# A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.
+TARGET_GRAIN = 1000
+
+
+@dataclass(frozen=True)
+class Network:
+    """What every client has: bits per second, seconds, and the σ of a log-normal factor on its time for a step."""
+
+    uplink: float = 10e6
+    downlink: float = 50e6
+    latency: float = 0.05  # of a round trip
+    step_time: float = 0.02
+    straggling: float = 0.0
+
+
+DEFAULT_NETWORK = Network()  # a home's connection, and a step of a small network on a small computer
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a setting needs up to its target: means over seeds, bytes of one client."""
+
+    step: int
+    rounds: float
+    uplink_bytes: float
+    downlink_bytes: float
+    clients: int
+
+    def waiting(self, network: Network) -> float:
+        """A: seconds that no bandwidth shortens."""
+        round_trips = self.rounds * network.latency
+        slowest = slowest_of(self.clients, network.straggling)
+        return round_trips + self.step * network.step_time * slowest
+
+    def bits(self, network: Network) -> float:
+        """B: bits on the uplink, and those of the downlink as the uplink would take as long for."""
+        ratio = network.uplink / network.downlink
+        return 8 * (self.uplink_bytes + self.downlink_bytes * ratio)
+
+    def seconds(self, network: Network, uplink: float | None = None) -> float:
+        """The time to the target.
+
+        Arguments:
+            network: what every client has.
+            uplink: bits per second in place of the network's; the downlink changes in proportion.
+        """
+        bits_per_second = uplink or network.uplink
+        return self.waiting(network) + self.bits(network) / bits_per_second
+
+
+@dataclass(frozen=True)
+class Payoff:
+    """Where one setting is faster than another: "below" or "above" a bandwidth in bits per second, or everywhere."""
+
+    where: Literal["below", "above", "always", "never", "equal"]
+    uplink: float | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The demands of all settings on one network; None where a setting never reaches the target."""
+
+    network: Network
+    target: float
+    chosen: bool  # by us: the best score that every setting reaches
+    demands: tuple[Demand | None, ...]
+
+
+def replay(comparison: Comparison, network: Network, target: float | None = None) -> Replay | None:
+    """Replay all settings to a target score; None where nothing was evaluated, or nobody knows the cohort's size.
+
+    Arguments:
+        comparison: the settings.
+        network: what every client has.
+        target: an accuracy from 0 to 1, or a loss; by default the best score that every setting reaches.
+    """
+    goal = common_target(comparison) if target is None else _checked(target, comparison)
+    if goal is None:
+        return None
+
+    demands: list[Demand | None] = []
+    for setting in comparison.settings:
+        clients = active_clients(setting.config)
+        if clients is None:
+            return None
+        demands.append(_demand(setting, goal, comparison, clients))
+    return Replay(
+        network=network,
+        target=goal,
+        chosen=target is None,
+        demands=tuple(demands),
+    )
+
+
+def _checked(target: float, comparison: Comparison) -> float:
+    largest = math.inf
+    allowed = "finite"
+    if comparison.metric == "accuracy":
+        largest = 1.0
+        allowed = "up to 1"
+
+    if not 0 < target <= largest or math.isinf(target):
+        raise InputError(
+            f"--target {target:g} is no {comparison.metric}: write a number above 0 and {allowed}, such as --target 0.9"
+        )
+    return target
+
+
+def active_clients(config: Config) -> int | None:
+    """How many clients train at a time; None where the configuration does not tell."""
+    active = config.participation.active
+    if not isinstance(active, float):
+        return int(active)
+
+    partition = config.partition
+    if partition.clients is None and partition.kind == "natural":
+        return None
+    return Participation(active).count(partition.clients or DEFAULT_CLIENTS)
+
+
+def common_target(comparison: Comparison) -> float | None:
+    """The best score that every setting reaches, on the easier side of a thousandth; finished settings count first."""
+    evaluated = [setting for setting in comparison.settings if setting.curve.steps]
+    counted = [setting for setting in evaluated if setting.finished] or evaluated
+    if not counted:
+        return None
+
+    if comparison.metric == "accuracy":
+        worst = min(max(setting.curve.mean) for setting in counted)
+        return math.floor(_in_grains(worst)) / TARGET_GRAIN
+
+    worst = max(min(setting.curve.mean) for setting in counted)
+    return math.ceil(_in_grains(worst)) / TARGET_GRAIN
+
+
+def _in_grains(score: float) -> float:
+    """Rounded, so that 0.29 is 290 thousandths and not 289.99999999999994."""
+    return round(score * TARGET_GRAIN, 6)
+
+
+def _demand(setting: Setting, target: float, comparison: Comparison, clients: int) -> Demand | None:
+    """The mean curve over seeds says when; every seed's own records say what it had sent by then."""
+    step = _first_step(setting.curve, target, comparison.sign)
+    if step is None:
+        return None
+
+    rounds: list[int] = []
+    sent: list[int] = []
+    received: list[int] = []
+    for run in setting.runs:
+        records = _records_until(run, step)
+        rounds.append(len(records))
+        sent.append(sum(record.uplink_bytes for record in records))
+        received.append(sum(record.downlink_bytes for record in records))
+
+    return Demand(
+        step=step,
+        rounds=fmean(rounds),
+        uplink_bytes=fmean(sent) / clients,
+        downlink_bytes=fmean(received) / clients,
+        clients=clients,
+    )
+
+
+def _first_step(curve: Curve, target: float, sign: int) -> int | None:
+    for step, score in zip(curve.steps, curve.mean, strict=True):
+        if sign * score >= sign * target:
+            return step
+    return None
+
+
+def _records_until(run: Run, step: int) -> list[Record]:
+    return [record for record in records_of(run) if record.step <= step]
+
+
+def payoff(ours: Demand, theirs: Demand, network: Network) -> Payoff:
+    """Where `ours` is the faster one: A₁ + B₁ / u < A₂ + B₂ / u."""
+    more_waiting = ours.waiting(network) - theirs.waiting(network)
+    fewer_bits = theirs.bits(network) - ours.bits(network)
+
+    if math.isclose(more_waiting, 0, abs_tol=1e-12) and fewer_bits == 0:
+        return Payoff("equal")
+    if more_waiting <= 0 <= fewer_bits:
+        return Payoff("always")
+    if fewer_bits <= 0 <= more_waiting:
+        return Payoff("never")
+
+    # One of them waits less, the other sends less: they are level at one bandwidth.
+    level = fewer_bits / more_waiting
+    if fewer_bits > 0:
+        return Payoff("below", level)
+    return Payoff("above", level)
+
+
+def slowest_of(clients: int, sigma: float) -> float:
+    """E[max of m] for m independent factors exp(σ Z): 1 for the median client, exactly 1 where nobody straggles.
+
+    The density of the largest of m normal draws is m φ(z) Φ(z)^(m−1). The integrand vanishes at both ends, so the
+    trapezium rule is exact to rounding, and unlike a simulation it needs no seed.
+
+    Arguments:
+        clients: m, how many draw.
+        sigma: σ of the factors' logarithm.
+    """
+    if sigma == 0:
+        return 1.0
+
+    steps = 4000
+    low = -10.0
+    high = 10.0 + sigma
+    width = (high - low) / steps
+
+    total = 0.0
+    for index in range(steps + 1):
+        z = low + width * index
+        # exp(σ z) and φ(z) in one exponential: apart, the first would be very large where the second is very small.
+        exponent = sigma * z - z * z / 2
+        density = clients * math.exp(exponent) / math.sqrt(2 * math.pi)
+        total += density * _normal(z) ** (clients - 1)
+    return width * total
+
+
+def _normal(z: float) -> float:
+    """Φ, the distribution of a standard normal draw."""
+    return math.erfc(-z / math.sqrt(2)) / 2
+
+
+def bandwidths(low: float = 1e6, high: float = 1e9, steps: int = 48) -> list[float]:
+    """Uplinks to draw, evenly spaced on a logarithmic axis: a round number at every decade."""
+    return [low * (high / low) ** (index / steps) for index in range(steps + 1)]

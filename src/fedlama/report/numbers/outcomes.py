@@ -1,0 +1,195 @@
+"""What came of one run, finished or not, in the same words for both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedlama.report.numbers.reading import RunSummary, config_of, records_of, summary_of
+from fedlama.run.directory import Run
+from fedlama.training.records import Record
+
+SizesByLayers = Mapping[tuple[str, ...], Sequence[int]]  # layer names → their sizes
+
+
+@dataclass(frozen=True)
+class LayerCount:
+    """One layer's account; what a run does not tell is None."""
+
+    name: str
+    size: int | None
+    aggregations: float
+    uplink_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """The global model where it was evaluated; bytes are all that clients sent until then."""
+
+    step: int
+    uplink_bytes: float
+    accuracy: float | None
+    loss: float | None
+
+    def score(self, metric: str) -> float | None:
+        """The accuracy or the loss, whichever the settings are compared by."""
+        return self.accuracy if metric == "accuracy" else self.loss
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run's numbers; those of an unfinished run are the numbers so far."""
+
+    run: Run
+    finished: bool
+    step: int
+    iterations: int
+    accuracy: float | None
+    loss: float | None
+    cost: float | None  # C relative to averaging everything every base interval, as the run tells it
+    uplink_bytes: int
+    downlink_bytes: int
+    statistics_bytes: int
+    layers: tuple[LayerCount, ...]
+    points: tuple[Point, ...]
+
+    @property
+    def communication_cost(self) -> float | None:
+        """C = Σ size · aggregations (Eq. 5); of an unfinished run, as if it went on at its rate so far."""
+        if not self.layers or not self.step:
+            return None
+
+        sent = 0.0
+        for layer in self.layers:
+            if layer.size is None:
+                return None
+            sent += layer.size * layer.aggregations
+        return sent * self.iterations / self.step
+
+
+def outcome(run: Run, sizes: SizesByLayers) -> Outcome:
+    """What a run's summary says, or its records while there is none.
+
+    Arguments:
+        run: as read from its directory.
+        sizes: the sizes of layers that other runs told, for a run that is not finished.
+    """
+    summary = summary_of(run)
+    if summary is None:
+        return _unfinished(run, sizes)
+    return _finished(run, summary)
+
+
+def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
+    """Records name layers but not their sizes; a finished run of the same model knows them."""
+    sizes: dict[tuple[str, ...], list[int]] = {}
+    for run in runs:
+        summary = summary_of(run)
+        if summary is None:
+            continue
+        names = tuple(layer.name for layer in summary.layers)
+        sizes[names] = [layer.size for layer in summary.layers]
+    return sizes
+
+
+def _finished(run: Run, summary: RunSummary) -> Outcome:
+    layers: list[LayerCount] = []
+    for layer in summary.layers:
+        count = LayerCount(layer.name, layer.size, layer.aggregations, layer.uplink_bytes)
+        layers.append(count)
+
+    return Outcome(
+        run=run,
+        finished=True,
+        step=summary.iterations,
+        iterations=summary.iterations,
+        accuracy=finite(summary.accuracy),
+        loss=finite(summary.loss),
+        cost=summary.cost,
+        uplink_bytes=summary.uplink_bytes,
+        downlink_bytes=summary.downlink_bytes,
+        statistics_bytes=summary.statistics_bytes,
+        layers=tuple(layers),
+        points=_points(records_of(run)),
+    )
+
+
+def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
+    records = records_of(run)
+    points = _points(records)
+
+    step = 0
+    cost = None
+    if records:
+        step = records[-1].step
+        cost = records[-1].cost
+
+    accuracy = None
+    loss = None
+    if points:
+        accuracy = points[-1].accuracy
+        loss = points[-1].loss
+
+    return Outcome(
+        run=run,
+        finished=False,
+        step=step,
+        iterations=config_of(run).train.iterations,
+        accuracy=accuracy,
+        loss=loss,
+        cost=cost,
+        uplink_bytes=sum(record.uplink_bytes for record in records),
+        downlink_bytes=sum(record.downlink_bytes for record in records),
+        statistics_bytes=0,
+        layers=_counted_layers(records, sizes),
+        points=points,
+    )
+
+
+def _counted_layers(records: Sequence[Record], sizes: SizesByLayers) -> tuple[LayerCount, ...]:
+    """κ_l counted from the records."""
+    # A round that ends a cycle names every layer.
+    names: list[str] = []
+    for record in records:
+        if len(record.due) > len(names):
+            names = record.due
+
+    aggregations = dict.fromkeys(names, 0)
+    for record in records:
+        for name in names:
+            if name in record.due:
+                aggregations[name] += 1
+
+    # The sizes are those of a finished run of the same model, if there is one.
+    told = sizes.get(tuple(names))
+    counts: list[LayerCount] = []
+    for place, name in enumerate(names):
+        size = None if told is None else told[place]
+        count = LayerCount(name, size, aggregations[name], uplink_bytes=None)
+        counts.append(count)
+    return tuple(counts)
+
+
+def _points(records: Sequence[Record]) -> tuple[Point, ...]:
+    points: list[Point] = []
+    sent = 0
+    for record in records:
+        sent += record.uplink_bytes
+        if record.accuracy is None and record.test_loss is None:
+            continue
+        point = Point(
+            step=record.step,
+            uplink_bytes=sent,
+            accuracy=finite(record.accuracy),
+            loss=finite(record.test_loss),
+        )
+        points.append(point)
+    return tuple(points)
+
+
+def finite(value: float | None) -> float | None:
+    """A number that can be averaged and drawn, or None."""
+    if value is None or not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,35 @@
+"""A panel of the paper and what came of its study here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedlama.paper.reproduce import Panel, Row
+from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.study.index import StudyIndex
+
+
+@dataclass(frozen=True)
+class PanelOutcome:
+    """What came of a panel's study."""
+
+    panel: Panel
+    comparison: Comparison
+    index: StudyIndex
+
+    def printed(self, setting: Setting) -> Row | None:
+        """The row that the paper prints for this setting; None where it has none."""
+        for row in self.panel.rows:
+            if row.name == setting.label:
+                return row
+        return None
+
+
+def long_share(cost: float, factor: int) -> float:
+    """The share s of the parameters that, averaged `factor` times less often, gives this cost: 1 − s + s / factor.
+
+    Arguments:
+        cost: C relative to FedAvg's at the base interval, 0 to 1.
+        factor: φ, how much longer the long interval is.
+    """
+    return (1 - cost) / (1 - 1 / factor)

@@ -1,0 +1,115 @@
+"""Which runs are the same setting: those whose configurations agree in everything but the seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedlama.report.numbers.reading import config_of
+from fedlama.run.config import Config
+from fedlama.run.directory import Run
+
+# A run is told from another of its setting by these; what is written beside a run changes nothing in it.
+IGNORED = ("seed", "versions", "output")
+
+
+@dataclass(frozen=True)
+class SettingRuns:
+    """The runs of one setting, under a name that no other setting of the comparison has."""
+
+    label: str
+    config: Config
+    values: Mapping[str, Any]  # the configuration as dotted key → value, without the seed
+    runs: tuple[Run, ...]
+
+
+def setting_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) -> list[SettingRuns]:
+    """Group runs into settings, in order of first appearance.
+
+    Arguments:
+        runs: finished or not.
+        labels: names of settings by run directory; a run without one is called as its study or its policy says.
+    """
+    names: dict[Path, str] = {}
+    for path, label in (labels or {}).items():
+        names[path.resolve()] = label
+
+    members: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        # The configuration first: it says what is wrong with itself.
+        values = json.dumps(flat_config(run), sort_keys=True)
+        name = names.get(run.path.resolve(), run.label)
+        members.setdefault((name, values), []).append(run)
+
+    found: list[SettingRuns] = []
+    for (name, _), own in members.items():
+        setting = SettingRuns(
+            label=printable(name),
+            config=config_of(own[0]),
+            values=flat_config(own[0]),
+            runs=tuple(own),
+        )
+        found.append(setting)
+    return [replace(setting, label=_full_label(setting, found)) for setting in found]
+
+
+def flat_config(run: Run) -> dict[str, Any]:
+    """The configuration with its defaults as dotted keys, without those that do not make a setting."""
+    tables = config_of(run).model_dump()
+
+    if tables["policy"]["kind"] == "fedavg":
+        # Only the interval counts there.
+        policy = tables["policy"]
+        tables["policy"] = {"kind": policy["kind"], "base_interval": policy["base_interval"]}
+
+    flat: dict[str, Any] = {}
+    for table, keys in tables.items():
+        if table in IGNORED or keys is None:  # [faults] may be left out
+            continue
+        for key, value in keys.items():
+            flat[f"{table}.{key}"] = value
+    return flat
+
+
+def differing_keys(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys that do not have one value in all of these configurations."""
+    every = list(configs)
+    keys: dict[str, None] = {}  # in the order in which they appear
+    for config in every:
+        keys.update(dict.fromkeys(config))
+
+    differing: list[str] = []
+    for key in keys:
+        first = every[0].get(key)
+        if any(config.get(key) != first for config in every):
+            differing.append(key)
+    return differing
+
+
+def shown_value(value: Any) -> str:
+    """A configuration's value in a label."""
+    if value is None:
+        return "default"
+    if isinstance(value, str):
+        return printable(value)
+    return printable(json.dumps(value, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """Without characters that would command a terminal instead of being shown on it."""
+    shown = ""
+    for character in text:
+        shown += character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
+    return shown
+
+
+def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
+    """The name, with what tells the setting from others of that name."""
+    namesakes = [other.values for other in every if other.label == setting.label]
+    label = setting.label
+    for key in differing_keys(namesakes):
+        label += f" {key}={shown_value(setting.values.get(key))}"
+    return label

@@ -1,0 +1,148 @@
+"""The parts of the page that are words and tables, as its template reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.settings import flat_config, shown_value
+from fedlama.report.pictures.charts import Chart
+from fedlama.report.pictures.style import colour_number
+from fedlama.report.tables.layers import LayerTable, layer_table
+from fedlama.report.tables.settings import cells
+from fedlama.report.words.formats import unbroken
+from fedlama.report.words.notes import progress_text, shown_cost
+from fedlama.run.directory import to_toml
+
+# What a reader asks first about an experiment, where all settings agree on it.
+FACTS = {
+    "data.name": "data",
+    "model.name": "model",
+    "partition.kind": "partition",
+    "partition.alpha": "α",
+    "partition.clients": "clients",
+    "participation.active": "active",
+    "local.learning_rate": "learning rate",
+    "local.batch_size": "batch size",
+    "train.iterations": "steps",
+}
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """A row of the main table."""
+
+    label: str
+    numbers: list[str]
+    colour: int
+    cost: float  # the length of its bar in percent
+    progress: str  # of an unfinished setting
+
+
+@dataclass(frozen=True)
+class LayerSection:
+    """The table of layers, with the settings above its columns."""
+
+    settings: list[tuple[str, int]]  # label and colour
+    table: LayerTable
+
+
+@dataclass(frozen=True)
+class NetworkSection:
+    """The replay: what it takes for granted, what came of it, and whether the network is our own choice."""
+
+    assumptions: list[str]
+    sentences: list[str]
+    rows: list[tuple[int, str, list[str]]]  # colour, label and numbers
+    charts: list[Chart]
+    ratio: str  # downlink / uplink
+    assumed: bool
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A setting's configuration, with the versions and folders of its runs."""
+
+    label: str
+    toml: str
+    seeds: str
+    versions: list[str]
+    folders: list[str]
+
+
+def facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """What all settings share: name and value."""
+    configs = [flat_config(setting.runs[0]) for setting in comparison.settings]
+    shared: list[tuple[str, str]] = []
+    for key, name in FACTS.items():
+        value = configs[0].get(key)
+        agreed = all(config.get(key) == value for config in configs)
+        if agreed and value is not None:
+            shared.append((name, shown_value(value)))
+    return shared
+
+
+def setting_row(index: int, setting: Setting, comparison: Comparison) -> SettingRow:
+    """One row of the main table.
+
+    Arguments:
+        index: of the setting, for its colour.
+        setting: what the row is about.
+        comparison: says which score counts and what the cost is a share of.
+    """
+    label, *numbers = [unbroken(cell) for cell in cells(setting, comparison)]
+    cost = shown_cost(setting, comparison) or 0.0
+    progress = ""
+    if not setting.finished:
+        progress = f"unfinished, {progress_text(setting)}"
+    return SettingRow(
+        label=label,
+        numbers=numbers,
+        colour=colour_number(index),
+        cost=min(100.0, round(100 * cost, 2)),
+        progress=progress,
+    )
+
+
+def layer_section(comparison: Comparison) -> LayerSection:
+    """The table of layers."""
+    settings: list[tuple[str, int]] = []
+    for index, setting in enumerate(comparison.settings):
+        settings.append((setting.label, colour_number(index)))
+    return LayerSection(settings, layer_table(comparison))
+
+
+def configuration(setting: Setting, out: Path) -> Configuration:
+    """A setting's configuration, for readers who want to repeat it.
+
+    Arguments:
+        setting: the setting.
+        out: the folder of the page; runs are named by their way from it.
+    """
+    shown: dict[str, Any] = {}
+    for name, value in setting.runs[0].config.items():
+        if name not in ("seed", "versions"):
+            shown[name] = value
+
+    versions: dict[str, None] = {}  # each once
+    for run in setting.runs:
+        text = _versions_text(run.config.get("versions", {}))
+        if text:
+            versions[text] = None
+
+    return Configuration(
+        label=setting.label,
+        toml=to_toml(shown).strip(),
+        seeds=", ".join(map(str, setting.seeds)),
+        versions=list(versions),
+        folders=[os.path.relpath(run.path, out) for run in setting.runs],
+    )
+
+
+def _versions_text(versions: Mapping[str, str]) -> str:
+    parts = [f"{name} {version}" for name, version in versions.items()]
+    return ", ".join(parts)

@@ -1,0 +1,124 @@
+"""Score over all bytes of a run, with a line through FedAvg's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.frontier import Place, fedavg_line, places
+from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
+from fedlama.report.pictures.scores import score_axis, score_format
+from fedlama.report.pictures.style import GRID, MUTED, colour, show_percentages, styled
+from fedlama.report.words.formats import human_bytes
+
+
+def frontier_chart(comparison: Comparison) -> Chart | None:
+    """Score over all bytes of a run, with a line through FedAvg; None with fewer than two settings to compare."""
+    found = places(comparison)
+    if len(found) < 2:
+        return None
+
+    line = fedavg_line(found, comparison)
+    metric = comparison.metric
+    kind = score_format(comparison)
+    lowest, highest = _score_range(found)
+    fewest, most = _byte_range(found)
+    return Chart(
+        id="frontier",
+        title=f"{metric.capitalize()} over all bytes of the run",
+        columns=["setting", "bytes up and down", metric, "standard deviation", "mean − deviation", "mean + deviation"],
+        formats=["text", "bytes", kind, kind, kind, kind],
+        rows=[_row(place) for place in found],
+        drawing={
+            "kind": "lines",
+            "height": 360,
+            "at": {"x": 1, "y": 2, "low": 4, "high": 5},
+            "tip": [2, 3],
+            "range": "bars",
+            "x": log_axis("bytes of all clients, up and down", "bytes", fewest, most, decades()),
+            "y": score_axis(comparison, lowest, highest),
+            "series": [_marker(place, comparison) for place in found],
+            "through": [place.label for place in line],
+        },
+        figure=frontier_figure(found, line, comparison),
+    )
+
+
+def _marker(place: Place, comparison: Comparison) -> dict[str, Any]:
+    series = series_list(comparison, line=False)[place.index]
+    series["symbol"] = "diamond" if place.adapts else "circle"
+    return series
+
+
+def _row(place: Place) -> list[Any]:
+    below = None
+    above = None
+    if place.deviation is not None:
+        below = place.mean - place.deviation
+        above = place.mean + place.deviation
+    return [place.label, place.total_bytes, place.mean, place.deviation, below, above]
+
+
+def _score_range(found: Sequence[Place]) -> tuple[float, float]:
+    """From the lowest end of an error bar to the highest."""
+    low = min(place.mean - (place.deviation or 0.0) for place in found)
+    high = max(place.mean + (place.deviation or 0.0) for place in found)
+    if high <= low:
+        high = low + 0.01
+    return low, high
+
+
+def _byte_range(found: Sequence[Place]) -> tuple[float, float]:
+    """A little room beside the first and the last setting."""
+    totals = [place.total_bytes for place in found]
+    return min(totals) / 1.25, max(totals) * 1.25
+
+
+@styled
+def frontier_figure(found: Sequence[Place], line: Sequence[Place], comparison: Comparison) -> Figure:
+    """The still picture: points with error bars, and the line through FedAvg.
+
+    Arguments:
+        found: the settings.
+        line: those of FedAvg by ascending bytes.
+        comparison: says which score it is.
+    """
+    figure = Figure(figsize=(8.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        [place.total_bytes for place in line],
+        [place.mean for place in line],
+        color=MUTED,
+        linewidth=1.5,
+    )
+    for place in found:
+        marker = "D" if place.adapts else "o"
+        axes.errorbar(
+            place.total_bytes,
+            place.mean,
+            place.deviation,
+            fmt=marker,
+            color=colour(place.index),
+            markersize=8,
+            capsize=4,
+        )
+    _label_axes(axes, found, comparison)
+    return figure
+
+
+def _label_axes(axes: Axes, found: Sequence[Place], comparison: Comparison) -> None:
+    fewest, most = _byte_range(found)
+    axes.set_xscale("log")
+    axes.set_xlim(fewest, most)
+    axes.set_xlabel("bytes of all clients, up and down")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    if comparison.metric == "accuracy":
+        show_percentages(axes)

@@ -1,0 +1,86 @@
+"""Each layer's interval over the cycles of a run: the darker, the longer."""
+
+from __future__ import annotations
+
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedlama.report.numbers.intervals import IntervalMap
+from fedlama.report.pictures.charts import Chart, axis
+from fedlama.report.pictures.style import INK, colour, colour_number, shortened, styled
+
+FAINTEST = 0.12  # the shade of the shortest interval, as in charts.js
+MANY_LAYERS = 24  # of more, the names are smaller
+
+
+def interval_chart(one: IntervalMap, number: int) -> Chart:
+    """A row per layer, cycles from left to right, the darker the longer the interval.
+
+    Arguments:
+        one: one run's intervals.
+        number: of this chart among those of its kind, from 1.
+    """
+    rows: list[list[object]] = []
+    for span in one.spans:
+        rows.append([span.layer, span.first, span.last, span.interval])
+
+    layers = len(one.layers)
+    line = 14 if layers > MANY_LAYERS else 24
+    return Chart(
+        id=f"intervals-{number}",
+        title=f"Intervals of {one.label} over the cycles",
+        columns=["layer", "first cycle", "last cycle", "interval in steps"],
+        formats=["text", "number", "number", "number"],
+        rows=rows,
+        drawing={
+            "kind": "tiles",
+            "height": 70 + line * layers,
+            "at": {"y": 0, "x": 1, "end": 2, "value": 3},
+            "x": axis("cycle", min=0.5, max=one.cycles + 0.5),
+            "y": axis("", scale="category", categories=one.layers),
+            "low": one.intervals[0],
+            "high": one.intervals[-1],
+            "colour": colour_number(one.index),
+        },
+        figure=interval_figure(one),
+    )
+
+
+@styled
+def interval_figure(one: IntervalMap) -> Figure:
+    """The still picture: a row per layer, a column per cycle."""
+    layers = len(one.layers)
+    line = 0.24
+    font_size = 9
+    if layers > MANY_LAYERS:
+        line = 0.15
+        font_size = 7
+    figure = Figure(figsize=(5.0, 0.9 + line * layers), layout="constrained")
+    axes = figure.subplots()
+
+    extent = (0.5, one.cycles + 0.5, layers - 0.5, -0.5)
+    axes.imshow(_pixels(one), aspect="auto", interpolation="nearest", extent=extent)
+    names = [shortened(name) for name in one.layers]
+    axes.set_yticks(range(layers), names, fontsize=font_size, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set_xlabel("cycle")
+    return figure
+
+
+def _pixels(one: IntervalMap) -> list[list[tuple[float, ...]]]:
+    """The setting's colour for every layer and cycle, with the interval as its opacity."""
+    own = to_rgb(colour(one.index))
+    nothing = (0.0, 0.0, 0.0, 0.0)
+    pixels: list[list[tuple[float, ...]]] = [[nothing] * one.cycles for _ in one.layers]
+    places = {name: place for place, name in enumerate(one.layers)}
+
+    shortest = one.intervals[0]
+    longest = one.intervals[-1]
+    for span in one.spans:
+        length = (span.interval - shortest) / ((longest - shortest) or 1)
+        shade = FAINTEST + (1 - FAINTEST) * length
+        row = pixels[places[span.layer]]
+        for cycle in range(span.first, span.last + 1):
+            row[cycle - 1] = (*own, shade)
+    return pixels

@@ -1,0 +1,121 @@
+"""Time to the target over the uplink's bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.network import Network, Replay, bandwidths
+from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
+from fedlama.report.pictures.style import GRID, MUTED, colour, dashes, styled
+from fedlama.report.words.network import target_text
+from fedlama.report.words.units import bandwidth_text, duration_text
+
+SLOWEST = 1e6
+FASTEST = 1e9
+DAY = 86400
+# Times that have a name, in seconds.
+TIMES = [
+    *(factor * 10.0**power for power in range(-4, 1) for factor in (1, 2, 5)),
+    *(10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 18000.0, 36000.0),
+    *(factor * 10.0**power * DAY for power in range(6) for factor in (1, 2, 5)),
+]
+
+
+def network_chart(played: Replay, comparison: Comparison) -> Chart | None:
+    """Time to the target over the uplink's bandwidth; None where no setting reaches it.
+
+    Arguments:
+        played: the replay.
+        comparison: the settings that were replayed.
+    """
+    network = played.network
+    ratio = network.downlink / network.uplink
+    every_series = series_list(comparison)
+
+    rows: list[list[Any]] = []
+    series: list[dict[str, Any]] = []
+    for index, demand in enumerate(played.demands):
+        if demand is None:
+            continue
+        series.append(every_series[index])
+        label = comparison.settings[index].label
+        for uplink in bandwidths(SLOWEST, FASTEST):
+            rows.append([label, uplink, uplink * ratio, demand.seconds(network, uplink)])
+    if not rows:
+        return None
+
+    return Chart(
+        id="network",
+        title=f"Time to {target_text(played, comparison)} over the uplink's bandwidth",
+        columns=["setting", "uplink in bit/s", "downlink in bit/s", "seconds"],
+        formats=["text", "bandwidth", "bandwidth", "seconds"],
+        rows=rows,
+        drawing={
+            "kind": "lines",
+            "height": 340,
+            "at": {"x": 1, "y": 3},
+            "tip": [3],
+            "x": log_axis("uplink of every client", "bandwidth", SLOWEST, FASTEST, decades((1,))),
+            "y": _time_axis([row[3] for row in rows]),
+            "series": series,
+            **_mark(network),
+        },
+        figure=network_figure(played),
+    )
+
+
+def _mark(network: Network) -> dict[str, Any]:
+    """The bandwidth that was asked for, if the axis has it."""
+    if not SLOWEST <= network.uplink <= FASTEST:
+        return {}
+    return {"mark": {"x": network.uplink, "name": bandwidth_text(network.uplink)}}
+
+
+def _time_axis(times: Sequence[float]) -> dict[str, Any]:
+    """From a round time below the shortest to one above the longest."""
+    shortest = min(times)
+    longest = max(times)
+    low = max((time for time in TIMES if time <= shortest), default=shortest)
+    high = min((time for time in TIMES if time >= longest), default=longest)
+    return log_axis("", "seconds", low, max(high, low * 1.001), TIMES)
+
+
+@styled
+def network_figure(played: Replay) -> Figure:
+    """The still picture."""
+    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
+    axes = figure.subplots()
+
+    places = bandwidths(SLOWEST, FASTEST)
+    for index, demand in enumerate(played.demands):
+        if demand is None:
+            continue
+        times = [demand.seconds(played.network, uplink) for uplink in places]
+        axes.plot(
+            places,
+            times,
+            color=colour(index),
+            linestyle=dashes(index),
+            linewidth=1.8,
+        )
+    axes.axvline(played.network.uplink, color=MUTED, linestyle="dashed", linewidth=1)
+
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(SLOWEST, FASTEST),
+        xlabel="uplink of every client",
+        ylabel="time to the target",
+    )
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bandwidth_text(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration_text(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: duration_text(value)))
+    axes.tick_params(axis="y", which="minor", labelsize=8)
+    axes.grid(axis="both", color=GRID, linewidth=0.8)
+    return figure

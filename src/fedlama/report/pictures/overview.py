@@ -1,0 +1,101 @@
+"""Pictures that stand alone: the three panels in one, and a figure of the page with a title and a legend of its own."""
+
+from __future__ import annotations
+
+from textwrap import fill
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.pictures.layers import draw_layers, height_in_inches, many_bars
+from fedlama.report.pictures.scores import draw_score
+from fedlama.report.pictures.style import INK, colour, dashes, legend_label, styled, titled
+
+LEGEND_DENSITY = 10.4  # characters per inch
+TITLE_DENSITY = 10
+LEGEND_LINE = 0.2  # inches
+WIDTH = 12.5
+
+
+@styled
+def report_figure(comparison: Comparison) -> Figure:
+    """The three panels in one picture, with one legend; many layers get a row of their own."""
+    many = many_bars(comparison)
+    layers = height_in_inches(comparison)
+    height = 5.4 + layers if many else max(7.0, 1.6 + layers)
+
+    figure = Figure(layout="constrained")
+    figure.set_size_inches(WIDTH, height)
+    lines = _legend(figure, comparison)
+    figure.set_size_inches(WIDTH, height + LEGEND_LINE * (lines - 1))
+    spacing = {"w_pad": 0.12, "h_pad": 0.12, "hspace": 0.04, "wspace": 0.05}
+    figure.get_layout_engine().set(**spacing)  # pyright: ignore
+
+    if many:
+        grid = figure.add_gridspec(2, 2, height_ratios=[3.6, layers + 0.8])
+        places = (grid[0, 0], grid[0, 1], grid[1, :])
+    else:
+        grid = figure.add_gridspec(2, 2, height_ratios=[1, 1])
+        places = (grid[0, 0], grid[1, 0], grid[:, 1])
+    over_steps, over_bytes, by_layer = places
+
+    draw_score(figure.add_subplot(over_steps), comparison, over="steps")
+    draw_score(figure.add_subplot(over_bytes), comparison, over="bytes")
+    draw_layers(figure.add_subplot(by_layer), comparison)
+    return figure
+
+
+@styled
+def standing_alone(figure: Figure, title: str, comparison: Comparison | None = None) -> Figure:
+    """A figure made for the page with what the page says around it.
+
+    Arguments:
+        figure: one of the page's; it is changed.
+        title: what goes above it; its lines are broken to the figure's width.
+        comparison: the settings for a legend; None where the curves are named in the drawing.
+    """
+    width, height = figure.get_size_inches()
+    broken = [fill(line, int(TITLE_DENSITY * width)) for line in title.splitlines()]
+    text = "\n".join(broken)
+
+    lines = text.count("\n")
+    if comparison is None:
+        titled(figure.axes[0], text)
+    else:
+        lines += 1 + _legend(figure, comparison, text)
+    figure.set_size_inches(width, height + LEGEND_LINE * (lines + 1))
+    return figure
+
+
+def _legend(figure: Figure, comparison: Comparison, title: str | None = None) -> int:
+    """Above all panels, under a title if there is one; the number of its lines."""
+    samples: list[Line2D] = []
+    longest = 0
+    for index, setting in enumerate(comparison.settings):
+        label = legend_label(setting)
+        sample = Line2D(
+            [],
+            [],
+            color=colour(index),
+            linestyle=dashes(index),
+            linewidth=2.5,
+            label=label,
+        )
+        samples.append(sample)
+        longest = max(longest, len(label))
+
+    fitting = int(LEGEND_DENSITY * figure.get_figwidth()) // (longest + 6)
+    columns = max(1, min(len(samples), fitting))
+    figure.legend(
+        handles=samples,
+        title=title,
+        title_fontproperties={"weight": "bold", "size": 11},
+        fontsize=10.5,
+        labelcolor=INK,
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        alignment="left",
+    )
+    return -(-len(samples) // columns)

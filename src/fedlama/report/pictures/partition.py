@@ -1,0 +1,183 @@
+"""How the data fell on clients: the partition of a setting's first run, made again from its configuration and seed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from fedlama.base import InputError, RunError
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.partition import PartitionView, view_partition
+from fedlama.report.numbers.reading import config_of
+from fedlama.report.pictures.charts import Chart, axis
+from fedlama.report.pictures.style import PALETTE, styled
+from fedlama.run.config import Config, TrainSection
+from fedlama.run.execute import prepared_data
+
+MAX_CLIENTS = 128  # columns of the page's chart
+MAX_CLIENTS_IN_FILE = 256  # columns of the picture that `fedlama data show` writes
+MAX_PARTITIONS = 3
+
+
+def partition_charts(comparison: Comparison) -> tuple[list[Chart], list[str]]:
+    """A chart for each way in which settings divide their data, and a sentence for each that cannot be drawn."""
+    configs: dict[str, Config] = {}
+    for setting in comparison.settings:
+        config = _deciding(config_of(setting.runs[0]))
+        configs[config.model_dump_json()] = config
+
+    charts: list[Chart] = []
+    sentences: list[str] = []
+    for text, config in list(configs.items())[:MAX_PARTITIONS]:
+        try:
+            view = _view(text)
+        except (InputError, RunError, OSError, ValueError) as error:
+            sentences.append(f"How the data fell on clients is left out, because the data cannot be loaded: {error}")
+            continue
+        charts.append(_chart(view, config.seed, len(charts)))
+    return charts, sentences
+
+
+def _deciding(config: Config) -> Config:
+    """Only what decides how the data falls on clients: settings that agree in it share a chart."""
+    return Config(
+        data=config.data,
+        partition=config.partition,
+        seed=config.seed,
+        train=TrainSection(iterations=1),
+    )
+
+
+@lru_cache(maxsize=MAX_PARTITIONS)
+def _view(text: str) -> PartitionView:
+    """Kept, because a page that is drawn again and again while a run is going would divide the data each time."""
+    config = Config.model_validate_json(text)
+    # The run's own way to its data: a second one would forget the validation split.
+    data = prepared_data(config)
+    partition = config.partition.build(data.clients is not None)
+    shards = partition.assign(data, config.seed)
+    return view_partition(data, shards)
+
+
+def _chart(view: PartitionView, seed: int, number: int) -> Chart:
+    counts_CK = view.counts_CK[:MAX_CLIENTS]
+    clients, classes = counts_CK.shape
+    rows = _tiles(counts_CK)
+
+    title = f"{view.name} on {len(view.sizes):,} clients"
+    if clients < len(view.sizes):
+        title += f", first {clients}"
+
+    labels = [str(label) for label in range(classes)]
+    return Chart(
+        id="partition" if number == 0 else f"partition-{number}",
+        title=f"{title} (seed {seed})",
+        columns=["client", "class", "samples", "share of the client"],
+        formats=["number", "text", "number", "percent"],
+        rows=rows,
+        drawing={
+            "kind": "tiles",
+            "height": 70 + max(160, min(420, 22 * classes)),
+            "at": {"y": 1, "x": 0, "end": 0, "value": 3},
+            "x": axis("client", min=-0.5, max=clients - 0.5),
+            "y": axis("class", scale="category", categories=labels, thin=True),
+            "low": 0,
+            "high": max(row[3] for row in rows),
+            "colour": 0,
+        },
+        figure=shares_figure(counts_CK),
+    )
+
+
+def _tiles(counts_CK: NDArray[np.int64]) -> list[list[Any]]:
+    """A row for every class that a client has."""
+    rows: list[list[Any]] = []
+    for client, owned in enumerate(counts_CK.tolist()):
+        total = sum(owned)
+        for label, samples in enumerate(owned):
+            if samples:
+                rows.append([client, str(label), samples, round(samples / total, 4)])
+    return rows
+
+
+@styled
+def shares_figure(counts_CK: NDArray[np.int64]) -> Figure:
+    """The still picture: a column per client, a row per class, the darker the larger its share of the client's samples.
+
+    Arguments:
+        counts_CK: how many samples of each class each client has.
+    """
+    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
+    axes = figure.subplots()
+
+    shares_KC = _shares(counts_CK).T
+    opacity_KC = shares_KC / shares_KC.max()
+    own = to_rgb(PALETTE[0])
+    pixels = [[(*own, opacity) for opacity in row] for row in opacity_KC.tolist()]
+    axes.imshow(pixels, aspect="auto", interpolation="nearest")
+
+    axes.set(xlabel="client", ylabel="class")
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
+    return figure
+
+
+def _shares(counts_CK: NDArray[np.int64]) -> NDArray[np.float64]:
+    totals = counts_CK.sum(axis=1, keepdims=True)
+    return counts_CK / totals
+
+
+def draw_partition(view: PartitionView, path: Path) -> Path:
+    """Who has how much of which class: a column per client, darker for a larger share, sizes above.
+
+    Arguments:
+        view: the partition; of very many clients the first are drawn.
+        path: a .png, .svg or .pdf file.
+    """
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"{path}: a picture's name must end in .png, .svg or .pdf")
+
+    figure = _sizes_and_shares_figure(view)
+    FigureCanvasAgg(figure)
+    metadata = None
+    if path.suffix == ".png":
+        metadata = {"Software": None}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130, metadata=metadata)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    return path
+
+
+def _sizes_and_shares_figure(view: PartitionView) -> Figure:
+    counts_CK = view.counts_CK[:MAX_CLIENTS_IN_FILE]
+    clients = len(counts_CK)
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2])
+
+    above.bar(np.arange(clients), counts_CK.sum(axis=1), width=0.9, color="#4477aa")
+    above.set_ylabel("samples")
+    above.spines[["top", "right"]].set_visible(False)
+
+    image = below.imshow(
+        _shares(counts_CK).T,
+        aspect="auto",
+        cmap="Blues",
+        vmin=0,
+        vmax=1,
+        interpolation="nearest",
+    )
+    below.set_xlabel("client" if clients == len(view.sizes) else f"client (first {clients})")
+    below.set_ylabel("class")
+    figure.colorbar(image, ax=below, label="share of the client's samples")
+    figure.suptitle(f"{view.name}: {len(view.sizes):,} clients, mean label entropy {view.entropy.mean():.2f} bits")
+    return figure

@@ -1,0 +1,186 @@
+"""A table of text, in the four forms that people need: for the terminal, as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import console
+from rich.table import Table
+from rich.text import Text
+
+from fedlama.run.files import write_atomically
+
+NO_BREAK = "\N{NO-BREAK SPACE}"  # headings may take two lines, numbers with their units and spreads may not
+LATEX_FOR = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "φ": r"$\phi$",
+    "τ": r"$\tau$",
+    "α": r"$\alpha$",
+    "δ": r"$\delta$",
+    "λ": r"$\lambda$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Headings, rows of cells, and notes below; `parts` are headings that go before the row of that number.
+
+    `records` holds the numbers behind the cells, unrounded, for CSV. `narrow` are the numbers of the columns that a
+    terminal has room for; None: all of them.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    records: Sequence[dict[str, object]]
+    parts: dict[int, str]
+    caption: str = ""
+    narrow: Sequence[int] | None = None
+
+    def terminal(self) -> console.Group:
+        """For `rich.console.Console.print`: a table for each part, in eighty columns."""
+        shown: list[console.RenderableType] = []
+        if self.caption:
+            shown.append(Text(self.caption, style="bold"))
+
+        starts = sorted({0, *self.parts})
+        ends = [*starts[1:], len(self.rows)]
+        for start, end in zip(starts, ends, strict=True):
+            shown.append(self._part(start, end))
+        return console.Group(*shown)
+
+    def _part(self, start: int, end: int) -> Table:
+        """The rows from one number to another, under their part's heading."""
+        title = None
+        if start in self.parts:
+            title = Text(self.parts[start], style="italic")
+
+        table = Table(
+            title=title,
+            title_justify="left",
+            header_style="bold",
+            box=None,
+            padding=(0, 1, 0, 0),
+        )
+        columns = self.narrow
+        if columns is None:
+            columns = range(len(self.headings))
+        for number in columns:
+            side = "right" if number else "left"
+            table.add_column(self.headings[number], justify=side, overflow="fold")
+
+        for row in self.rows[start:end]:
+            # Text: a name is never markup.
+            cells = [Text(row[number].replace(" ", NO_BREAK)) for number in columns]
+            table.add_row(*cells)
+        return table
+
+    def markdown(self) -> str:
+        """With the parts as rows of their own, and the notes below."""
+        others = len(self.headings) - 1
+        lines = [
+            markdown_line(self.headings),
+            markdown_line(["---", *["---:"] * others]),
+        ]
+        for number, row in enumerate(self.rows):
+            if number in self.parts:
+                part = f"*{markdown_text(self.parts[number])}*"
+                lines.append(markdown_line([part, *[""] * others]))
+            cells = [markdown_text(cell) for cell in row]
+            lines.append(markdown_line(cells))
+
+        lines.append("")
+        for note in self.notes:
+            lines.append(f"* {markdown_text(note)}")
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """The numbers themselves."""
+        fields: dict[str, None] = {}  # in the order in which they appear
+        for record in self.records:
+            fields.update(dict.fromkeys(record))
+
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, list(fields), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.records)
+        return stream.getvalue()
+
+    def latex(self) -> str:
+        """A `tabular` for \\input, with the notes as comments."""
+        width = len(self.headings)
+        columns = "l" + "r" * (width - 1)
+
+        lines = [f"% {note}" for note in self.notes]
+        lines.append(f"\\begin{{tabular}}{{{columns}}}")
+        lines.append("\\hline")
+        lines.append(_latex_line(self.headings))
+        lines.append("\\hline")
+        for number, row in enumerate(self.rows):
+            if number in self.parts:
+                part = latex_text(self.parts[number])
+                lines.append("\\hline")
+                lines.append(f"\\multicolumn{{{width}}}{{l}}{{{part}}} \\\\")
+            lines.append(_latex_line(row))
+        lines.append("\\hline")
+        lines.append("\\end{tabular}")
+        return "\n".join(lines) + "\n"
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write it in the three forms of files.
+
+        Arguments:
+            folder: made if it is not there.
+            name: the files' name, to which .md, .csv and .tex are added.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        page = self.markdown()
+        if self.caption:
+            page = f"# {markdown_text(self.caption)}\n\n{page}"
+        write_atomically(folder / f"{name}.md", page)
+        write_atomically(folder / f"{name}.csv", self.csv())
+        write_atomically(folder / f"{name}.tex", self.latex())
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is: no column breaks, no emphasis, no HTML."""
+    without_html = html.escape(text, quote=False)
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", without_html)
+
+
+def markdown_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def latex_text(text: str) -> str:
+    """Text that LaTeX shows as it is."""
+    shown = ""
+    for character in text:
+        shown += LATEX_FOR.get(character, character)
+    return shown
+
+
+def _latex_line(values: Sequence[str]) -> str:
+    cells = [latex_text(value) for value in values]
+    return " & ".join(cells) + r" \\"

@@ -1,0 +1,157 @@
+"""The paper's table beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedlama.paper.reproduce import Reproduction
+from fedlama.report.numbers.comparison import Setting
+from fedlama.report.numbers.pairs import paired_difference
+from fedlama.report.numbers.reproduction import PanelOutcome, long_share
+from fedlama.report.tables.grids import Grid
+from fedlama.report.words.formats import UNKNOWN, percent, spread_text
+from fedlama.report.words.frontier import equal_bytes
+from fedlama.report.words.notes import rate_text, seeds_text
+from fedlama.report.words.pairs import difference_notes, difference_text
+from fedlama.report.words.study import choice_notes
+
+
+def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> Grid:
+    """The paper's figures beside ours, panel by panel.
+
+    Arguments:
+        made: the table or figure of the paper.
+        outcomes: what came of each of its panels.
+    """
+    rows: list[list[str]] = []
+    records: list[dict[str, object]] = []
+    parts: dict[int, str] = {}
+    for outcome in outcomes:
+        parts[len(rows)] = outcome.panel.title
+        for setting in outcome.comparison.settings:
+            rows.append(_cells(setting, outcome))
+            records.append(_record(setting, outcome))
+
+    return Grid(
+        headings=[
+            "setting",
+            "paper: accuracy",
+            "cost",
+            "rate",
+            "here: accuracy",
+            "difference",
+            "cost",
+            "rate",
+            "seeds",
+        ],
+        rows=rows,
+        notes=_notes(made, outcomes),
+        records=records,
+        parts=parts,
+        caption=f"{made.title}, at the scale {made.scale!r}",
+        narrow=[0, 1, 2, 4, 5, 6, 8],  # without learning rates it fits eighty columns
+    )
+
+
+def _cells(setting: Setting, outcome: PanelOutcome) -> list[str]:
+    accuracy = UNKNOWN
+    cost = UNKNOWN
+    rate = UNKNOWN
+    printed = outcome.printed(setting)
+    if printed is not None:
+        accuracy = f"{printed.accuracy:.2f} ± {printed.spread:g} %"
+        rate = f"{printed.rate:g}"
+        if printed.cost is not None:
+            cost = f"{printed.cost:.2f} %"
+
+    comparison = outcome.comparison
+    return [
+        setting.label,
+        accuracy,
+        cost,
+        rate,
+        spread_text(comparison.score(setting), comparison.metric),
+        difference_text(paired_difference(setting, comparison), comparison.metric),
+        percent(setting.relative_cost),
+        rate_text(setting),
+        seeds_text(setting),
+    ]
+
+
+def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
+    """The numbers of a row; the paper's percentages as shares, like ours."""
+    record: dict[str, object] = {
+        "group": outcome.panel.title,
+        "setting": setting.label,
+        "paper_accuracy": None,
+        "paper_deviation": None,
+        "paper_cost": None,
+        "paper_learning_rate": None,
+        outcome.comparison.metric: None,
+        "deviation": None,
+        "difference": None,
+        "difference_error": None,
+        "relative_cost": setting.relative_cost,
+        "uplink_bytes": setting.uplink_bytes,
+        "downlink_bytes": setting.downlink_bytes,
+        "learning_rate": setting.config.local.learning_rate,
+        "seeds": " ".join(map(str, setting.seeds)),
+    }
+
+    printed = outcome.printed(setting)
+    if printed is not None:
+        record["paper_accuracy"] = printed.accuracy / 100
+        record["paper_deviation"] = printed.spread / 100
+        record["paper_learning_rate"] = printed.rate
+        if printed.cost is not None:
+            record["paper_cost"] = printed.cost / 100
+
+    score = outcome.comparison.score(setting)
+    if score is not None:
+        record[outcome.comparison.metric] = score.mean
+        record["deviation"] = score.deviation
+
+    difference = paired_difference(setting, outcome.comparison)
+    if difference is not None:
+        record["difference"] = difference.mean
+        record["difference_error"] = difference.error
+    return record
+
+
+def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
+    """What was scaled down, what the paper is not consistent in, and who wins at equal bytes."""
+    found: list[str] = []
+    for outcome in outcomes:
+        said: list[str] = []
+        if outcome.panel.scaled:
+            said.append(f"{'; '.join(outcome.panel.scaled)}.")
+        said += difference_notes(outcome.comparison)
+        said += _long_shares(outcome)
+        said += equal_bytes(outcome.comparison)
+        said += choice_notes(outcome.index)[1:]  # the first is the same for all panels
+        for sentence in said:
+            found.append(f"{outcome.panel.title}: {sentence}")
+
+    if made.scale == "cpu":
+        found.append("Scaled down: the accuracies here are not the paper's and are not to be read as such.")
+    for remark in made.remarks:
+        found.append(f"The paper: {remark}")
+    return found
+
+
+def _long_shares(outcome: PanelOutcome) -> list[str]:
+    """What the costs say of the layers: the paper prints no shares, but its costs imply them."""
+    said: list[str] = []
+    for setting in outcome.comparison.settings:
+        printed = outcome.printed(setting)
+        if printed is None or printed.factor == 1:
+            continue
+        if not printed.cost or not setting.relative_cost:
+            continue
+        ours = long_share(setting.relative_cost, printed.factor)
+        theirs = long_share(printed.cost / 100, printed.factor)
+        said.append(
+            f"{setting.label}'s cost is that of {percent(ours, 1)} of the parameters long all the time, the "
+            f"paper's that of {percent(theirs, 1)}."
+        )
+    return said

@@ -1,0 +1,1 @@
+"""What the numbers say, in sentences, and numbers as people read them."""

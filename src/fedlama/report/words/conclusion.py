@@ -1,0 +1,217 @@
+"""A few sentences on what a comparison showed, made from its numbers, whoever won."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fedlama.report.numbers.comparison import Comparison, Setting, Spread
+from fedlama.report.words.formats import gap_text, human_bytes, joined, percent, plural, spread_text
+from fedlama.report.words.frontier import equal_bytes
+from fedlama.report.words.notes import progress_text, seed_counts
+
+MAX_OTHERS = 2  # an answer with more settings than this beside the two it compares would not be read
+SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
+
+
+def verdict(comparison: Comparison) -> str:
+    """What the comparison showed, in a few short sentences."""
+    return " ".join(verdict_sentences(comparison))
+
+
+def verdict_sentences(comparison: Comparison) -> list[str]:
+    """The answer first, then what it rests on."""
+    finished = [setting for setting in comparison.settings if setting.finished]
+    waiting = [setting for setting in comparison.settings if not setting.finished]
+    if not finished:
+        return ["Nothing is finished yet.", *(_so_far(setting, comparison) for setting in waiting)]
+
+    if len(finished) == 1:
+        sentences = _alone(finished[0], comparison)
+    else:
+        sentences = _compared(finished, comparison)
+
+    for setting in waiting:
+        sentences.append(f"{setting.label} is unfinished ({progress_text(setting)}).")
+    if comparison.differences:
+        keys = list(comparison.differences)
+        sentences.append(f"The settings also differ in {joined(keys)}.")
+    sentences.append(_seeds(finished))
+    return sentences
+
+
+def _so_far(setting: Setting, comparison: Comparison) -> str:
+    sentence = f"{setting.label} is at {progress_text(setting)}"
+    score = comparison.score(setting)
+    if score is not None:
+        sentence += f" and has reached {_score(score, comparison)}"
+    return f"{sentence}."
+
+
+def _alone(setting: Setting, comparison: Comparison) -> list[str]:
+    sentences: list[str] = []
+    whose = f"{setting.label}: its"
+    score = comparison.score(setting)
+    if score is not None:
+        sentences.append(f"{setting.label} reached {_score(score, comparison)}.")
+        whose = "Its"
+
+    sent = human_bytes(setting.uplink_bytes)
+    received = human_bytes(setting.downlink_bytes)
+    sentences.append(f"{whose} clients sent {sent} and received {received}.")
+
+    if setting.adapts:
+        cost = percent(setting.cost, 0)
+        every = setting.config.policy.base_interval
+        sentences.append(f"That is {cost} of the cost of averaging every layer every {every} steps.")
+    return sentences
+
+
+def _compared(finished: Sequence[Setting], comparison: Comparison) -> list[str]:
+    """The leading setting against the baseline, then the others against the leading one."""
+    base = _base(finished, comparison)
+    rest = [setting for setting in finished if setting is not base]
+    lead = _lead(rest)
+    others = [setting for setting in rest if setting is not lead]
+
+    shown = others
+    if len(others) > MAX_OTHERS:
+        shown = [_best(others, comparison)]
+
+    sentences = _first(lead, base, comparison)
+    for setting in shown:
+        sentences.append(_other(setting, lead, base, comparison))
+
+    left = len(others) - len(shown)
+    if left:
+        sentences.append(f"The table has {plural(left, 'more setting')}.")
+    return sentences + equal_bytes(comparison, only=lead.label)
+
+
+def _base(finished: Sequence[Setting], comparison: Comparison) -> Setting:
+    baseline = comparison.baseline
+    if baseline is not None and baseline.finished:
+        return baseline
+    return max(finished, key=lambda setting: setting.communication_cost or 0.0)
+
+
+def _lead(settings: Sequence[Setting]) -> Setting:
+    """The setting that the answer is about: the first whose policy adapts."""
+    for setting in settings:
+        if setting.adapts:
+            return setting
+    return settings[0]
+
+
+def _best(settings: Sequence[Setting], comparison: Comparison) -> Setting:
+    def goodness(setting: Setting) -> float:
+        score = comparison.score(setting)
+        if score is None:
+            return -math.inf
+        return score.mean * comparison.sign
+
+    return max(settings, key=goodness)
+
+
+def _first(lead: Setting, base: Setting, comparison: Comparison) -> list[str]:
+    sent = f"{lead.label} sent {_share(lead, base)} of {base.label}'s bytes"
+    ours = comparison.score(lead)
+    theirs = comparison.score(base)
+    if ours is None or theirs is None:
+        return [f"{sent}."]
+
+    reached = _score(ours, comparison)
+    against = spread_text(theirs, comparison.metric, 1)
+    difference = _difference(lead, base, comparison)
+    subject = "The two are" if difference.startswith("level") else "That is"
+    return [
+        f"{sent} and reached {reached} against {against}.",
+        f"{subject} {difference}.",
+    ]
+
+
+def _other(setting: Setting, lead: Setting, base: Setting, comparison: Comparison) -> str:
+    sent = f"{setting.label} sent {_share(setting, base)}"
+    score = comparison.score(setting)
+    if score is None:
+        return f"{sent} and has no {comparison.metric}."
+
+    sentence = f"{sent} and reached {_score(score, comparison)}"
+    difference = _difference(setting, lead, comparison, lead.label)
+    if difference:
+        sentence += f", {difference}"
+    return f"{sentence}."
+
+
+def _share(setting: Setting, base: Setting) -> str:
+    if not base.uplink_bytes:
+        return "none"
+    return percent(setting.uplink_bytes / base.uplink_bytes, 0)
+
+
+def _score(spread: Spread, comparison: Comparison) -> str:
+    text = spread_text(spread, comparison.metric, 1)
+    if comparison.metric == "accuracy":
+        return text
+    return f"a loss of {text}"
+
+
+def _difference(one: Setting, other: Setting, comparison: Comparison, name: str = "") -> str:
+    """How `one` did against `other`, and whether seeds differ as much among themselves.
+
+    Arguments:
+        one: the setting that is spoken of.
+        other: the setting it is compared with.
+        comparison: says which score counts.
+        name: what the other is called, where the sentence has not named it.
+    """
+    ours = comparison.score(one)
+    theirs = comparison.score(other)
+    if ours is None or theirs is None:
+        return ""
+
+    gap = ours.mean - theirs.mean
+    size, direction = gap_text(gap, comparison.metric)
+    if size:
+        text = f"{size} {direction}"
+        link = "than"
+    else:
+        text = "level"
+        link = "with"
+    if name:
+        text += f" {link} {name}"
+
+    if ours.deviation is None or theirs.deviation is None:
+        return text
+    # The standard deviation of a difference between a run of the one and a run of the other.
+    if abs(gap) > math.hypot(ours.deviation, theirs.deviation):
+        return text
+
+    text += ", within the spread over seeds"
+    if size and _every_seed_agrees(one, other, comparison):
+        text += f" but {direction} with every one"
+    return text
+
+
+def _every_seed_agrees(one: Setting, other: Setting, comparison: Comparison) -> bool:
+    """Equal seeds share clients and batches, so a small difference that every one of them shows is worth a word."""
+    ours = comparison.score(one)
+    theirs = comparison.score(other)
+    if ours is None or theirs is None:
+        return False
+    if one.seeds != other.seeds or len(one.seeds) < SEEDS_FOR_A_DIRECTION:
+        return False
+
+    gaps = [a - b for a, b in zip(ours.values, theirs.values, strict=True)]
+    all_above = all(gap > 0 for gap in gaps)
+    all_below = all(gap < 0 for gap in gaps)
+    return all_above or all_below
+
+
+def _seeds(settings: Sequence[Setting]) -> str:
+    counts = seed_counts(settings)
+    if counts != "1 seed":
+        return f"These are means over {counts}."
+    if len(settings) > 1:
+        return "This is one seed each; without more there is no spread to judge the differences by."
+    return "This is one seed."

@@ -1,0 +1,109 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedlama.report.numbers.comparison import Spread
+
+UNKNOWN = "–"
+BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """A share as a percentage, as the paper prints it."""
+    if share is None:
+        return UNKNOWN
+    return f"{100 * share:.{digits}f} %"
+
+
+def human_bytes(count: float | None) -> str:
+    """Bytes in decimal units, three digits."""
+    if count is None:
+        return UNKNOWN
+    for unit, size in BYTE_UNITS:
+        if count >= 0.9995 * size:
+            return f"{_scaled_digits(count / size)} {unit}"
+    return f"{count:.0f} B"
+
+
+def _scaled_digits(value: float) -> str:
+    if value < 9.995:
+        return f"{value:.2f}"
+    if value < 99.95:
+        return f"{value:.1f}"
+    return f"{value:.0f}"
+
+
+def spread_text(spread: Spread | None, metric: str, digits: int = 2) -> str:
+    """Mean ± sample standard deviation.
+
+    Arguments:
+        spread: the number over seeds.
+        metric: "accuracy", which is shown as a percentage, or "loss".
+        digits: after the point of a percentage; a loss has three.
+    """
+    if spread is None:
+        return UNKNOWN
+
+    if metric == "accuracy":
+        mean = f"{100 * spread.mean:.{digits}f}"
+        if spread.deviation is None:
+            return f"{mean} %"
+        return f"{mean} ± {100 * spread.deviation:.{digits}f} %"
+
+    mean = f"{spread.mean:.3f}"
+    if spread.deviation is None:
+        return mean
+    return f"{mean} ± {spread.deviation:.3f}"
+
+
+def gap_text(gap: float, metric: str) -> tuple[str, str]:
+    """The size of a difference between scores, empty where it rounds to nothing, and its direction."""
+    if metric == "accuracy":
+        points = f"{abs(100 * gap):.1f}"
+        size = f"{points} points"
+        direction = "more" if gap > 0 else "less"
+    else:
+        points = f"{abs(gap):.2f}"
+        size = points
+        direction = "higher" if gap > 0 else "lower"
+
+    if float(points) == 0:
+        size = ""
+    return size, direction
+
+
+def score_text(score: float, metric: str) -> str:
+    """A score by itself: an accuracy with one digit after the point, a loss with three."""
+    if metric == "accuracy":
+        return percent(score, 1)
+    return f"{score:.3f}"
+
+
+def count_text(value: float) -> str:
+    """A mean count: whole where it is whole."""
+    if value == round(value):
+        return f"{value:.0f}"
+    return f"{value:.1f}"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 seed`, `4 seeds`."""
+    if count == 1:
+        return f"{count} {word}"
+    return f"{count} {word}s"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(parts) == 1:
+        return parts[0]
+    first = ", ".join(parts[:-1])
+    return f"{first} and {parts[-1]}"
+
+
+def unbroken(text: str) -> str:
+    """A number stays on one line with its unit and its spread."""
+    together = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    return together.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")

@@ -1,0 +1,64 @@
+"""Better or worse than FedAvg at the same number of bytes, in a sentence per setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.frontier import Place, Standing, fedavg_line, places, standing
+from fedlama.report.words.formats import gap_text, joined, score_text
+
+
+def equal_bytes(comparison: Comparison, only: str | None = None) -> list[str]:
+    """A sentence for every setting that adapts: better or worse than FedAvg at its number of bytes.
+
+    Arguments:
+        comparison: the settings; without a FedAvg among them there is nothing to say.
+        only: the label of the one setting that is asked for; by default all.
+    """
+    found = places(comparison)
+    line = fedavg_line(found, comparison)
+    if not line:
+        return []
+
+    sentences: list[str] = []
+    for place in found:
+        if place.adapts and only in (None, place.label):
+            sentences.append(_sentence(place, line, comparison))
+    return sentences
+
+
+def _sentence(place: Place, line: Sequence[Place], comparison: Comparison) -> str:
+    stands = standing(place, line)
+    if stands is None:
+        amount = "fewer" if place.total_bytes < line[0].total_bytes else "more"
+        return (
+            f"{place.label} moved {amount} bytes than any FedAvg setting here, "
+            f"so there is no FedAvg at equal bytes to compare it with."
+        )
+
+    expected = score_text(stands.expected, comparison.metric)
+    return f"At equal bytes {place.label} {_did(stands, comparison)} {_whom(stands)} ({expected}){_judgement(stands)}."
+
+
+def _did(stands: Standing, comparison: Comparison) -> str:
+    size, direction = gap_text(stands.gap, comparison.metric)
+    if not size:
+        return "was level with"
+    if comparison.metric == "accuracy":
+        return f"reached {size} {direction} than"
+    return f"had a loss {size} {direction} than"
+
+
+def _whom(stands: Standing) -> str:
+    if len(stands.between) == 1:
+        return stands.between[0]
+    return f"a FedAvg between {joined(stands.between)}"
+
+
+def _judgement(stands: Standing) -> str:
+    if stands.within_spread is None:
+        return "; with one seed there is no spread to judge that by"
+    if stands.within_spread:
+        return ", within the spread over seeds"
+    return ", beyond the spread over seeds"

@@ -1,0 +1,95 @@
+"""The network replay in sentences: what it takes for granted, and where a setting pays off."""
+
+from __future__ import annotations
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.network import Payoff, Replay, payoff, slowest_of
+from fedlama.report.words.formats import joined, score_text
+from fedlama.report.words.units import bandwidth_text, duration_text
+
+
+def target_text(played: Replay, comparison: Comparison) -> str:
+    """The target as a score: `90.6 %`, `a loss of 0.31`."""
+    score = score_text(played.target, comparison.metric)
+    if comparison.metric == "accuracy":
+        return score
+    return f"a loss of {score}"
+
+
+def assumptions(played: Replay, comparison: Comparison) -> list[str]:
+    """What the replay takes for granted."""
+    network = played.network
+    uplink = bandwidth_text(network.uplink)
+    downlink = bandwidth_text(network.downlink)
+    round_trip = duration_text(network.latency)
+    step = duration_text(network.step_time)
+    target = target_text(played, comparison)
+    whose = "the best that every setting reaches" if played.chosen else "as asked for"
+    return [
+        f"Every client sends at {uplink} and receives at {downlink}.",
+        f"A round costs one round trip of {round_trip}, a local step {step}.",
+        _stragglers(played),
+        f"The target is {target}, {whose}: the first evaluation at which the mean over seeds has it.",
+    ]
+
+
+def _stragglers(played: Replay) -> str:
+    sigma = played.network.straggling
+    if not sigma:
+        return "All clients are equally fast."
+
+    sizes = {demand.clients for demand in played.demands if demand}
+    factors: list[str] = []
+    for size in sorted(sizes):
+        factors.append(f"{slowest_of(size, sigma):.2f} times the median for {size} clients")
+
+    sentence = f"Clients differ by a log-normal factor with σ = {sigma:g}; a round waits for the slowest"
+    if factors:
+        sentence += f", on average {' or '.join(factors)}"
+    return f"{sentence}."
+
+
+def payoff_sentences(played: Replay, comparison: Comparison) -> list[str]:
+    """For every setting that adapts, the bandwidth below which it pays off against each FedAvg setting."""
+    target = target_text(played, comparison)
+    pairs = list(zip(comparison.settings, played.demands, strict=True))
+
+    sentences: list[str] = []
+    for setting, demand in pairs:
+        if demand is None:
+            sentences.append(f"{setting.label} never reaches {target}.")
+
+    for ours, our_demand in pairs:
+        if not ours.adapts or our_demand is None:
+            continue
+        for theirs, their_demand in pairs:
+            if theirs.adapts or their_demand is None:
+                continue
+            found = payoff(our_demand, their_demand, played.network)
+            sentences.append(f"{ours.label} {_pays_off(found, theirs.label, target)}.")
+    return sentences + _reached_at_once(played, comparison)
+
+
+def _reached_at_once(played: Replay, comparison: Comparison) -> list[str]:
+    """Nobody looked earlier, so these times may be too long, and what is said of them with it."""
+    early: list[str] = []
+    for setting, demand in zip(comparison.settings, played.demands, strict=True):
+        if demand is not None and demand.step == setting.curve.steps[0]:
+            early.append(setting.label)
+    if not early:
+        return []
+
+    target = target_text(played, comparison)
+    return [f"{joined(early)} had {target} at the first evaluation already and may have been faster."]
+
+
+def _pays_off(found: Payoff, other: str, target: str) -> str:
+    if found.where == "equal":
+        return f"takes exactly as long as {other} to {target}, at every bandwidth"
+    if found.where == "always":
+        return f"pays off against {other} at every bandwidth"
+    if found.uplink is None:
+        return f"never pays off against {other}: at every bandwidth it is no sooner at {target}"
+
+    slower = "slower" if found.where == "below" else "faster"
+    return f"pays off against {other} where the uplink is {slower} than {bandwidth_text(found.uplink)}"

@@ -1,0 +1,94 @@
+"""What a reader of a table has to know to read it rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.words.formats import joined, plural
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """How many seeds, what the cost is a share of, what else differs, what is unfinished."""
+    found = [
+        f"{_seeds_note(comparison)} Bytes are summed over clients.",
+        f"Cost is the number of parameters averaged over the run; 100 % is {_whole(comparison)}.",
+    ]
+
+    if comparison.differences:
+        values: list[str] = []
+        for key, shown in comparison.differences.items():
+            values.append(f"{key} ({', '.join(shown)})")
+        found.append(f"The settings differ in more than the policy: {joined(values)}.")
+
+    for setting in comparison.settings:
+        found += _setting_notes(setting)
+    return found
+
+
+def shown_cost(setting: Setting, comparison: Comparison) -> float | None:
+    """Relative to the baseline setting; one setting alone is measured by its own base interval."""
+    if len(comparison.settings) > 1:
+        return setting.relative_cost
+    return setting.cost
+
+
+def _whole(comparison: Comparison) -> str:
+    """What a cost of 100 % is."""
+    first, *others = comparison.settings
+    if others and comparison.baseline is not None:
+        return comparison.baseline.label
+    return f"averaging every layer every {first.config.policy.base_interval} steps"
+
+
+def _seeds_note(comparison: Comparison) -> str:
+    seeds = [setting.seeds for setting in comparison.settings]
+    if all(len(own) == 1 for own in seeds):
+        return "One seed a setting, so no spread."
+
+    note = f"Mean ± sample standard deviation over {seed_counts(comparison.settings)}"
+    if all(own == seeds[0] for own in seeds):
+        note += f" ({', '.join(map(str, seeds[0]))})"
+    return f"{note}."
+
+
+def _setting_notes(setting: Setting) -> list[str]:
+    found: list[str] = []
+    if not setting.finished:
+        found.append(f"{setting.label} is unfinished, at {progress_text(setting)}: its numbers are those so far.")
+    elif setting.unfinished:
+        uncounted = plural(setting.unfinished, "unfinished run")
+        found.append(f"{setting.label}: {uncounted} not counted.")
+
+    if setting.repeated:
+        left_out = plural(setting.repeated, "run")
+        found.append(f"{setting.label}: {left_out} left out, as another has the same seed.")
+    return found
+
+
+def seed_counts(settings: Sequence[Setting]) -> str:
+    """`4 seeds`, or `3 to 4 seeds` where settings differ."""
+    counts = sorted({len(setting.runs) for setting in settings})
+    if len(counts) == 1:
+        return plural(counts[0], "seed")
+    return f"{counts[0]} to {counts[-1]} seeds"
+
+
+def seeds_text(setting: Setting) -> str:
+    """How many seeds the numbers are over, and of how many."""
+    finished = 0
+    if setting.finished:
+        finished = len(setting.runs)
+    if setting.unfinished:
+        return f"{finished} of {finished + setting.unfinished}"
+    return str(finished)
+
+
+def progress_text(setting: Setting) -> str:
+    """How far an unfinished setting is."""
+    return f"step {setting.step} of {setting.iterations}"
+
+
+def rate_text(setting: Setting) -> str:
+    """The learning rate, as the configuration has it."""
+    return f"{setting.config.local.learning_rate:g}"

@@ -1,0 +1,93 @@
+"""State that outlives a window: the rows of every client that was seen, on disk and not in memory.
+
+A run may have a million clients, of which each comes back rarely. Their rows lie in one file without a name, at the
+place of their id. It is sparse, so clients that were never seen take no room. Processes that were forked after it was
+made share it. Nothing is left behind, whatever ends the processes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedlama.rows.slots import Slot
+
+FLOAT32 = 4  # bytes
+
+
+class ClientStore:
+    """Rows of slots by client id; a client that was never seen has zeros.
+
+    Arguments:
+        slots: What is kept for a client.
+        clients: How many clients there are; ids are counted from 0.
+        width: How many numbers a row holds.
+        folder: Where the file is made (default: the folder for temporary files).
+    """
+
+    def __init__(self, slots: Sequence[Slot], clients: int, width: int, folder: str | None = None) -> None:
+        self.names = tuple(slot.name for slot in slots)
+        self.clients = clients
+        self.width = width
+        self._row_bytes = FLOAT32 * width
+        self._client_bytes = len(self.names) * self._row_bytes
+        # One byte for each client comes first: whether it was seen.
+        self._rows_start = clients
+        # It stays open as long as the run; its name is gone at once.
+        self._file = tempfile.TemporaryFile(dir=folder, prefix="fedlama-clients-")  # noqa: SIM115
+        os.ftruncate(self._file.fileno(), clients)
+
+    def load(self, client: int, into: Mapping[str, Tensor]) -> None:
+        """Copy a client's rows into these tensors, one for each name."""
+        for index, name in enumerate(self.names):
+            values = np.zeros(self.width, np.float32)
+            # Past the end of the file nothing is read, and the zeros stay.
+            self._read(values, self._place(client, index))
+            into[name].copy_(torch.from_numpy(values))
+
+    def save(self, client: int, rows: Mapping[str, Tensor]) -> None:
+        """Keep a client's rows."""
+        for index, name in enumerate(self.names):
+            values = rows[name].detach().cpu().contiguous().numpy()
+            self._write(values.tobytes(), self._place(client, index))
+        self._write(b"\x01", client)
+
+    def seen(self) -> list[int]:
+        """The clients that have rows here, in ascending order."""
+        flags = os.pread(self._file.fileno(), self.clients, 0)
+        return np.flatnonzero(np.frombuffer(flags, np.uint8)).tolist()
+
+    def export(self) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
+        """All clients seen and their rows, as a checkpoint holds them: ids, and [clients, width] for each name."""
+        ids = self.seen()
+        rows: dict[str, NDArray[np.float32]] = {}
+        for index, name in enumerate(self.names):
+            table = np.zeros((len(ids), self.width), np.float32)
+            for place, client in enumerate(ids):
+                self._read(table[place], self._place(client, index))
+            rows[name] = table
+        return np.array(ids, np.int64), rows
+
+    def restore(self, ids: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take over what `export` gave."""
+        for place, client in enumerate(ids.tolist()):
+            self.save(client, {name: torch.from_numpy(rows[name][place]) for name in self.names})
+
+    def _place(self, client: int, index: int) -> int:
+        return self._rows_start + client * self._client_bytes + index * self._row_bytes
+
+    def _read(self, values: NDArray[np.float32], place: int) -> None:
+        content = os.pread(self._file.fileno(), values.nbytes, place)
+        found = np.frombuffer(content, np.float32)
+        values[: len(found)] = found
+
+    def _write(self, content: bytes, place: int) -> None:
+        written = 0
+        while written < len(content):
+            written += os.pwrite(self._file.fileno(), content[written:], place + written)

@@ -1,0 +1,20 @@
+"""What a configuration can choose by name: a line for each.
+
+The class is a dataclass whose fields say what is allowed (`base.options`); its arguments are the keys of the section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedlama.core import FedAvg, FedLAMA, Policy
+from fedlama.local import SGD
+
+POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
+    "fedlama": FedLAMA,
+    "fedavg": FedAvg,
+}
+
+LOCAL_RULES: Mapping[str, type[SGD]] = {  # [local] rule = …
+    "sgd": SGD,
+}

@@ -1,0 +1,220 @@
+"""Tables of a configuration file whose keys are the options of a class: written once, with the class.
+
+`options_of(Faults)` is a table with a key for each argument of `Faults`, with its default and limits. A `ChoiceSection`
+is a table of which one key chooses a class (`kind = "fedlama"`), and the arguments of that class are its other keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, create_model, model_validator
+
+from fedlama.base import annotated_fields
+
+T = TypeVar("T")
+
+
+class Section(BaseModel):
+    """A table of the file; unknown keys and wrong types are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class DerivedSection(Section):
+    """A table with keys that are taken from a class."""
+
+    if TYPE_CHECKING:  # the keys are known only when the program runs
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class OptionsSection(DerivedSection, Generic[T]):
+    """A table whose keys are the options of the class that it builds."""
+
+    built: ClassVar[type[Any]]  # the class
+
+    def build(self) -> T:
+        """The value that this table describes."""
+        return _build(self.built, {}, self)
+
+
+def options_of(built: type[T]) -> type[OptionsSection[T]]:
+    """A section with the options of a class, to inherit from: class FaultsSection(options_of(Faults))."""
+    section = create_model(f"{built.__name__}Options", __base__=OptionsSection, **_keys(built, {}, {}))
+    section.built = built
+    return section
+
+
+class ChoiceSection(DerivedSection, Generic[T]):
+    """A table of which one key chooses what is built; the options of that class are its other keys.
+
+    A subclass says which key chooses (`chosen_by`) among which classes (`choices`, a name for each) and which is meant
+    where the key is missing (`default`). `defaults` are those of options that the class itself leaves without one,
+    and `names` the keys of arguments that the file calls otherwise.
+    `former_key` is what the choosing key was called before, and `lenient` names the choices whose table may keep the
+    keys of another choice, which then mean nothing.
+    """
+
+    table: ClassVar[str]
+    chosen_by: ClassVar[str] = "kind"
+    former_key: ClassVar[str | None] = None
+    default: ClassVar[str]
+    choices: ClassVar[Mapping[str, type[Any]]]
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    names: ClassVar[Mapping[str, str]] = {}
+    lenient: ClassVar[Mapping[str, str]] = {}
+    chosen: ClassVar[str | None] = None  # by the sections made of this one, one for each choice
+
+    @classmethod
+    def section_for(cls, table: Any) -> type[Self]:
+        """The section of the choice that this table makes; where it makes none that there is, the default's."""
+        return cls.of_choice(cls.choice_of(table) or cls.default)
+
+    @classmethod
+    def choice_of(cls, table: Any) -> str | None:
+        """What this table chooses; None if there is no such choice."""
+        if not isinstance(table, Mapping):
+            return cls.default
+        name = table.get(cls._choosing_key(table), cls.default)
+        if isinstance(name, str) and name in cls.choices:
+            return name
+        return None
+
+    @classmethod
+    def _choosing_key(cls, table: Mapping[str, Any]) -> str:
+        if cls.former_key is not None and cls.former_key in table and cls.chosen_by not in table:
+            return cls.former_key
+        return cls.chosen_by
+
+    @classmethod
+    @cache
+    def of_choice(cls, name: str) -> type[Self]:
+        """The section of one choice."""
+        choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type] - all of them: a message names them
+        keys = {cls.chosen_by: (choosing, name), **_keys(cls.choices[name], cls.names, cls.defaults)}
+        section = create_model(f"{cls.__name__}_{name}", __base__=cls, __doc__=cls.__doc__, **keys)
+        section.chosen = name
+        return section
+
+    @classmethod
+    def keys_of(cls, name: str) -> list[str]:
+        """The keys of a table that makes this choice."""
+        return list(cls.of_choice(name).model_fields)
+
+    @classmethod
+    def without_other_choices(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The table without the options of choices that it does not make: for one whose choice has just changed."""
+        name = cls.choice_of(table)
+        if name is None:
+            return dict(table)
+        kept: dict[str, Any] = {}
+        for key, value in table.items():
+            if key in cls.keys_of(name) or not cls._choices_with(key):
+                kept[key] = value
+        return kept
+
+    @classmethod
+    def _choices_with(cls, key: str) -> list[str]:
+        return [name for name in cls.choices if key in cls.keys_of(name)]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_choice(cls, value: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
+        """Let the section of the choice read the table: its errors are this one's."""
+        if cls.chosen is not None or not isinstance(value, Mapping):
+            return handler(value)
+        key = cls._choosing_key(value)
+        name = cls.choice_of(value)
+        if name is None:
+            return _only_key(key, tuple(cls.choices)).model_validate(value)  # raises: other keys depend on this one
+        table = {other: one for other, one in value.items() if other != key}
+        table[cls.chosen_by] = name
+        cls._refuse_other_choices(name, table)
+        if name in cls.lenient:
+            # What the other choice would refuse is refused here as well, then forgotten
+            other = cls.lenient[name]
+            cls.of_choice(other).model_validate({**table, cls.chosen_by: other})
+            table = cls.without_other_choices(table)
+        return cls.of_choice(name).model_validate(table)
+
+    @classmethod
+    def _refuse_other_choices(cls, name: str, table: Mapping[str, Any]) -> None:
+        for key in table:
+            homes = cls._choices_with(key)
+            if homes and name not in homes and cls.lenient.get(name) not in homes:
+                only = " or ".join(repr(home) for home in homes)
+                raise ValueError(f"{cls.table}.{key} means nothing with {cls.chosen_by} = {name!r}, only with {only}")
+
+    def build(self) -> T:
+        """The value that this table describes."""
+        assert self.chosen is not None
+        return _build(self.choices[self.chosen], self.names, self)
+
+
+@cache
+def _only_key(key: str, choices: tuple[str, ...]) -> type[BaseModel]:
+    """A table of which only the choosing key is looked at."""
+    lenient = ConfigDict(extra="ignore", strict=True)
+    choosing = Literal[choices]  # type: ignore[valid-type]
+    return create_model("Chosen", __config__=lenient, **{key: (choosing, ...)})  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class _Option:
+    """An argument of a class, as a key of a section."""
+
+    argument: str
+    key: str
+    annotation: Any
+    default: Any  # ... if it has none
+
+
+def _options(built: type[Any], names: Mapping[str, str]) -> Iterator[_Option]:
+    """The arguments of a dataclass; `names` has the keys of those that a file calls otherwise."""
+    annotations = annotated_fields(built)
+    for parameter in signature(built).parameters.values():
+        key = names.get(parameter.name, parameter.name)
+        field = parameter.name if parameter.name in annotations else key
+        default = ... if parameter.default is Parameter.empty else parameter.default
+        yield _Option(parameter.name, key, annotations[field], default)
+
+
+def _keys(built: type[Any], names: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A key for each option of a class: (annotation, default). Options of a class inside it are keys of their own."""
+    keys: dict[str, Any] = {}
+    for option in _options(built, names):
+        if is_dataclass(option.annotation):
+            keys |= _keys(option.annotation, names, defaults)  # type: ignore[arg-type]
+            continue
+        default = option.default
+        if default is ...:
+            default = defaults.get(option.key, ...)
+        keys[option.key] = _as_in_toml(option.annotation, default)
+    return keys
+
+
+def _as_in_toml(annotation: Any, default: Any) -> tuple[Any, Any]:
+    """TOML has lists and no tuples."""
+    if get_origin(annotation) is not tuple:
+        return annotation, default
+    entry = get_args(annotation)[0]
+    if default is ...:
+        return list[entry], default
+    return list[entry], Field(default=list(default))
+
+
+def _build(built: type[T], names: Mapping[str, str], section: BaseModel) -> T:
+    """Call the class with what the section holds for each of its options."""
+    arguments: dict[str, Any] = {}
+    for option in _options(built, names):
+        if is_dataclass(option.annotation):
+            arguments[option.argument] = _build(option.annotation, names, section)  # type: ignore[arg-type]
+            continue
+        value = getattr(section, option.key)
+        arguments[option.argument] = tuple(value) if isinstance(value, list) else value
+    return built(**arguments)

@@ -1,0 +1,153 @@
+"""Rounds in which clients may fail: they wrap plain rounds, exclude who failed, and repeat where too few are left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fedlama.core import RoundPlan, Traffic
+from fedlama.training.cohorts import Cohort
+from fedlama.training.faults import (
+    FAILED_BEFORE,
+    FAILED_DURING,
+    MAX_ATTEMPTS,
+    NOT_FINITE,
+    TOO_FEW_LEFT,
+    TOO_LARGE,
+    Discarded,
+    Exclusion,
+    Faults,
+    Stretch,
+)
+from fedlama.training.rounds import Round, Rounds, check_finite, total_of
+from fedlama.training.values import Played, Position, Reports, Verdict
+
+
+class FaultyRounds:
+    """Plays rounds as `Rounds` does, with the faults that a job asks for.
+
+    A client that failed is absent until the next cycle. With too few clients left, nothing is averaged, and the round
+    is tried again with new clients, or the run stops.
+
+    Arguments:
+        rounds: The rounds that are wrapped.
+        faults: What may happen to clients, and what the server tolerates.
+    """
+
+    def __init__(self, rounds: Rounds, faults: Faults) -> None:
+        self.rounds = rounds
+        self.faults = faults
+
+    def play(self, position: Position, plan: RoundPlan) -> Played:
+        """Play a round until enough clients are left, or give up."""
+        while True:
+            current = self.rounds.begin(position, plan)
+            cohort = current.cohort
+            place = self._place(current)
+            reasons = self._absent_from_the_start(cohort, place)
+            downloads = cohort.present
+            losses = self.rounds.train(current)
+            if self.faults.corrupt:
+                self._break_updates(current, place)
+            reports = self.rounds.report(current, losses, with_norms=self.faults.norm_limit is not None)
+            verdict = self._judge(current, reports, place, reasons)
+            if cohort.absent:
+                self.rounds.cohorts.reset_absent(cohort, position)
+            if cohort.present >= self.faults.min_clients:
+                return self.rounds.close(current, verdict, downloads)
+            position = self._discard(current, verdict, downloads)
+            if self.faults.on_too_few == "stop" or position.attempt % MAX_ATTEMPTS == 0:
+                return Played(current.position, position, plan, verdict=None)
+
+    def _place(self, current: Round) -> Stretch:
+        cycle = current.plan.cycle
+        return Stretch(
+            seed=self.rounds.job.seed,
+            round=current.position.state.round + 1,
+            attempt=current.position.attempt,
+            cycle=range(max(cycle.start, current.cohort.entered), cycle.stop),
+            steps=current.steps,
+        )
+
+    def _absent_from_the_start(self, cohort: Cohort, place: Stretch) -> dict[int, str]:
+        """At a cycle's start everyone is back but those who fail before it: index → why it is excluded."""
+        if not place.begins_cycle:
+            return {}
+        cohort.absent.clear()
+        for index, client in enumerate(cohort.clients):
+            if self.faults.fails_before(place, client):
+                cohort.absent.add(index)
+        return dict.fromkeys(sorted(cohort.absent), FAILED_BEFORE)
+
+    def _break_updates(self, current: Round, place: Stretch) -> None:
+        """Let the clients whose turn it is return a broken update: one wrong number in a due slice is enough."""
+        cohort = current.cohort
+        first = self.rounds.averaged_slices(current.plan)[0].start
+        for here, index in enumerate(cohort.mine):
+            number = self.faults.broken_number(place, cohort.clients[index])
+            if number is not None:
+                cohort.rows[here, first] = current.position.row[first] + number
+
+    def _judge(self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]) -> Verdict:
+        """Whose update counts; `reasons` are those of clients that the round began without."""
+        cohort = current.cohort
+        finite = reports.largest.isfinite().all(dim=1).tolist()
+        reasons = dict(reasons)
+        uploads = []
+        for index, client in enumerate(cohort.clients):
+            if index in cohort.absent:
+                continue
+            reason = self.faults.misses(place, client)
+            if reason != FAILED_DURING:
+                uploads.append(reports.uploads[index])
+            if reason is None:
+                reason = self._refusal(current, index, reports, finite[index])
+            if reason is not None:
+                reasons[index] = reason
+        cohort.absent.update(reasons)
+        losses = list(reports.losses)
+        for index in cohort.absent:
+            losses[index] = 0.0
+            reports.largest[index] = 0
+        return Verdict(
+            weights=cohort.weights(),
+            losses=losses,
+            largest=reports.largest.amax(dim=0).tolist(),
+            upload=total_of(uploads),
+            excluded=self._entries(cohort, reasons, place.attempt),
+        )
+
+    def _refusal(self, current: Round, index: int, reports: Reports, weights_are_finite: bool) -> str | None:
+        """Why the server refuses an update that arrived; one that is not finite ends the run unless tolerated."""
+        client = current.cohort.clients[index]
+        loss = reports.losses[index]
+        if not self.faults.exclude_nonfinite:
+            check_finite(client, loss, weights_are_finite, current)
+        if not (weights_are_finite and math.isfinite(loss)):
+            return NOT_FINITE
+        limit = self.faults.norm_limit
+        if limit is not None and reports.norms[index] > limit:
+            return TOO_LARGE
+        return None
+
+    def _entries(self, cohort: Cohort, reasons: dict[int, str], attempt: int) -> list[Exclusion]:
+        entries: list[Exclusion] = []
+        for index in sorted(reasons):
+            entries.append(Exclusion(client=cohort.clients[index], reason=reasons[index], attempt=attempt + 1))
+        return entries
+
+    def _discard(self, current: Round, verdict: Verdict, downloads: int) -> Position:
+        """Where the run stands after an attempt that came to nothing."""
+        before = current.position
+        down = self.rounds.download(current, downloads)
+        server = self.rounds.server.discard(before.server, Traffic(up=verdict.upload, down=down))
+        # Those who did nothing wrong are in the record, too: they trained for nothing.
+        blameless: dict[int, str] = {}
+        for index in range(len(current.cohort.clients)):
+            if index not in current.cohort.absent:
+                blameless[index] = TOO_FEW_LEFT
+        entries = [*verdict.excluded, *self._entries(current.cohort, blameless, before.attempt)]
+        entries.sort(key=lambda entry: entry["client"])
+        earlier = before.discarded or Discarded()
+        discarded = earlier.extended(entries, before.server.ledger, server.ledger)
+        return replace(before, server=server, attempt=before.attempt + 1, discarded=discarded)

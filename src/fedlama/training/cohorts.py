@@ -1,0 +1,189 @@
+"""The clients of a window: who they are, and the rows that this process holds for its share of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedlama.processes.world import World
+from fedlama.rows import Binding, ClientStore, Slot
+from fedlama.training.values import Job, Position
+
+
+@dataclass(kw_only=True)
+class Cohort:
+    """The clients of one window. Rows, slots and counters are those of `mine`, this process's share of them.
+
+    A client that is absent stays in its place with weight zero, and its row is the server's: zero times a finite number
+    adds nothing, so averages and distances need no second code path. (Zero times NaN would be NaN.)
+    """
+
+    clients: list[int]
+    counts: list[int]  # what each weighs, before the weights are made to add up to one
+    mine: list[int]  # indices into clients
+    rows: Tensor  # [mine, width]
+    slots: dict[str, Tensor]  # what rules and codecs keep for each client, [mine, width] for each name
+    counters: Tensor  # whole-number buffers, [mine, counters]
+    entered: int  # the global step before which the cohort came
+    absent: set[int] = field(default_factory=set[int])  # indices of those who take no part before the next cycle
+
+    def weights(self) -> list[float]:
+        """Those of an average over the clients that are present; the others weigh nothing."""
+        total = sum(count for index, count in enumerate(self.counts) if index not in self.absent)
+        weights: list[float] = []
+        for index, count in enumerate(self.counts):
+            weights.append(0.0 if index in self.absent else count / total)
+        return weights
+
+    @property
+    def present(self) -> int:
+        """How many clients are present."""
+        return len(self.clients) - len(self.absent)
+
+    def present_here(self) -> list[int]:
+        """The places, among this process's rows, of clients that are present."""
+        return [place for place, index in enumerate(self.mine) if index not in self.absent]
+
+    def trained_parts(self, block: int) -> Iterator[slice]:
+        """Which of this process's rows to train: all in one go, or without the absent where clients go one by one.
+
+        In a stack the absent are trained along: it is always as high, and a row does not feel its neighbours.
+        """
+        start = 0
+        for place, index in enumerate(self.mine):
+            if block == 1 and index in self.absent:
+                if start < place:
+                    yield slice(start, place)
+                start = place + 1
+        if start < len(self.mine):
+            yield slice(start, len(self.mine))
+
+
+class Cohorts:
+    """Draws cohorts, and keeps what outlives them.
+
+    Arguments:
+        job: The run.
+        binding: The module at work in this process.
+        world: The processes that share the run.
+        slots: What rules and codecs keep for each client.
+        store: Where slots of lifetime "run" are kept between two windows of a client.
+        block: How many clients a process trains at a time.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        binding: Binding,
+        world: World,
+        *,
+        slots: tuple[Slot, ...],
+        store: ClientStore | None,
+        block: int,
+    ) -> None:
+        self.job = job
+        self.binding = binding
+        self.world = world
+        self.slots = slots
+        self.store = store
+        self.block = block
+        self._current: Cohort | None = None
+        self._restored: Mapping[str, Tensor] | None = None
+
+    def restore(self, slots: Mapping[str, Tensor]) -> None:
+        """The next cohort is one that a checkpoint interrupted, with these slots, [clients, width] for each name."""
+        self._restored = slots
+
+    def enters(self, position: Position) -> bool:
+        """Whether new clients come before the next round: at a window's start, or where the last ones were given up."""
+        return position.step % self.job.window_steps == 0 or position.discarded is not None
+
+    def at(self, position: Position) -> Cohort:
+        """The clients of the next round."""
+        if self._current is None or self.enters(position):
+            self._current = self._enter(position)
+        return self._current
+
+    def leave(self, cohort: Cohort) -> None:
+        """At a window's end: keep the slots that outlive it."""
+        if self.store is None:
+            return
+        if self.world.shares_files:
+            for place, index in enumerate(cohort.mine):
+                rows = {name: cohort.slots[name][place] for name in self.store.names}
+                self.store.save(cohort.clients[index], rows)
+        else:
+            # Every process has a store of its own, and any of them may train this client next.
+            everywhere = self.gather(cohort)
+            for index, client in enumerate(cohort.clients):
+                self.store.save(client, {name: everywhere[name][index] for name in self.store.names})
+        # Another process may train this client next, so it must not read before all have written.
+        self.world.meet()
+
+    def reset_absent(self, cohort: Cohort, position: Position) -> None:
+        """Who is absent comes back as if new: with the server's row and what was kept of it before this window."""
+        for place, index in enumerate(cohort.mine):
+            if index in cohort.absent:
+                cohort.rows[place] = position.row
+                cohort.counters[place] = position.counters
+                self._start_slots(cohort, place)
+
+    def gather(self, cohort: Cohort) -> dict[str, Tensor]:
+        """The slots of all clients of the cohort, [clients, width] for each name, in every process."""
+        gathered: dict[str, Tensor] = {}
+        for name, here in cohort.slots.items():
+            everywhere = here.new_zeros(len(cohort.clients), here.shape[1])
+            everywhere[cohort.mine] = here
+            self.world.sum_(everywhere)
+            gathered[name] = everywhere
+        return gathered
+
+    def _enter(self, position: Position) -> Cohort:
+        """Draw the clients of a window and set their rows to the global row."""
+        job = self.job
+        window = position.step // job.window_steps
+        clients = job.participation.cohort(len(job.shards), job.seed, window, position.attempt)
+        samples = [job.shards.size_of(client) for client in clients]
+        counts = samples if job.weights == "samples" else [1] * len(samples)
+        costs = [min(count, job.local.batch_size) for count in samples]
+        mine = self.world.share(costs, together=self.block)
+        rows, slots, counters = self._storage(len(mine))
+        rows.copy_(position.row)
+        counters.copy_(position.counters)
+        cohort = Cohort(
+            clients=clients,
+            counts=counts,
+            mine=mine,
+            rows=rows,
+            slots=slots,
+            counters=counters,
+            entered=position.step,
+        )
+        for place in range(len(mine)):
+            self._start_slots(cohort, place)
+        if self._restored is not None:
+            for name, values in self._restored.items():
+                cohort.slots[name].copy_(values[cohort.mine])
+            self._restored = None
+        return cohort
+
+    def _start_slots(self, cohort: Cohort, place: int) -> None:
+        """What a client has as it enters: zeros, and what was kept of it."""
+        for values in cohort.slots.values():
+            values[place] = 0
+        if self.store is not None:
+            client = cohort.clients[cohort.mine[place]]
+            self.store.load(client, {name: cohort.slots[name][place] for name in self.store.names})
+
+    def _storage(self, size: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Tensors for the rows of so many clients: those of the cohort before where they fit."""
+        last = self._current
+        if last is not None and len(last.mine) == size:
+            return last.rows, last.slots, last.counters
+        binding = self.binding
+        slots = {slot.name: binding.new_rows(size) for slot in self.slots}
+        counters = torch.empty(size, binding.counter_width, dtype=torch.int64, device=binding.device)
+        return binding.new_rows(size), slots, counters

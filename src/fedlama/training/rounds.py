@@ -1,0 +1,265 @@
+"""One round: the clients train, what they send is added up, and the server closes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from fedlama.base import DivergenceError
+from fedlama.core import Layout, Message, RoundPlan, Traffic
+from fedlama.local import MODEL
+from fedlama.processes.world import World
+from fedlama.rows import exact_sums, magnitudes, squared_distances
+from fedlama.server import Server
+from fedlama.training.cohorts import Cohort, Cohorts
+from fedlama.training.trainers import Trainer
+from fedlama.training.values import Played, Position, Reports, Verdict
+
+
+class ExactReduce:
+    """Adds the clients' rows up over all processes, exactly: in any order, to the same bits.
+
+    Arguments:
+        layout: Where the layers are in a row.
+        cohort: The clients.
+        verdict: What each of them weighs, and how large their numbers are.
+        world: The processes that share the run.
+    """
+
+    def __init__(self, layout: Layout, cohort: Cohort, verdict: Verdict, world: World) -> None:
+        self.layout = layout
+        self.cohort = cohort
+        self.verdict = verdict
+        self.world = world
+
+    @property
+    def clients(self) -> int:
+        """How many clients are averaged."""
+        return self.cohort.present
+
+    def mean(self, slices: Sequence[slice]) -> Tensor:
+        """The average of these slices, one behind the other."""
+        weights = [self.verdict.weights[index] for index in self.cohort.mine]
+        sums = exact_sums(self.cohort.rows, weights, slices, self.verdict.largest)
+        self.world.sum_(sums)
+        return sums
+
+    def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
+        """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
+        slices = self.layout.slices_of(due)
+        squared = torch.zeros(len(self.cohort.clients), len(slices), dtype=torch.float64, device=mean.device)
+        squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
+        self.world.sum_(squared)
+        columns = iter(squared.T.tolist())
+        result: dict[int, float] = {}
+        for layer in due:
+            of_slices = [_weighted(self.verdict.weights, next(columns)) for _ in self.layout.layers[layer].slices]
+            result[layer] = sum(of_slices)
+        return result
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round as its clients see it: what was planned, where they begin, and what each downloaded for it."""
+
+    cohort: Cohort
+    position: Position
+    plan: RoundPlan
+    entering: bool
+
+    @property
+    def steps(self) -> range:
+        """The global steps of the round."""
+        return range(self.position.step, self.position.step + self.plan.steps)
+
+
+class Rounds:
+    """Rounds in which every client takes part; one whose numbers are not finite ends the run.
+
+    Arguments:
+        server: Plans and closes rounds.
+        trainer: Takes the local steps.
+        cohorts: Draws the clients.
+        world: The processes that share the run.
+    """
+
+    def __init__(self, server: Server, trainer: Trainer, cohorts: Cohorts, world: World) -> None:
+        self.server = server
+        self.layout = server.layout
+        self.trainer = trainer
+        self.cohorts = cohorts
+        self.world = world
+        self.job = cohorts.job
+
+    def play(self, position: Position, plan: RoundPlan) -> Played:
+        """Train, check and close one round."""
+        current = self.begin(position, plan)
+        losses = self.train(current)
+        reports = self.report(current, losses)
+        return self.close(current, self.accept(current, reports))
+
+    def begin(self, position: Position, plan: RoundPlan) -> Round:
+        """The round with its clients, who are sent the model."""
+        entering = self.cohorts.enters(position)
+        return Round(self.cohorts.at(position), position, plan, entering)
+
+    def train(self, current: Round) -> Tensor:
+        """Take the round's steps with this process's clients; their mean losses, zero for the absent."""
+        cohort = current.cohort
+        losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=cohort.rows.device)
+        clients = [cohort.clients[index] for index in cohort.mine]
+        server_rows = self._server_rows(current.position)
+        with record_function("fedlama.train"):
+            for part in cohort.trained_parts(self.trainer.block):
+                losses[part] = self.trainer.train(
+                    clients[part],
+                    cohort.rows[part],
+                    {name: values[part] for name, values in cohort.slots.items()},
+                    cohort.counters[part],
+                    server_rows,
+                    current.steps,
+                )
+            self._sync(current, server_rows)
+        return losses
+
+    def report(self, current: Round, losses: Tensor, with_norms: bool = False) -> Reports:
+        """What every process has to know of every client; `with_norms` measures the updates of the due layers."""
+        cohort = current.cohort
+        slices = self.averaged_slices(current.plan)
+        mine = cohort.mine
+        # One sum over all processes instead of three: on small models a collective costs more than the arithmetic.
+        table = torch.zeros(len(cohort.clients), 1 + len(slices) + with_norms, dtype=torch.float64)
+        table = table.to(cohort.rows.device)
+        table[mine, 0] = losses
+        table[mine, 1 : 1 + len(slices)] = magnitudes(cohort.rows, slices)
+        if with_norms:
+            due_slices = self.layout.slices_of(current.plan.due)
+            table[mine, -1] = squared_distances(current.position.row, cohort.rows, due_slices).sum(dim=1)
+        self.world.sum_(table)
+        norms: list[float] = []
+        if with_norms:
+            norms = table[:, -1].sqrt().tolist()
+        return Reports(
+            losses=table[:, 0].tolist(),
+            largest=table[:, 1 : 1 + len(slices)],
+            norms=norms,
+            uploads=[current.position.server.ledger.plain_message(current.plan.due)] * len(cohort.clients),
+        )
+
+    def accept(self, current: Round, reports: Reports) -> Verdict:
+        """Everyone counts, or the training diverged."""
+        finite = reports.largest.isfinite().all(dim=1).tolist()
+        for index, client in enumerate(current.cohort.clients):
+            check_finite(client, reports.losses[index], finite[index], current)
+        return Verdict(
+            weights=current.cohort.weights(),
+            losses=reports.losses,
+            largest=reports.largest.amax(dim=0).tolist(),
+            upload=total_of(reports.uploads),
+            excluded=[],
+        )
+
+    def download(self, current: Round, clients: int) -> Message:
+        """What so many clients were sent before this round."""
+        return self.server.download(current.position.server, entering=current.entering).times(clients)
+
+    def close(self, current: Round, verdict: Verdict, downloads: int | None = None) -> Played:
+        """Average what is due, let the server go on from there, and overwrite the local copies.
+
+        Arguments:
+            current: The round.
+            verdict: Whose update counts.
+            downloads: How many clients were sent the model before the round (default: all of the cohort).
+        """
+        cohort = current.cohort
+        position = current.position
+        plan = current.plan
+        with record_function("fedlama.aggregate"):
+            down = self.download(current, len(cohort.clients) if downloads is None else downloads)
+            after = self.server.close(
+                position.server,
+                plan,
+                ExactReduce(self.layout, cohort, verdict, self.world),
+                Traffic(up=verdict.upload, down=down),
+                share=cohort.present / len(self.job.shards),
+            )
+            for part in self.averaged_slices(plan):
+                cohort.rows[:, part] = after.row[part]
+            counters = self._join_counters(cohort, position.counters)
+        if after.step % self.job.window_steps == 0:
+            self.cohorts.leave(cohort)
+        attempt = position.attempt if after.step % self.job.window_steps else 0
+        return Played(position, Position(after, counters, attempt), plan, verdict)
+
+    def averaged_slices(self, plan: RoundPlan) -> list[slice]:
+        """What is averaged at the end of a round: the due layers and the statistics."""
+        return [*self.layout.slices_of(plan.due), *self.layout.statistics]
+
+    def _server_rows(self, position: Position) -> Mapping[str, Tensor]:
+        """What the local rule may look at: the anchor, and what the server sends for the rule."""
+        rows = {MODEL: position.row}
+        for name in self.job.local.sends:
+            rows[name] = position.server.slots[name]
+        return rows
+
+    def _sync(self, current: Round, server_rows: Mapping[str, Tensor]) -> None:
+        """Before a due layer is uploaded, the local rule may update its slots, or what is sent."""
+        cohort = current.cohort
+        synchronised_at = current.position.state.synchronised_at
+        for layer in current.plan.due:
+            since = range(synchronised_at[layer], current.steps.stop)
+            for part in self.layout.layers[layer].slices:
+                server = {name: row[part] for name, row in server_rows.items()}
+                for places in cohort.trained_parts(block=1):
+                    own = {name: values[places, part] for name, values in cohort.slots.items()}
+                    self.job.local.sync(cohort.rows[places, part], own, server, steps=since)
+
+    def _join_counters(self, cohort: Cohort, counters: Tensor) -> Tensor:
+        """Whole-number buffers are equal on every client or count upwards, so the server keeps the largest."""
+        if not len(counters):
+            return counters
+        here = cohort.present_here()
+        joined = torch.full_like(counters, torch.iinfo(counters.dtype).min)
+        if here:
+            joined = cohort.counters[here].amax(dim=0)
+        self.world.max_(joined)
+        cohort.counters.copy_(joined)
+        return joined
+
+
+def total_of(messages: Sequence[Message]) -> Message:
+    """The bytes of all these messages."""
+    counts: dict[int, int] = {}
+    for message in messages:
+        counts[id(message)] = counts.get(id(message), 0) + 1
+    # Without a codec all clients send the same message: one multiplication instead of a sum over clients and layers.
+    different = {id(message): message for message in messages}
+    total = Message()
+    for key, message in different.items():
+        total = total.plus(message.times(counts[key]))
+    return total
+
+
+def check_finite(client: int, loss: float, weights_are_finite: bool, current: Round) -> None:
+    """Raise DivergenceError for a client whose loss or weights are not finite."""
+    if not math.isfinite(loss):
+        raise diverged(f"the loss of client {client} was", current)
+    if not weights_are_finite:
+        raise diverged(f"the weights of client {client} were", current)
+
+
+def diverged(what: str, current: Round) -> DivergenceError:
+    """What is said of a training that went wrong in this round."""
+    return DivergenceError(
+        f"{what} not finite in round {current.position.state.round + 1} (from step {current.position.step + 1}): "
+        f"the training diverged, so lower local.learning_rate"
+    )
+
+
+def _weighted(weights: list[float], values: list[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))

@@ -1,0 +1,102 @@
+"""Checkpoints of a run that goes on: what they hold, and going on from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from fedlama.core import RoundPlan
+from fedlama.processes.world import World
+from fedlama.server import ServerState
+from fedlama.training.checkpoint import Checkpoint, Control
+from fedlama.training.cohorts import Cohorts
+from fedlama.training.values import Position
+
+
+class Saving:
+    """Saves when it is time or when it is asked for.
+
+    Arguments:
+        cohorts: What is kept of clients.
+        world: The processes that share the run.
+        control: Says when to save and when to stop; None if nobody keeps checkpoints.
+        emit: Takes a checkpoint.
+    """
+
+    def __init__(
+        self, cohorts: Cohorts, world: World, control: Control | None, emit: Callable[[Checkpoint], None]
+    ) -> None:
+        self.cohorts = cohorts
+        self.world = world
+        self.control = control
+        self.emit = emit
+
+    def after_round(self, position: Position, plan: RoundPlan) -> bool:
+        """Save if any process wishes it (gathering slots takes all of them); whether to stop here."""
+        job = self.cohorts.job
+        at_window_end = position.step % job.window_steps == 0
+        if self.control is None or not plan.ends_cycle:
+            return False
+        if self.control.between_windows and not at_window_end:
+            return False
+        wishes = torch.tensor(self.control.wishes(), dtype=torch.float64, device=position.row.device)
+        self.world.max_(wishes)
+        save, stop = wishes.bool().tolist()
+        if save and position.step < job.iterations:
+            self._save(position, inside_window=not at_window_end)
+        return stop
+
+    def given_up(self, position: Position) -> None:
+        """Save where a run stops for want of clients: new ones will begin there, so nothing is kept of the last."""
+        if self.control is not None:
+            self._save(position, inside_window=False)
+
+    def resumed(self, saved: Checkpoint) -> Position:
+        """Where a run goes on."""
+        device = self.cohorts.binding.device
+        server = ServerState(
+            policy=saved.state,
+            ledger=saved.ledger,
+            row=torch.from_numpy(saved.row).to(device),
+            slots={name: torch.from_numpy(values).to(device) for name, values in saved.server_slots.items()},
+            broadcast=saved.broadcast,
+        )
+        if saved.cohort_slots:
+            slots = {name: torch.from_numpy(values).to(device) for name, values in saved.cohort_slots.items()}
+            self.cohorts.restore(slots)
+        store = self.cohorts.store
+        if store is not None:
+            # Forked processes share the store: one of them fills it, and the others wait.
+            if self.world.rank == 0 or not self.world.shares_files:
+                store.restore(saved.seen, saved.seen_slots)
+            self.world.meet()
+        counters = torch.from_numpy(saved.counters).to(device)
+        return Position(server, counters, saved.attempt, saved.discarded)
+
+    def _save(self, position: Position, *, inside_window: bool) -> None:
+        here = position.on_cpu()
+        cohort_slots: dict[str, np.ndarray] = {}
+        if inside_window:
+            gathered = self.cohorts.gather(self.cohorts.at(position))
+            cohort_slots = {name: values.cpu().numpy() for name, values in gathered.items()}
+        seen = np.zeros(0, np.int64)
+        seen_slots: dict[str, np.ndarray] = {}
+        if self.cohorts.store is not None and self.world.rank == 0:
+            seen, seen_slots = self.cohorts.store.export()
+        self.emit(
+            Checkpoint(
+                state=here.state,
+                ledger=here.server.ledger,
+                broadcast=here.server.broadcast,
+                row=here.row.numpy().copy(),
+                counters=here.counters.numpy().copy(),
+                server_slots={name: values.numpy().copy() for name, values in here.server.slots.items()},
+                cohort_slots=cohort_slots,
+                seen=seen,
+                seen_slots=seen_slots,
+                attempt=here.attempt,
+                discarded=here.discarded,
+            )
+        )

@@ -1,0 +1,137 @@
+"""Error feedback: what is left out is sent later, and over a window held to the law of its noise."""
+
+import pytest
+import torch
+
+from compress.vectors import gaussian
+from fedlama.base import InputError
+from fedlama.compress import Cast, Channel, ErrorFeedback, Place, Quantize, Rotate, TopK
+from fedlama.compress.error_feedback import delivered, window_gain, window_noise
+from fedlama.compress.normal import distortion
+from fedlama.core import Layout
+from fedlama.core import Tensor as Entry
+from fedlama.rows import Slot
+
+COUNT = 20 * 1024
+LAYOUT = Layout.pack([Entry("kernel", COUNT)])
+
+
+def test_a_residual_by_hand():
+    """Keep one number of three: (1, 2, 3) sends 3; then (1, 0, 0) + (1, 2, 0) sends a 2, and so on."""
+    codec = ErrorFeedback(TopK(0.34))
+    own = {"residual": torch.zeros(3)}
+    sent = []
+    for x in ([1.0, 2.0, 3.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]):
+        payload = codec.encode(torch.tensor(x), key=0, own=own)
+        sent.append(codec.decode(payload, key=0).tolist())
+    assert sent == [[0, 0, 3], [0, 2, 0], [1.5, 0, 0]]
+    assert own["residual"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("codec", [Cast(), Quantize(3), Rotate(0.5), TopK(0.1)], ids=repr)
+def test_all_that_was_sent_and_the_residual_add_up(codec):
+    feedback = ErrorFeedback(codec)
+    own = {"residual": torch.zeros(40, 50)}
+    total, sent = torch.zeros(40, 50), torch.zeros(40, 50)
+    for key in range(6):
+        x = gaussian(2000, seed=key).view(40, 50)
+        total += x
+        sent += feedback.decode(feedback.encode(x, key=key, own=own), key=key)
+    assert torch.allclose(sent + own["residual"], total, atol=1e-6)
+
+
+def test_without_slots_nothing_is_remembered():
+    codec = ErrorFeedback(Rotate(1))
+    x = gaussian(1000)
+    assert codec.slots == (Slot("residual", "window", "code without error feedback"),)
+    assert ErrorFeedback(Rotate(1), "run").slots == (Slot("residual", "run", "code without error feedback"),)
+    first = codec.decode(codec.encode(x, key=1), key=1)
+    assert torch.equal(first, codec.decode(codec.encode(x, key=1), key=1))
+    least_squares = Rotate(1, scale="least_squares")
+    assert torch.equal(first, least_squares.decode(least_squares.encode(x, key=1), key=1))
+
+
+def test_delivered_shares_and_gain_by_hand():
+    """D = ½ in both rounds: of the first update 3/4 arrives, of the second 1/2; the gain is 2/(5/4) = 1.6."""
+    assert delivered([0.5, 0.5]) == [0.75, 0.5]
+    assert window_gain([0.5, 0.5]) == pytest.approx(1.6)
+    # ½·[(1.2 − 1)² + (3/16)·2.56 + (0.8 − 1)² + (1/4)·2.56] = ½·[0.04 + 0.48 + 0.04 + 0.64]
+    assert window_noise([0.5, 0.5]) == pytest.approx(0.6)
+    assert window_gain([0.0]) == 1.0
+    assert window_gain([1.0, 1.0]) == 1.0
+
+
+# Rates in the rounds of a window → noise per round and gain (None: not in the table)
+TABLE = [
+    ((0.32,) * 2, 1.79, None),
+    ((0.32,) * 4, 0.98, 1.98),
+    ((0.32,) * 8, 0.47, None),
+    ((0.16, 0.16, 0.16, 0.80), 0.57, 1.56),
+    ((0.64 / 3, 0.64 / 3, 0.64 / 3, 0.64), 0.68, 1.68),
+    ((0.50,) * 4, 0.53, 1.53),
+    ((0.64,) * 2, 0.69, None),
+    ((0.64,) * 4, 0.36, 1.35),
+    ((1.28 / 3, 1.28 / 3, 1.28 / 3, 1.28), 0.17, 1.17),
+    ((1.00,) * 4, 0.15, 1.15),
+    ((1.60,) * 4, 0.05, 1.05),
+]
+
+
+@pytest.mark.parametrize(("rates", "noise", "gain"), TABLE)
+def test_the_law_of_a_window(rates, noise, gain):
+    distortions = [distortion(rate) for rate in rates]
+    assert window_noise(distortions) == pytest.approx(noise, rel=0.02, abs=0.0051)
+    if gain is not None:
+        assert window_gain(distortions) == pytest.approx(gain, abs=0.0051)
+
+
+@pytest.mark.parametrize(("rates", "noise", "gain"), TABLE)
+def test_a_window_in_simulation(rates, noise, gain):
+    """Independent normal updates through the channel: the sum over the window against the sum of the updates."""
+    rounds = len(rates)
+    mean = sum(rates) / rounds
+    codec = ErrorFeedback(Rotate(mean), profile=tuple(rate / sum(rates) for rate in rates), gain=True)
+    channel = Channel(codec, LAYOUT, seed=rounds)
+    measured = 0.0
+    windows = 6
+    for window in range(windows):
+        own = {"uplink residual": torch.zeros(LAYOUT.width)}
+        missing = torch.zeros(LAYOUT.width)
+        for number in range(rounds):
+            update = gaussian(COUNT, seed=100 * window + number)
+            place = Place(rounds * window + number, 0, number, rounds)
+            message = channel.simulate(update, [0], place, own=own)
+            missing += update - message.row
+        measured += float(missing.square().mean()) / 0.01**2 / rounds / windows
+    assert measured == pytest.approx(noise, rel=0.05, abs=0.005)
+
+
+def test_a_flat_profile_is_no_profile():
+    flat = ErrorFeedback(Rotate(0.5), profile=(0.25,) * 4)
+    update = gaussian(COUNT)
+    rows = []
+    for codec in (flat, ErrorFeedback(Rotate(0.5))):
+        own = {"uplink residual": torch.zeros(LAYOUT.width)}
+        channel = Channel(codec, LAYOUT, seed=1)
+        rows.append([channel.simulate(update, [0], Place(k, 0, k, 4), own=own).row for k in range(4)])
+    assert all(torch.equal(one, other) for one, other in zip(*rows, strict=True))
+
+
+def test_a_round_with_nothing_to_send_keeps_everything():
+    codec = ErrorFeedback(Rotate(0.5), profile=(0.0, 1.0))
+    channel = Channel(codec, LAYOUT, seed=1)
+    own = {"uplink residual": torch.zeros(LAYOUT.width)}
+    update = gaussian(COUNT)
+    message = channel.simulate(update, [0], Place(0, 0, 0, 2), own=own)
+    assert not message.row.any()
+    assert torch.equal(own["uplink residual"], update)
+    assert message.nbytes == 1 + 4 + 2 + 4  # format, norm, "empty", checksum
+
+
+def test_a_profile_of_another_length_is_refused():
+    channel = Channel(ErrorFeedback(Rotate(0.5), profile=(0.5, 0.5)), LAYOUT, seed=1)
+    own = {"uplink residual": torch.zeros(LAYOUT.width)}
+    with pytest.raises(InputError, match="profile has 2 shares, but the window has 3 rounds"):
+        channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 3), own=own)
+    # A layer that is synchronised once in the window has nothing to share out.
+    channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 2, {0: (0, 1)}), own=own)
