@@ -56,10 +56,11 @@ def test_what_was_scaled_down_is_said():
     said = "; ".join(reproduction("table4", "cpu").panels[0].scaled)
     assert "8 of 128 clients train at a time, in place of 32 of 128" in said
     assert "3,000 steps in place of 6,000" in said
-    assert "learning rate 0.1 for every setting" in said
+    assert "learning rate 0.1 for every setting, from short pilots of FedAvg(6)" in said
     assert "α = 0.5 in place of 0.1" in said
     assert "3 seeds" in said
     assert "in place of all 128" in "; ".join(reproduction("table1", "cpu").panels[0].scaled)
+    assert "not from pilots" in "; ".join(reproduction("table2", "cpu").panels[0].scaled)
     assert "the model WRN-16-2 in place of wide_resnet28_10" in "; ".join(
         reproduction("table2", "cpu").panels[0].scaled
     )

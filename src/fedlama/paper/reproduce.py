@@ -102,7 +102,7 @@ class Scale(Section):
     """What the tables on one data set have in common.
 
     `samples` is how many training samples the whole set has, where a part of it may stand in; `cpu_model` what the
-    scaled-down model is called, and `cpu_alpha` the smallest α at that scale.
+    scaled-down model is called, `cpu_alpha` the smallest α at that scale, and `cpu_rate` where its learning rate is from.
     """
 
     title: str
@@ -110,6 +110,7 @@ class Scale(Section):
     samples: Positive | None = None
     cpu_model: str | None = None
     cpu_alpha: float = 0.0
+    cpu_rate: str
     paper: dict[str, Any]
     cpu: dict[str, Any]
     pilot: dict[str, Any]
@@ -394,7 +395,8 @@ def _scaled(recipe: TableRecipe, group: Group, study: Study, changes: Changes) -
     found = [
         f"{_cohort(config)} clients train at a time, in place of {papers_cohort}",
         f"{config.train.iterations:,} steps in place of {recipe.iterations:,}",
-        f"{_rates(study, changes)} and no warm-up",
+        _rates(study, common, changes),
+        "no warm-up",
         "one seed" if group.seeds == 1 else f"{group.seeds} seeds",
     ]
     alpha = _alpha(group, common, "cpu")
@@ -408,15 +410,15 @@ def _scaled(recipe: TableRecipe, group: Group, study: Study, changes: Changes) -
     return [*found, *_stand_ins(common, config.data.name)]
 
 
-def _rates(study: Study, changes: Changes) -> str:
+def _rates(study: Study, common: Scale, changes: Changes) -> str:
     options = study.options
     if not changes.pilots:
         rate = study.settings[0].config.local.learning_rate
-        return f"learning rate {rate:g} for every setting, from pilots with FedAvg at the base interval"
+        return f"learning rate {rate:g} for every setting, {common.cpu_rate}"
     rates = ", ".join(f"{rate:g}" for rate in options.learning_rates)
     return (
         f"a learning rate for each setting out of {rates}, from a pilot of {options.pilot_iterations} steps on a "
-        f"validation split,"
+        f"validation split"
     )
 
 
