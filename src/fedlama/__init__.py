@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedlama.version import __version__
 
 if TYPE_CHECKING:
-    from fedlama import compress, core, data, local, models
+    from fedlama import compress, core, data, local, models, server
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
     from fedlama.core import FedAvg, FedLAMA, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
-    from fedlama.local import SGD
+    from fedlama.local import SGD, FedDyn, FedNova, FedProx, Scaffold
     from fedlama.training import Faults, Participation, Record, Result, simulate
 
 _ROOMS = {
@@ -24,7 +24,7 @@ _ROOMS = {
     "fedlama.base": ("InputError", "RunError"),
     "fedlama.core": ("FedAvg", "FedLAMA", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
-    "fedlama.local": ("SGD",),
+    "fedlama.local": ("SGD", "FedDyn", "FedNova", "FedProx", "Scaffold"),
     "fedlama.training": ("Faults", "Participation", "Record", "Result", "simulate"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -35,7 +35,10 @@ __all__ = [
     "Dirichlet",
     "Faults",
     "FedAvg",
+    "FedDyn",
     "FedLAMA",
+    "FedNova",
+    "FedProx",
     "InputError",
     "LayerwiseModelAverager",
     "Natural",
@@ -43,6 +46,7 @@ __all__ = [
     "Record",
     "Result",
     "RunError",
+    "Scaffold",
     "__version__",
     "adjust_intervals",
     "compress",
@@ -50,6 +54,7 @@ __all__ = [
     "data",
     "local",
     "models",
+    "server",
     "simulate",
 ]
 

@@ -3,9 +3,12 @@
 Each ends in one sentence without a traceback, and nothing that was finished is lost.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +20,9 @@ from small_disk import Disk, command, in_a_fork, mounted
 from fedlama.base import InputError, RunError
 from fedlama.run.config import load_config
 from fedlama.run.directory import RunDirectory
-from fedlama.run.execute import data_hash, execute, load_data
-from fedlama.run.files import append_line, locked
+from fedlama.run.execute import execute
+from fedlama.run.files import append_line, is_locked, locked
+from fedlama.run.resolve import data_hash, load_data
 from fedlama.study.runs import load_run
 
 CONFIG = """
@@ -197,21 +201,54 @@ def test_two_processes_cannot_hold_one_folder_and_a_killed_one_lets_it_go(tmp_pa
         assert (folder / ".lock").exists()
 
 
-def test_a_lock_whose_file_was_deleted_locks_nobody_out(tmp_path, monkeypatch):
-    """The holder deletes the file as it leaves; who opened it before that must not believe to hold the folder."""
-    flock, tried = fcntl.flock, []
-
-    def leaving_first(handle, operation):
-        if not tried:
-            tried.append(handle)
-            (tmp_path / ".lock").unlink()  # the other one leaves between our opening and our locking
-        flock(handle, operation)
-
-    monkeypatch.setattr("fcntl.flock", leaving_first)
+def test_deleting_the_lock_file_of_a_folder_lets_nobody_in(tmp_path):
     with locked(tmp_path):
-        assert tried
+        (tmp_path / ".lock").unlink()
         with pytest.raises(InputError, match="another run"), locked(tmp_path):
             pytest.fail("both hold it")
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
+
+
+def test_where_a_folder_cannot_be_locked_its_file_is(tmp_path, monkeypatch):
+    """As on some network file systems."""
+    flock = fcntl.flock
+
+    def files_only(handle, operation):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(handle, operation)
+
+    monkeypatch.setattr("fcntl.flock", files_only)
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
+        with pytest.raises(InputError, match="another run"), locked(tmp_path):
+            pytest.fail("both hold it")
+    assert not is_locked(tmp_path)
+
+
+def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
+    folder, target = tmp_path / "run", tmp_path / "precious"
+    folder.mkdir()
+    target.write_text("mine")
+    (folder / ".lock").symlink_to(target)
+    with pytest.raises(InputError, match="cannot be written"), locked(folder):
+        pytest.fail("it was followed")
+    assert target.read_text() == "mine"
+
+
+def test_a_folder_that_is_replaced_while_a_run_writes_into_it_stops_that_run(tmp_path):
+    run, config = tmp_path / "run", load_config(write_config(tmp_path))
+
+    def replace_it(record) -> None:
+        if record.round == 2:
+            run.rename(tmp_path / "elsewhere")
+            run.mkdir()
+
+    with pytest.raises(RunError, match="was deleted or moved while the run was writing into it"):
+        execute(config, run, [replace_it], workers=1)
+    assert not list(run.iterdir())
+    assert len((tmp_path / "elsewhere" / "rounds.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ def test_a_study_that_cannot_start_keeps_the_index_of_what_is_there(tmp_path, mo
     def gone(config):
         raise InputError("the data is not there")
 
-    monkeypatch.setattr("fedlama.study.execute.prepared_data", gone)
+    monkeypatch.setattr("fedlama.study.execute.resolve", gone)
     with pytest.raises(InputError, match="not there"):
         run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
     assert (tmp_path / "study.json").read_bytes() == before

@@ -14,13 +14,14 @@ from safetensors.torch import load_file
 import fedlama
 from fedlama import InputError
 from fedlama.base import RunError
-from fedlama.run import execute as execution
+from fedlama.run import resolve as resolving
 from fedlama.run import tensorboard
 from fedlama.run.config import Config, load_config, parse_config
 from fedlama.run.default_models import model_builder
 from fedlama.run.directory import Run, RunDirectory
-from fedlama.run.execute import execute, load_data, resolve
+from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
+from fedlama.run.resolve import load_data, resolve
 from fedlama.study.runs import find_runs, load_run
 
 RECORD_KEYS = {
@@ -181,7 +182,7 @@ def test_another_seed_gives_another_run(finished, tmp_path):
 def test_a_run_directorys_own_config_can_be_run_again(sections, tmp_path):
     execute(tiny(**sections), tmp_path / "first", workers=1)
     config = load_config(tmp_path / "first" / "config.toml")
-    assert resolve(config) == config
+    assert resolve(config).config == config
     execute(config, tmp_path / "second", workers=1)
     for name in SAME_EVERY_TIME:
         assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "first" / name).read_bytes(), name
@@ -190,16 +191,16 @@ def test_a_run_directorys_own_config_can_be_run_again(sections, tmp_path):
 def test_the_config_of_a_run_on_natural_clients_can_be_run_again(monkeypatch):
     digits = load_data("digits")
     by_writer = replace(digits, name="by-writer", clients=torch.arange(len(digits.y_train)) % 40)
-    monkeypatch.setattr(execution, "load_data", lambda name: by_writer)
+    monkeypatch.setattr(resolving, "load_data", lambda name: by_writer)
     config = tiny(partition={})
-    resolved = resolve(config)
+    resolved = resolve(config).config
     dealt, again = (settings.partition.build(True).assign(by_writer, 0) for settings in (config, resolved))
     assert dealt.order.tolist() == again.order.tolist()
 
 
 def test_versions_of_another_machine_do_not_matter(finished):
     config = load_config(finished / "config.toml", ["versions.torch=0.0.1"])
-    assert resolve(config) == load_config(finished / "config.toml")
+    assert resolve(config).config == load_config(finished / "config.toml")
 
 
 # While it runs.
@@ -264,7 +265,7 @@ def test_a_directory_that_holds_a_run_is_refused_and_left_alone(copied):
 
 def test_a_run_is_replaced_when_asked(copied):
     (copied / "report.html").write_text("of the old run")
-    directory = RunDirectory.create(copied, resolve(tiny(seed=7)), replace=True)
+    directory = RunDirectory.create(copied, resolve(tiny(seed=7)).config, replace=True)
     assert {path.name for path in copied.rglob("*") if path.is_file()} == {"config.toml"}
     assert load_run(directory.path).seed == 7
 
@@ -272,7 +273,7 @@ def test_a_run_is_replaced_when_asked(copied):
 def test_tensorboard_events_of_a_replaced_run_are_gone(copied):
     (copied / "tensorboard").mkdir()
     (copied / "tensorboard" / "events.out.tfevents.1.host.1.0").write_bytes(b"old")
-    RunDirectory.create(copied, resolve(tiny()), replace=True)
+    RunDirectory.create(copied, resolve(tiny()).config, replace=True)
     assert not list(copied.rglob("events*"))
 
 
@@ -286,7 +287,7 @@ def test_a_folder_with_other_files_will_do(tmp_path):
 def test_somebodys_report_in_a_folder_without_a_run_is_not_deleted(tmp_path):
     (tmp_path / "report.html").write_text("somebody's work")
     with suppress(InputError):  # refusing the folder is as good
-        RunDirectory.create(tmp_path, resolve(tiny()))
+        RunDirectory.create(tmp_path, resolve(tiny()).config)
     assert (tmp_path / "report.html").exists()
 
 
@@ -303,7 +304,7 @@ def test_a_file_in_the_way_is_named(tmp_path, place):
 
 def test_a_place_where_nothing_can_be_written():
     with pytest.raises(InputError, match=r"^/dev/null/run: cannot be written \(Not a directory\)$"):
-        RunDirectory.create(Path("/dev/null/run"), resolve(tiny()))
+        RunDirectory.create(Path("/dev/null/run"), resolve(tiny()).config)
 
 
 @pytest.mark.parametrize(
@@ -348,13 +349,13 @@ def test_a_run_reads_back(finished):
     assert run.seed == 0
     assert len(run.records) == 7
     assert run.summary is not None
-    assert run.summary["iterations"] == 14
+    assert run.summary.iterations == 14
 
 
 def test_half_a_last_line_is_ignored(copied):
     path = copied / "rounds.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
-    assert [record["round"] for record in load_run(copied).records] == [1, 2, 3, 4, 5, 6]
+    assert [record.round for record in load_run(copied).records] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_run_without_records_or_summary_is_a_run(copied):
@@ -404,7 +405,7 @@ def test_a_folder_without_a_run(tmp_path):
 
 def test_find_runs_looks_below_sorts_and_takes_each_once(tmp_path, copied):
     for name in ("b/seed1", "b/seed0", "a"):
-        RunDirectory.create(tmp_path / "all" / name, resolve(tiny()))
+        RunDirectory.create(tmp_path / "all" / name, resolve(tiny()).config)
         (tmp_path / "all" / name / "rounds.jsonl").touch()
     found = [run.path for run in find_runs([tmp_path / "all", tmp_path / "all" / "a", copied])]
     folders = [tmp_path / "all" / "a", tmp_path / "all" / "b" / "seed0", tmp_path / "all" / "b" / "seed1", copied]
@@ -430,10 +431,10 @@ def test_tensorboard_gets_the_scalars(tmp_path):
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     records = load_run(tmp_path / "run").records
     losses = [(event.step, event.value) for event in events.Scalars("loss/training")]
-    assert losses == [(record["step"], pytest.approx(record["loss"])) for record in records]
+    assert losses == [(record.step, pytest.approx(record.loss)) for record in records]
     accuracies = [(event.step, event.value) for event in events.Scalars("accuracy/test")]
-    evaluated = [record for record in records if record["accuracy"] is not None]
-    assert accuracies == [(record["step"], pytest.approx(record["accuracy"])) for record in evaluated]
+    evaluated = [record for record in records if record.accuracy is not None]
+    assert accuracies == [(record.step, pytest.approx(record.accuracy)) for record in evaluated]
 
 
 def test_tensorboard_can_be_switched_off(finished):
@@ -469,7 +470,7 @@ def test_models_with_shared_and_whole_number_tensors_are_stored(tmp_path):
         partition=fedlama.IID(3),
         iterations=4,
     )
-    RunDirectory.create(tmp_path / "run", resolve(tiny())).finish(result)
+    RunDirectory.create(tmp_path / "run", resolve(tiny()).config).finish(result)
     stored = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")
     assert set(stored) == set(result.model.state_dict())
     for name, tensor in result.model.state_dict().items():

@@ -54,7 +54,9 @@ def test_a_clients_bits_do_not_depend_on_its_neighbours_in_the_stack():
     def trained(clients, wanted):
         rows = binding.read().repeat(len(clients), 1)
         slots = {"velocity": torch.zeros_like(rows)}
-        losses = trainer.train(clients, rows, slots, torch.zeros(len(clients), 0), {"model": rows[0]}, range(5))
+        losses = trainer.train(
+            clients, rows, slots, torch.zeros(len(clients), 0), {"model": rows[0]}, range(5), [range(5)] * len(clients)
+        )
         return rows[clients.index(wanted)], losses[clients.index(wanted)]
 
     alone, among, elsewhere = (trained(clients, 4) for clients in ([4], list(range(BLOCK)), [9, 2, 4]))

@@ -77,6 +77,11 @@ class Chain(Codec):
             if codec.slots:
                 raise InputError(f"put the chain inside {type(codec).__name__}, which must be the outermost codec")
 
+    @property
+    def wants_warm(self) -> bool:
+        """If one of the two does."""
+        return self.first.wants_warm or self.second.wants_warm
+
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """The first codec's side bytes and symbols, then the second's."""
         if isinstance(self.first, Reducer):

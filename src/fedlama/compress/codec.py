@@ -133,6 +133,11 @@ class Codec(ABC):
         """How a message shares its bits among layers, where there is a rate."""
         return "uniform"
 
+    @property
+    def wants_warm(self) -> bool:
+        """Whether the server's last change of a layer helps it."""
+        return False
+
     def kept(self, bits: float | None = None) -> float | None:
         """⟨x̂, x⟩/‖x‖² on average: 1 if unbiased, 1 − D if shrunk, None where it depends on the numbers."""
         return 1.0

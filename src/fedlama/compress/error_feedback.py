@@ -105,6 +105,11 @@ class ErrorFeedback(Codec):
         return own[RESIDUAL]
 
     @property
+    def wants_warm(self) -> bool:
+        """As the codec inside."""
+        return self.codec.wants_warm
+
+    @property
     def rate(self) -> float | None:
         """Of the codec inside."""
         return self.codec.rate

@@ -36,6 +36,11 @@ class LowRank(Reducer):
         if self.rank > MAX_RANK:
             raise InputError(f"rank must be at most {MAX_RANK}, not {self.rank}")
 
+    @property
+    def wants_warm(self) -> bool:
+        """The iteration starts from it."""
+        return True
+
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
         """Algorithm 1 of the paper, for one sender."""
         sides = self._sides(tuple(x.shape))

@@ -49,6 +49,14 @@ class Shards:
         end = int(self.offsets[client + 1])
         return self.order[start:end]
 
+    def assign(self, data: Dataset, seed: int) -> Shards:
+        """Itself: shards that were dealt before are a partition, too, of the data that they were dealt from."""
+        if len(self.order) != len(data.x_train):
+            raise InputError(
+                f"partition: these shards deal {len(self.order)} samples, but the data has {len(data.x_train)}"
+            )
+        return self
+
     @staticmethod
     def by_owner(owners: NDArray[np.int64], clients: int) -> Shards:
         """From an owner for each sample.

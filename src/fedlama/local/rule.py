@@ -6,14 +6,18 @@ layer as it was last averaged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from fedlama.local.steps import StepsOption
 from fedlama.rows import Slot
 
 MODEL = "model"  # the anchor's name among the server's rows
+
+# For every client that is averaged: its weight, and how many steps it took
+Taken = Sequence[tuple[float, int]]
 
 
 @runtime_checkable
@@ -45,6 +49,11 @@ class LocalRule(Protocol):
         """The server slots that every client is sent with the model."""
         ...
 
+    @property
+    def steps(self) -> StepsOption:
+        """How many steps a client takes per base interval, where that is not the interval itself."""
+        ...
+
     def rate(self, step: int) -> float:
         """The learning rate at a global step, counted from 0."""
         ...
@@ -71,7 +80,9 @@ class LocalRule(Protocol):
         """
         ...
 
-    def sync(self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range) -> None:
+    def sync(
+        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+    ) -> None:
         """At a layer's synchronisation, on the client and before it uploads: update its slots, or what it sends.
 
         Arguments:
@@ -79,10 +90,20 @@ class LocalRule(Protocol):
             own: The client's slots for them.
             server: What the server sent.
             steps: The global steps since the layer's last synchronisation.
+            taken: How many steps the client took itself in that time, [1] or [clients, 1].
         """
         ...
 
-    def merge(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, steps: range, share: float) -> Tensor:
+    def merge(
+        self,
+        anchor: Tensor,
+        mean: Tensor,
+        own: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Taken,
+        share: float,
+    ) -> Tensor:
         """At a layer's synchronisation, on the server: update its slots; the value that goes on to the server's rule.
 
         Arguments:
@@ -90,6 +111,7 @@ class LocalRule(Protocol):
             mean: The average of what the clients sent.
             own: The server's slots for these numbers, to be updated in place.
             steps: The global steps since the layer's last synchronisation.
+            taken: The weight of every client, and how many steps it took in that time.
             share: Which share of the whole population was averaged.
         """
         ...

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from fedlama.base import InputError, Limits, check_options
+from fedlama.local.rule import Taken
+from fedlama.local.steps import checked_steps
 from fedlama.rows import Slot
 
 VELOCITY = "velocity"
@@ -20,8 +22,20 @@ class SGD:
     """x ← x − η_t · v with v ← momentum · v + (gradient + weight_decay · x).
 
     η_t rises linearly over the first `warmup_steps` steps of the run and is multiplied by `decay_factor` at each
-    step in `decay_steps`. Momentum starts from zero whenever a window starts. `decayed` is what weight decay applies
-    to: all parameters as in torch, or only the kernels (two or more dimensions) as in the paper's released code.
+    step in `decay_steps`. Momentum starts from zero whenever a window starts.
+
+    Arguments:
+        learning_rate: η.
+        batch_size: Samples per step.
+        momentum: How much of the velocity is kept from step to step.
+        weight_decay: How much of the weights is added to their gradient.
+        warmup_steps: Steps at the start of the run over which the rate rises.
+        decay_steps: Global steps at which the rate falls.
+        decay_factor: By what it is multiplied there.
+        decayed: What weight decay applies to: "all" parameters as in torch, or only "kernels" (two or more dimensions)
+            as in the paper's released code.
+        steps: How many steps a client takes per base interval: a number, a text like "2 epochs", or [least, most] to
+            draw it for each client and window (default: as many as the interval has).
     """
 
     learning_rate: Annotated[float, Limits(above=0, below=LARGEST_FLOAT32)]
@@ -32,11 +46,13 @@ class SGD:
     decay_steps: tuple[Annotated[int, Limits(minimum=1)], ...] = ()
     decay_factor: Annotated[float, Limits(above=0, maximum=1)] = 0.1
     decayed: Literal["all", "kernels"] = "all"
+    steps: int | str | list[int] | tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.decay_steps, int):
             raise InputError(f"decay_steps must be a list of steps, not {self.decay_steps}")
         object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
+        object.__setattr__(self, "steps", checked_steps(self.steps))
         check_options(self)
 
     @property
@@ -83,9 +99,20 @@ class SGD:
             gradient = own[VELOCITY].mul_(self.momentum).add_(gradient)
         row.add_(gradient, alpha=-rate)
 
-    def sync(self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range) -> None:
+    def sync(
+        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+    ) -> None:
         """A client sends its numbers as they are, and its velocity stays its own."""
 
-    def merge(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, steps: range, share: float) -> Tensor:
+    def merge(
+        self,
+        anchor: Tensor,
+        mean: Tensor,
+        own: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Taken,
+        share: float,
+    ) -> Tensor:
         """The average as it is."""
         return mean

@@ -15,7 +15,7 @@ from pydantic import Field
 from fedlama.base import InputError
 from fedlama.data import catalog
 from fedlama.run.config import Config, Positive, merged
-from fedlama.run.execute import load_data
+from fedlama.run.resolve import load_data
 from fedlama.run.sections import Section
 from fedlama.study.study_file import Study, parse_study
 
@@ -101,8 +101,8 @@ class FigureRecipe(Section):
 class Scale(Section):
     """What the tables on one data set have in common.
 
-    `samples` is how many training samples the whole set has, where a part of it may stand in; `cpu_model` what the
-    scaled-down model is called, `cpu_alpha` the smallest α at that scale, and `cpu_rate` where its learning rate is from.
+    `samples` is how many training samples the whole set has, where a part of it may stand in. At the scale cpu,
+    `cpu_model` is what the smaller model is called, `cpu_alpha` the smallest α, `cpu_rate` where the rate is from.
     """
 
     title: str

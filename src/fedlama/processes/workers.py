@@ -1,186 +1,155 @@
-"""Worker processes: start them, take their records, and notice at once when one of them dies.
+"""Worker processes that share one run: start them, take their records, and notice at once when one of them dies.
 
-Workers are forked, so whatever the caller built (a lambda's module, arrays, closures) is simply there. The parent does
-not train: it only reads what rank 0 sends. A worker that loses its parent notices when it next waits for the others or
-sends a record, so no process is left behind.
+The parent does not train: it only reads what rank 0 sends. A worker that loses its parent notices when it next waits
+for the others or sends a record, so no process is left behind.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fedlama.base import DivergenceError, InputError, RunError
+from fedlama.base import RunError
 from fedlama.processes.exchange import Exchange, SharedWorld
+from fedlama.processes.forking import Emit, Failure, Finished, Forked, Forks, Item
+from fedlama.processes.signals import ignore_signals
 from fedlama.processes.world import World, local_world
 
-Work = Callable[[World, Callable[[Any], None]], Any]
+Work = Callable[[World, Emit], Any]
 
-SENTENCES = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}  # errors that need no traceback
 GRACE = 2.0  # seconds for a process that failed to end
-GRACE_OF_OTHERS = (
-    0.2  # for the others to tell what they saw: whoever began it had told, or was dead, before they saw it
-)
+# Seconds for the others to send what they saw: whoever began it had sent its failure, or was dead, before they saw it
+GRACE_OF_OTHERS = 0.2
+MAX_TRIMMED = 32 << 20  # glibc keeps no larger blocks than 32 MiB
 
 
-@dataclass
-class _Worker:
-    rank: int
-    process: BaseProcess
-    messages: Connection
-    failure: tuple[str, str] | None = None
+def run_workers(count: int, work: Work, on_item: Callable[[Any], None], backend: str) -> Any:
+    """Run `work(world, emit)` in several processes; the result of rank 0.
 
-
-def run_workers(count: int, work: Work, on_message: Callable[[Any], None], backend: str) -> Any:
-    """Run `work(world, emit)` in `count` processes; what rank 0 emits goes to `on_message`, its result is returned."""
-    with _workers(count, work, backend) as workers:
-        return _listen(workers, on_message)
-
-
-@contextmanager
-def _workers(count: int, work: Work, backend: str) -> Iterator[list[_Worker]]:
-    context = get_context("fork")
+    Arguments:
+        count: how many processes.
+        work: what each of them does with its `world`.
+        on_item: called in this process with what rank 0 emits.
+        backend: torch's collectives that the processes use; with "gloo" they add through shared memory instead.
+    """
     exchange = Exchange(count) if backend == "gloo" else None
     # Only where the processes meet at a file is there a folder: nobody would remove it after a SIGKILL
-    with nullcontext("") if exchange else tempfile.TemporaryDirectory(prefix="fedlama-") as folder:
-        pipes = [context.Pipe(duplex=False) for _ in range(count)]
-        workers: list[_Worker] = []
-        try:
-            for rank in range(count):
-                arguments = (rank, count, Path(folder) / "meeting-point", work, pipes, backend, exchange)
-                process = context.Process(target=_worker_main, args=arguments, daemon=True)
-                process.start()
-                workers.append(_Worker(rank, process, pipes[rank][0]))
-            for _, sender in pipes:
-                sender.close()
-            yield workers
-        finally:
-            for worker in workers:
-                worker.process.kill()
-                worker.process.join()
-                worker.process.close()
-                worker.messages.close()
+    meeting_folder = nullcontext("") if exchange else tempfile.TemporaryDirectory(prefix="fedlama-")
+    with meeting_folder as folder, Forks() as forks:
+        meeting_point = Path(folder) / "meeting-point"
+        for rank in range(count):
+            share = _share_of(rank, count, work, meeting_point, backend, exchange)
+            forks.start(share, _prepare, daemon=True)
+        return _listen(forks, on_item)
 
 
-def _worker_main(
-    rank: int,
-    size: int,
-    meeting_point: Path,
-    work: Work,
-    pipes: list[tuple[Connection, Connection]],
-    backend: str,
-    exchange: Exchange | None,
-) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group: the parent decides what they mean
-        signal.signal(number, signal.SIG_IGN)
-    messages = _keep_own_end(rank, pipes)
-    emit: Callable[[Any], None] = (lambda item: messages.send(("item", item))) if rank == 0 else (lambda item: None)
-    try:
-        torch.set_num_threads(1)
-        die_with_parent()
-        _keep_freed_memory()
-        if exchange:
-            result = work(SharedWorld(exchange, rank), emit)
+def _share_of(
+    rank: int, size: int, work: Work, meeting_point: Path, backend: str, exchange: Exchange | None
+) -> Callable[[Emit], Any]:
+    """What one worker does."""
+
+    def share(emit: Emit) -> Any:
+        emit_first = emit if rank == 0 else _emit_nothing
+        if exchange is not None:
+            result = work(SharedWorld(exchange, rank), emit_first)
         else:
             with local_world(rank, size, meeting_point, backend) as world:
-                result = work(world, emit)
-        messages.send(("result", result if rank == 0 else None))
-    except (BrokenPipeError, ConnectionResetError):
-        os._exit(1)  # the parent is gone: nobody listens
-    except BaseException as error:
-        kind = "RunError" if isinstance(error, OSError) else type(error).__name__
-        text = str(error) if kind in SENTENCES else traceback.format_exc()
-        with suppress(OSError):
-            messages.send(("failure", (kind, text)))
-        os._exit(1)
+                result = work(world, emit_first)
+        return result if rank == 0 else None
+
+    return share
 
 
-def die_with_parent() -> None:
-    """On Linux the kernel ends an orphan at once; elsewhere its broken pipe does, with the next record."""
-    set_death_signal = 1  # prctl.h's PR_SET_PDEATHSIG
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").prctl(set_death_signal, signal.SIGKILL)
+def _emit_nothing(content: Any) -> None:
+    """All processes come to the same records: one of them is enough."""
+
+
+def _prepare() -> None:
+    ignore_signals()
+    _keep_freed_memory()
 
 
 def _keep_freed_memory() -> None:
     """Let glibc reuse what was freed: a step frees and asks for the same megabytes, and fresh pages cost time."""
-    mmap_threshold, trim_threshold, most = -3, -1, 32 << 20  # malloc.h's M_… numbers; glibc admits no more than 32 MiB
+    mmap_threshold, trim_threshold = -3, -1  # malloc.h's M_… numbers
     with suppress(OSError, AttributeError):  # another C library
         libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(mmap_threshold, most)
+        libc.mallopt(mmap_threshold, MAX_TRIMMED)
         libc.mallopt(trim_threshold, 1 << 30)
 
 
-def _keep_own_end(rank: int, pipes: list[tuple[Connection, Connection]]) -> Connection:
-    """A forked process inherits every end of every pipe; one left open here would hide that its reader is gone."""
-    for index, (receiver, sender) in enumerate(pipes):
-        receiver.close()
-        if index != rank and not sender.closed:
-            sender.close()
-    return pipes[rank][1]
-
-
-def _listen(workers: list[_Worker], on_message: Callable[[Any], None]) -> Any:
+def _listen(forks: Forks, on_item: Callable[[Any], None]) -> Any:
+    """Take messages until every worker has finished; the first one's result."""
     result: Any = None
-    running = {worker.messages: worker for worker in workers}
-    while running:
-        for ready in connection.wait(list(running)):
-            worker = running[ready]  # type: ignore[index] - wait returns the connections it was given
-            try:
-                kind, content = worker.messages.recv()
-            except EOFError:
-                kind, content = "failure", ("", "")
-            if kind == "item":
-                on_message(content)
-            elif kind == "result":
-                result = content if worker.rank == 0 else result
-                del running[worker.messages]
-            else:
-                worker.failure = content
-                raise _failure(workers, worker)
+    while not forks.all_ended():
+        for worker, message in forks.listen():
+            if isinstance(message, Failure):
+                raise _cause(forks.running, worker, message)
+            if isinstance(message, Item):
+                on_item(message.content)
+            elif isinstance(message, Finished) and worker is forks.running[0]:
+                result = message.result
     return result
 
 
-def _failure(workers: list[_Worker], seen: _Worker) -> Exception:
-    """One process was seen to fail, perhaps because it lost its connection to another: find the one that began it."""
+@dataclass(frozen=True)
+class _Ended:
+    """How a worker ended, as far as is known."""
+
+    rank: int
+    failure: Failure | None
+    exit_code: int | None
+
+
+def _cause(workers: Sequence[Forked], seen: Forked, failure: Failure) -> Exception:
+    """One worker was seen to fail, perhaps because it lost its connection to another: find the one that began it."""
     seen.process.join(GRACE)
     deadline = time.monotonic() + GRACE_OF_OTHERS
-    for worker in workers:
+    ends: list[_Ended] = []
+    for rank, worker in enumerate(workers):
         worker.process.join(max(0.0, deadline - time.monotonic()))
-        with suppress(EOFError, OSError):
-            while worker.failure is None and worker.messages.poll():
-                kind, content = worker.messages.recv()
-                worker.failure = content if kind == "failure" else None
-    for worker in workers:
-        if worker.failure and worker.failure[0] in SENTENCES:
-            return SENTENCES[worker.failure[0]](worker.failure[1])
-    for worker in workers:
-        code = worker.process.exitcode
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
+        sent = failure if worker is seen else worker.failure_so_far()
+        ends.append(_Ended(rank, sent, worker.process.exitcode))
+    return _known_error(ends) or _killed(ends) or _unknown_error(ends)
+
+
+def _known_error(ends: Sequence[_Ended]) -> Exception | None:
+    for end in ends:
+        error = end.failure.error() if end.failure else None
+        if error is not None:
+            return error
+    return None
+
+
+def _killed(ends: Sequence[_Ended]) -> Exception | None:
+    for end in ends:
+        if end.exit_code is not None and end.exit_code < 0:
+            name = signal.Signals(-end.exit_code).name
             hint = " (the system may have run out of memory)" if name == "SIGKILL" else ""
-            return RunError(f"worker {worker.rank} of {len(workers)} was ended by {name}{hint}: the run stopped")
-    told = [worker for worker in workers if worker.failure and worker.failure[1]]
-    first = min(told, key=_looks_like_a_consequence, default=None)
-    if first is None or first.failure is None:
+            return RunError(f"worker {end.rank} of {len(ends)} was ended by {name}{hint}: the run stopped")
+    return None
+
+
+def _unknown_error(ends: Sequence[_Ended]) -> Exception:
+    explained = [end for end in ends if end.failure and end.failure.text]
+    if not explained:
         return RunError("a worker ended without a word: the run stopped")
-    return RunError(f"worker {first.rank} of {len(workers)} failed:\n{first.failure[1]}")
+    first = min(explained, key=_looks_like_a_consequence)
+    assert first.failure is not None
+    return RunError(f"worker {first.rank} of {len(ends)} failed:\n{first.failure.text}")
 
 
-def _looks_like_a_consequence(worker: _Worker) -> bool:
-    text = worker.failure[1] if worker.failure else ""
-    return any(words in text for words in ("Connection closed by peer", "Connection reset", "gloo", "NCCL"))
+def _looks_like_a_consequence(end: _Ended) -> bool:
+    """Whether a worker only lost the others: torch has types for that, but gloo's errors have none."""
+    assert end.failure is not None
+    return end.failure.kind in LOST_CONNECTION or "gloo" in end.failure.text
+
+
+LOST_CONNECTION = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed

@@ -76,8 +76,9 @@ def _digest(records: Sequence[bytes]) -> str:
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two configurations, as `key (was …, is …)`; the first may be of an earlier version."""
-    old, new = _flat(as_written_today(before)), _flat(now)
+    """What differs between two configurations, as `key (was …, is …)`; they may be of earlier versions."""
+    old = _flat(as_written_today(before))
+    new = _flat(as_written_today(now))
     return [
         f"{key} (was {old.get(key, 'not set')!r}, is {new.get(key, 'not set')!r})"
         for key in sorted({*old, *new})

@@ -8,13 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedlama.core import FedAvg, FedLAMA, Policy
-from fedlama.local import SGD
+from fedlama.local import SGD, FedDyn, FedNova, FedProx, LocalRule, Scaffold
+from fedlama.server import Adam, Mean, Momentum, ServerRule, Yogi
 
 POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
     "fedlama": FedLAMA,
     "fedavg": FedAvg,
 }
 
-LOCAL_RULES: Mapping[str, type[SGD]] = {  # [local] rule = …
+LOCAL_RULES: Mapping[str, type[LocalRule]] = {  # [local] rule = …
     "sgd": SGD,
+    "fedprox": FedProx,
+    "scaffold": Scaffold,
+    "fednova": FedNova,
+    "feddyn": FedDyn,
+}
+
+SERVER_RULES: Mapping[str, type[ServerRule]] = {  # [server] rule = …
+    "mean": Mean,
+    "momentum": Momentum,
+    "adam": Adam,
+    "yogi": Yogi,
 }

@@ -3,103 +3,29 @@
 from __future__ import annotations
 
 import os
-import platform
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import numpy
-import torch
+from typing import Any
 
 from fedlama.base import InputError
-from fedlama.data import Dataset, Dirichlet, data_files, fingerprint, load
+from fedlama.data import data_files
+from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import torchrun_rank, torchrun_restarts
 from fedlama.run.checkpoints import find_checkpoint
-from fedlama.run.config import Config, DataSection, read_toml
-from fedlama.run.default_models import default_model, model_builder
-from fedlama.run.directory import RunDirectory
+from fedlama.run.config import Config, read_toml
+from fedlama.run.directory import CHECKPOINTS, CONFIG, RunDirectory
 from fedlama.run.files import locked
+from fedlama.run.resolve import Resolved, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
 from fedlama.training.checkpoint import Checkpointing, Control
-from fedlama.training.simulation import default_evaluate_every
-from fedlama.version import __version__
 
 Observer = Callable[[Record], None]
 
-SAME_SIGNAL = 0.5  # seconds: `timeout` sends its signal to a process and then to its group
-
-
-@cache
-def load_data(name: str) -> Dataset:
-    """A data set by name or path, read once a process."""
-    try:
-        return load(name)
-    except InputError as error:
-        raise InputError(f"data.name = {name!r}: {error}") from None
-
-
-def prepared_data(config: Config) -> Dataset:
-    """What a configuration trains and is tested on."""
-    data, share = load_data(config.data.name), config.data.validation
-    return data.hold_out(share, config.seed) if share else data
-
-
-@cache
-def data_hash(name: str) -> str | None:
-    """The SHA-256 of a set's files, computed once a process; the embedded digits have none."""
-    return fingerprint(name)
-
-
-def _checked_hash(data: DataSection) -> str | None:
-    found = data_hash(data.name)
-    if data.sha256 is not None and data.sha256 != found:
-        files = ", ".join(map(str, data_files(data.name))) or "the embedded data"
-        raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({files}) is {found}")
-    return found
-
-
-def resolve(config: Config) -> Config:
-    """The same configuration with every default that depends on the data or the policy written out."""
-    data = prepared_data(config)
-    natural = data.clients is not None
-    partition = config.partition.build(natural)
-    filled = {"kind": config.partition.resolved_kind(natural), "clients": len(partition.assign(data, config.seed))}
-    if isinstance(partition, Dirichlet):
-        filled |= {"alpha": partition.alpha, "min_samples": partition.min_samples}
-    policy = config.policy.build()
-    every = config.train.evaluate_every or default_evaluate_every(config.train.iterations)
-    update = {
-        "data": config.data.model_copy(update={"sha256": _checked_hash(config.data)}),
-        "model": config.model.model_copy(update={"name": config.model.name or default_model(data)}),
-        "partition": config.partition.model_copy(update=filled),
-        "participation": config.participation.model_copy(
-            update={"window": config.participation.build().window_steps(policy)}
-        ),
-        "train": config.train.model_copy(update={"evaluate_every": every}),
-        "versions": versions(),
-    }
-    return config.model_copy(update=update)
-
-
-def versions() -> dict[str, str]:
-    """What a result depends on beside its configuration."""
-    return {
-        "fedlama": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "machine": platform.machine(),
-    }
-
 
 def execute(
-    config: Config,
+    config: Config | Resolved,
     out: Path,
     observers: Sequence[Observer] = (),
     *,
@@ -108,51 +34,63 @@ def execute(
     resume: bool = False,
     quiet: bool = False,
 ) -> Result | None:
-    """Run a configuration into a directory; observers see each record after it is on disk.
+    """Run a configuration into a directory.
 
-    `workers` processes share the work (default: one a core). Of a group that torchrun started, rank 0 writes. With
-    `resume`, or when torchrun restarts the group, a run goes on from its last checkpoint; a finished one stays as it
-    is, and None is returned.
+    Arguments:
+        config: what to run; what is resolved already is not built again.
+        out: the run directory.
+        observers: called with each record after it is on disk.
+        workers: how many processes share the work (default: one per core). Of a group that torchrun started, rank 0
+            writes.
+        replace: whether a run that the directory holds may be overwritten.
+        resume: whether it goes on from its last checkpoint, as it does when torchrun restarts the group. A finished
+            run stays as it is, and None is returned.
+        quiet: whether nothing is printed when a signal asks the run to stop.
     """
-    config = resolve(config)
+    run = config if isinstance(config, Resolved) else resolve(config)
     if torchrun_rank() != 0:
-        return _simulate(config, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
-    with locked(out):
+        return _simulate(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
+    with locked(out) as held:
         resume = resume or torchrun_restarts() > 0
-        directory = RunDirectory(out, config, replace=replace, resume=resume)
+        directory = RunDirectory(out, run.config, replace=replace, resume=resume, held=held)
         if resume:
-            _check_same_data(directory, config)
-        if resume and directory.is_finished():
-            return None
-        keeping = _checkpointing(directory, config, resume)
-        watching = _watching(config, directory, observers)
+            _check_same_data(directory)
+            if directory.is_finished():
+                return None
+        keeping = _checkpointing(directory, resume)
+        written_first = _with_tensorboard(directory, observers)
 
         def take(record: Record) -> None:
-            for observer in watching:
+            for observer in written_first:
                 observer(record)
 
-        with stop_on_signals(keeping.control, quiet):
-            result = _simulate(config, workers, take, keeping)
+        def ask_to_stop() -> None:
+            keeping.control.request_stop()
+            if not quiet:
+                print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
+
+        with stop_on_signals(ask_to_stop):
+            result = _simulate(run, workers, take, keeping)
         directory.finish(result)
         return result
 
 
-def _simulate(config: Config, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
-    data = prepared_data(config)
+def _simulate(run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
+    config = run.config
     return simulate(
-        model_builder(config.model.name or default_model(data), data),
-        data,
-        policy=config.policy.build(),
-        local=config.local.build(),
-        partition=config.partition.build(data.clients is not None),
-        participation=config.participation.build(),
+        run.model,
+        run.data,
+        policy=run.policy,
+        local=run.local,
+        partition=run.shards,
+        participation=run.participation,
         iterations=config.train.iterations,
         seed=config.seed,
         workers=workers or available_cores(),
         weights=config.train.weights,
         layers=config.model.layers,
         adaptive=config.model.adaptive,
-        faults=config.faults.build() if config.faults else None,
+        faults=run.faults,
         evaluate_every=config.train.evaluate_every,
         device=config.train.device,
         execution=config.train.execution,
@@ -162,68 +100,60 @@ def _simulate(config: Config, workers: int | None, take: Observer, keeping: Chec
     )
 
 
-def _check_same_data(directory: RunDirectory, config: Config) -> None:
+def _check_same_data(directory: RunDirectory) -> None:
     """A run that goes on with other data would end with numbers that belong to neither."""
-    path = directory.path / "config.toml"
-    stored = read_toml(path).get("data", {}) if path.exists() else {}
-    before = stored.get("sha256") if isinstance(stored, dict) and stored.get("name") == config.data.name else None
-    if before is not None and before != config.data.sha256:
-        files = ", ".join(map(str, data_files(config.data.name)))
-        raise InputError(
-            f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now "
-            f"{str(config.data.sha256)[:12]}…): restore the data, or start a new run with another --out"
-        )
+    data = directory.config.data
+    before = _stored_hash(directory.path / CONFIG, data.name)
+    if before is None or before == data.sha256:
+        return
+    files = ", ".join(map(str, data_files(data.name)))
+    raise InputError(
+        f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now "
+        f"{str(data.sha256)[:12]}…): restore the data, or start a new run with another --out"
+    )
 
 
-def _checkpointing(directory: RunDirectory, config: Config, resume: bool) -> Checkpointing:
+def _stored_hash(path: Path, name: str) -> str | None:
+    """The SHA-256 of this data set that a run directory's configuration has, if it has one."""
+    if not path.exists():
+        return None
+    stored: Any = read_toml(path).get("data", {})
+    if not isinstance(stored, dict) or stored.get("name") != name:
+        return None
+    return stored.get("sha256")
+
+
+def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     """Where checkpoints go and, for a run that is resumed, where it goes on."""
-    keeping = Checkpointing(Control(60 * config.train.checkpoint_minutes), directory.save_checkpoint)
+    config = directory.config
+    seconds = 60 * config.train.checkpoint_minutes
+    keeping = Checkpointing(Control(seconds), directory.save_checkpoint)
     if not resume:
         return keeping
-    saved = directory.path / "checkpoint"
-    found = find_checkpoint(saved, config.model_dump(exclude_none=True), directory.recorded())
+    tables = config.model_dump(exclude_none=True)
+    found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded())
     if found is None:
         directory.check_same_config()
         return keeping
     for sentence in found.refused:
         print(f"fedlama: {sentence}; the one before it is used", file=sys.stderr)
-    keeping.resume, keeping.earlier = found.content, directory.continue_after(found.round)
+    keeping.resume = found.content
+    keeping.earlier = directory.continue_after(found.round)
     return keeping
 
 
-@contextmanager
-def stop_on_signals(control: Control, quiet: bool = False) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM finishes the cycle and saves; a second one stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    first = 0.0
-
-    def ask(number: int, frame: object) -> None:
-        nonlocal first
-        if first and time.monotonic() - first > SAME_SIGNAL:
-            raise KeyboardInterrupt
-        if first:
-            return
-        first = time.monotonic()
-        control.request_stop()
-        if not quiet:
-            print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _watching(config: Config, directory: RunDirectory, observers: Sequence[Observer]) -> list[Observer]:
-    board = tensorboard_writer(directory.path) if config.output.tensorboard else None
-    return [directory.record, *([board] if board else []), *observers]
+def _with_tensorboard(directory: RunDirectory, observers: Sequence[Observer]) -> list[Observer]:
+    """All that see a record, the directory first."""
+    watching: list[Observer] = [directory.record]
+    if directory.config.output.tensorboard:
+        board = tensorboard_writer(directory.path)
+        if board is not None:
+            watching.append(board)
+    return [*watching, *observers]
 
 
 def available_cores() -> int:
     """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

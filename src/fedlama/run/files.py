@@ -7,16 +7,20 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from fedlama.base import InputError, RunError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LOCK = ".lock"
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Inside, whatever the system refuses is told in a sentence that names this file."""
+    """Inside, whatever the system refuses becomes a RunError that names this file."""
     try:
         yield
     except OSError as error:
@@ -31,11 +35,13 @@ def _reason(error: OSError) -> str:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or none: to another name first, synced, then renamed."""
+    if isinstance(content, str):
+        content = content.encode("utf-8")
     partial = path.with_name(path.name + ".partial")
     with writing(path):
         try:
             with partial.open("wb") as file:
-                file.write(content.encode("utf-8") if isinstance(content, str) else content)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
@@ -47,71 +53,101 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a whole line at a file's end, or nothing: half a line would hide all that come after it."""
+    content = line.encode("utf-8") + b"\n"
     with writing(path), path.open("ab", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
-        content = line.encode("utf-8") + b"\n"
         try:
             while content:  # a full disk may take a part of it first
-                content = content[file.write(content) :]
+                written = file.write(content)
+                content = content[written:]
         except OSError:
             with suppress(OSError):
                 file.truncate(end)
             raise
 
 
+@dataclass(frozen=True)
+class Held:
+    """A folder that this process alone writes into."""
+
+    path: Path
+    handle: int  # the open folder, locked
+
+    def is_there(self) -> bool:
+        """Whether the path still leads to the folder that was locked."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self.handle))
+        except OSError:
+            return False
+
+    def check(self) -> None:
+        """Raise RunError if the folder was deleted or replaced: what is written now would be in another's folder."""
+        if not self.is_there():
+            raise RunError(f"{self.path} was deleted or moved while the run was writing into it: the run stopped")
+
+
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a run's folder: a second run into it is refused. The lock goes with the process, however it ends."""
+def locked(path: Path) -> Iterator[Held]:
+    """Hold a run's folder: a second run into it is refused. The lock goes with the process, however it ends.
+
+    The folder itself is locked, because the file `.lock` can be deleted: that file is for file systems that cannot lock
+    a folder, and for people who look.
+    """
     made_here = not path.exists()
+    file = FileLock(path / LOCK, timeout=0)
+    handle = -1
     try:
         path.mkdir(parents=True, exist_ok=True)
-        handle = _lock(path / ".lock")
-    except BlockingIOError:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        _lock_folder(handle)
+        file.acquire()
+    except (BlockingIOError, Timeout):
+        _close(handle)
         raise InputError(f"{path} is being written by another run: wait for it, or choose another --out") from None
     except OSError as error:
+        _close(handle)
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
+    held = Held(path, handle)
     try:
-        yield
+        yield held
     finally:
-        with suppress(OSError):
-            (path / ".lock").unlink(missing_ok=True)
-        os.close(handle)
-        if made_here:
-            with suppress(OSError):  # not empty: the run began
-                path.rmdir()
-
-
-def _lock(path: Path) -> int:
-    """The open and locked file. Its last holder may have deleted it in between: then it would lock nobody out."""
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(path, handle):
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
+        file.release()
+        if held.is_there():
+            with suppress(OSError):
+                (path / LOCK).unlink(missing_ok=True)
+            if made_here:
+                with suppress(OSError):  # not empty: the run began
+                    path.rmdir()
         os.close(handle)
 
 
-def _is_still(path: Path, handle: int) -> bool:
+def _lock_folder(handle: int) -> None:
     try:
-        return os.path.samestat(path.stat(), os.fstat(handle))
-    except FileNotFoundError:
-        return False
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # some network file systems lock files only
+
+
+def _close(handle: int) -> None:
+    if handle >= 0:
+        os.close(handle)
 
 
 def is_locked(path: Path) -> bool:
     """Whether a process holds this folder now; a lock file whose process was killed is only a file."""
-    try:
-        handle = os.open(path / ".lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
+    for name in (path, path / LOCK):
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
     return False

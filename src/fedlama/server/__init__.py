@@ -1,8 +1,22 @@
 """What the server does with an average, the same in every runtime."""
 
+from fedlama.server.adam import Adam
 from fedlama.server.mean import Mean
+from fedlama.server.momentum import Momentum
 from fedlama.server.reduce import ListReduce, Reduce
 from fedlama.server.rule import ServerRule
-from fedlama.server.server import Server, ServerState
+from fedlama.server.server import LAST_CHANGE, Server, ServerState
+from fedlama.server.yogi import Yogi
 
-__all__ = ["ListReduce", "Mean", "Reduce", "Server", "ServerRule", "ServerState"]
+__all__ = [
+    "LAST_CHANGE",
+    "Adam",
+    "ListReduce",
+    "Mean",
+    "Momentum",
+    "Reduce",
+    "Server",
+    "ServerRule",
+    "ServerState",
+    "Yogi",
+]

@@ -14,7 +14,10 @@ from fedlama.rows import Slot
 class Mean:
     """The global model becomes the clients' average."""
 
-    slots: tuple[Slot, ...] = ()
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Nothing."""
+        return ()
 
     def apply(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, count: int, periods: float) -> Tensor:
         """The average itself."""

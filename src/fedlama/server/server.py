@@ -6,18 +6,21 @@ The simulator, the averager of torch.distributed programs and a deployment diffe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from fedlama.core import Evidence, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Traffic
-from fedlama.local import LocalRule
+from fedlama.compress import Channel, Place
+from fedlama.core import BYTES_PER_NUMBER, Evidence, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Traffic
+from fedlama.local import LocalRule, steps_taken
 from fedlama.rows import Slot, unpack
 from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
+
+LAST_CHANGE = "last change"  # the slot that low-rank codes start from
 
 
 @dataclass(frozen=True)
@@ -47,22 +50,39 @@ class Server:
         policy: Which layers are averaged when.
         rule: What the server makes of an average.
         local: The clients' rule, of which some keep a part on the server (default: none that does).
+        uplink: The code of what clients send; some start from what the server last changed.
+        downlink: The code of what clients that stay are sent. The server adopts what it sent, so that all copies are
+            equal after a synchronisation, and keeps the remainder.
     """
 
     def __init__(
-        self, layout: Layout, policy: Policy, *, rule: ServerRule | None = None, local: LocalRule | None = None
+        self,
+        layout: Layout,
+        policy: Policy,
+        *,
+        rule: ServerRule | None = None,
+        local: LocalRule | None = None,
+        uplink: Channel | None = None,
+        downlink: Channel | None = None,
     ) -> None:
         self.layout = layout
         self.policy = policy
         self.rule = rule or Mean()
         self.local = local
+        self.uplink = uplink
+        self.downlink = downlink
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What is kept on the server, by whomever."""
-        if self.local is None:
-            return self.rule.slots
-        return (*self.rule.slots, *self.local.server_slots)
+        slots = list(self.rule.slots)
+        if self.local is not None:
+            slots += self.local.server_slots
+        if self.uplink is not None and self.uplink.codec.wants_warm:
+            slots.append(Slot(LAST_CHANGE, "run"))
+        if self.downlink is not None:
+            slots += self.downlink.slots
+        return tuple(slots)
 
     def start(self, row: Tensor) -> ServerState:
         """The state before the first step, with this global model."""
@@ -82,7 +102,15 @@ class Server:
         return state.broadcast
 
     def close(
-        self, state: ServerState, plan: RoundPlan, reduce: Reduce, traffic: Traffic, share: float = 1.0
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        reduce: Reduce,
+        traffic: Traffic,
+        *,
+        share: float = 1.0,
+        paces: Sequence[tuple[float, int | None]] = ((1.0, None),),
+        place: Place | None = None,
     ) -> ServerState:
         """The state after a round whose clients have trained.
 
@@ -92,22 +120,30 @@ class Server:
             reduce: The clients' numbers.
             traffic: What travelled in this round.
             share: Which share of the whole population was averaged.
+            paces: The weight of every client, and how many steps it takes per base interval (None: each of them).
+            place: Where the round stands in its window, for a downlink code whose rate depends on it.
         """
         slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
         row = state.row.clone()
         unpack(reduce.mean(slices), row, slices)  # Algorithm 1, line 8
         # The spread is around the clients' average, so it is measured before any rule moves the model off it.
         spread = reduce.spread(row, plan.due)
-        slots = self._apply_rules(state, plan, row, share)
+        slots = self._apply_rules(state, plan, row, share, paces)
+        ledger = state.ledger.charge(traffic, aggregated=plan.due)
+        broadcast = ledger.plain_message(plan.due)
+        if self.downlink is not None:
+            broadcast = self._send_coded(state, plan, row, slots, place or Place(state.policy.round + 1, 0))
+        if LAST_CHANGE in slots:
+            for part in self.layout.slices_of(plan.due):
+                slots[LAST_CHANGE][part] = row[part] - state.row[part]
         moved, norm = self._movement(state.row, row, plan)
         evidence = Evidence(spread, moved, norm, sent=traffic.up.layers, clients=reduce.clients)
-        ledger = state.ledger.charge(traffic, aggregated=plan.due)
         return ServerState(
             policy=self.policy.observe(state.policy, plan, evidence, self.layout.layers),
             ledger=ledger,
             row=row,
             slots=slots,
-            broadcast=self._with_rule_rows(ledger.plain_message(plan.due)),
+            broadcast=self._with_rule_rows(broadcast),
         )
 
     def discard(self, state: ServerState, traffic: Traffic) -> ServerState:
@@ -123,19 +159,29 @@ class Server:
             ledger=state.ledger.charge(traffic),
         )
 
-    def _apply_rules(self, state: ServerState, plan: RoundPlan, row: Tensor, share: float) -> dict[str, Tensor]:
+    def _apply_rules(
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        row: Tensor,
+        share: float,
+        paces: Sequence[tuple[float, int | None]],
+    ) -> dict[str, Tensor]:
         """Let the local rule's server part and then the server rule act on each due tensor of `row`; the new slots."""
         slots = {name: values.clone() for name, values in state.slots.items()}
         step = state.step + plan.steps
         for layer in plan.due:
             since = range(state.policy.synchronised_at[layer], step)
+            taken: list[tuple[float, int]] = []
+            for weight, pace in paces:
+                taken.append((weight, len(steps_taken(pace, self.policy.base_interval, since))))
             for part in self.layout.layers[layer].slices:
                 own = {name: values[part] for name, values in slots.items()}
                 anchor = state.row[part]
                 mean = row[part]
                 merged = mean
                 if self.local is not None:
-                    merged = self.local.merge(anchor, mean, own, steps=since, share=share)
+                    merged = self.local.merge(anchor, mean, own, steps=since, taken=taken, share=share)
                 new = self.rule.apply(
                     anchor,
                     merged,
@@ -146,6 +192,18 @@ class Server:
                 if new is not mean:
                     row[part] = new
         return slots
+
+    def _send_coded(
+        self, state: ServerState, plan: RoundPlan, row: Tensor, slots: dict[str, Tensor], place: Place
+    ) -> Message:
+        """Replace what is due in `row` by what clients will decode; what one client's message weighs."""
+        assert self.downlink is not None
+        difference = row - state.row
+        own = {slot.name: slots[slot.name] for slot in self.downlink.slots}
+        message = self.downlink.simulate(difference, plan.due, place, anchor=state.row, own=own, out=difference)
+        for part in [*self.layout.slices_of(plan.due), *self.layout.statistics]:
+            torch.add(state.row[part], difference[part], out=row[part])
+        return message.charged
 
     def _movement(self, before: Tensor, after: Tensor, plan: RoundPlan) -> tuple[dict[int, float], dict[int, float]]:
         """‖u_l − a_l‖² and ‖a_l‖² of every due layer, where the policy looks at them."""
@@ -164,8 +222,9 @@ class Server:
 
     def _with_rule_rows(self, message: Message) -> Message:
         """The same message with what the local rule sends beside the model, one row of its layers for each name."""
-        copies = 1
-        if self.local is not None:
-            copies += len(self.local.sends)
-        layers = {layer: copies * weight for layer, weight in message.layers.items()}
+        if self.local is None or not self.local.sends:
+            return message
+        layers = dict(message.layers)
+        for layer in layers:
+            layers[layer] += len(self.local.sends) * BYTES_PER_NUMBER * self.layout.layers[layer].size
         return Message(layers, message.statistics)

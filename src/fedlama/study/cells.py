@@ -9,84 +9,66 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from multiprocessing import connection, get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from fedlama.base import DivergenceError, InputError, RunError
+from fedlama.processes.forking import Emit, Failure, Forked, Forks, Item, Message
 from fedlama.processes.memory import available_memory
-from fedlama.processes.workers import SENTENCES, die_with_parent
+from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import describe
 from fedlama.run.checkpoints import changed_keys
-from fedlama.run.config import Config, as_written_today, read_toml
-from fedlama.run.default_models import model_builder
-from fedlama.run.execute import SAME_SIGNAL, execute, prepared_data, resolve
+from fedlama.run.config import as_written_today, read_toml
+from fedlama.run.directory import CONFIG, SUMMARY
+from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
+from fedlama.run.resolve import Resolved, resolve
 from fedlama.study.runs import load_run
 from fedlama.study.sitting import Sitting, deliver, take_along
 from fedlama.study.study_file import Cell
 from fedlama.training import Record
 
 DIVERGED = "diverged.txt"  # beside a run that did: the same configuration would do so again
+FLOAT32 = 4  # bytes
 
-# What is told of a cell: each record, and how it ended
+# What a watcher sees of a cell: each record, and how it ended
 End = Literal["done", "diverged"]
 Watch = Callable[[Cell, Record | End], None]
 
 
-@dataclass
-class _Running:
-    cell: Cell
-    process: BaseProcess
-    messages: Connection
-    workers: int
-
-
 def is_done(out: Path, cell: Cell) -> bool:
     """Whether this cell needs no run any more: it is finished, or it diverged."""
-    return (out / cell.path / "summary.json").is_file() or (out / cell.path / DIVERGED).is_file()
+    folder = out / cell.path
+    return (folder / SUMMARY).is_file() or (folder / DIVERGED).is_file()
 
 
 def score_of(out: Path, cell: Cell) -> tuple[float | None, float] | None:
     """A finished cell's accuracy, if it has one, and loss; None if it diverged."""
-    if (out / cell.path / DIVERGED).is_file():
+    folder = out / cell.path
+    if (folder / DIVERGED).is_file():
         return None
     try:
-        summary = load_run(out / cell.path).summary
+        summary = load_run(folder).summary
     except InputError as error:
         raise InputError(f"{error}; delete that folder to run it again") from None
-    return (summary["accuracy"], summary["loss"]) if summary else None
+    if summary is None:
+        return None
+    return summary.accuracy, summary.loss
 
 
 def check_same_config(out: Path, cell: Cell) -> None:
     """Refuse a finished run of another configuration: its result is not this study's."""
-    path = out / cell.path / "config.toml"
+    path = out / cell.path / CONFIG
     if not path.is_file():  # it diverged in its first round
         return
     before = as_written_today(read_toml(path))
-    now = resolve(cell.config).model_dump(exclude_none=True)
-    # Keys that only one version of fedlama knows, and the versions themselves, do not make another configuration
-    comparable = {
-        name: {key: table[key] for key in before[name] if key in table} if isinstance(table, dict) else table
-        for name, table in now.items()
-        if name in before
-    }
-    known = {
-        name: {key: before[name][key] for key in table} if isinstance(table, dict) else before[name]
-        for name, table in comparable.items()
-    }
-    different = [key for key in changed_keys(known, comparable) if not key.startswith("versions.")]
+    now = resolve(cell.config).config.model_dump(exclude_none=True)
+    different = changed_keys(_keys_of_both(before, now), _keys_of_both(now, before))
     if different:
         raise InputError(
             f"{path.parent} holds a run of another configuration ({', '.join(different)}): choose another --out, or "
@@ -94,21 +76,38 @@ def check_same_config(out: Path, cell: Cell) -> None:
         )
 
 
+def _keys_of_both(tables: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """What two configurations can be compared by: not the versions, nor keys that only one version of fedlama knows."""
+    common: dict[str, Any] = {}
+    for name, value in tables.items():
+        if name not in others or name == "versions":
+            continue
+        other = others[name]
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            common[name] = _keys_of_both(value, other)
+        else:
+            common[name] = value
+    return common
+
+
 def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
-    """How many runs go side by side: one a worker, or as many as have room for their rows."""
+    """How many runs go side by side: one per worker, or as many as have room for their rows."""
     available = available_memory()
     if not cells or available is None:
         return workers
-    largest = max(_row_bytes(config) for config in {cell.setting: cell.config for cell in cells}.values())
-    return max(1, min(workers, available // (2 * largest)))  # twice: gradients, averages and activations come on top
+    one_of_each_setting = {cell.setting: cell for cell in cells}
+    largest = max(_row_bytes(resolve(cell.config)) for cell in one_of_each_setting.values())
+    needed = 2 * largest  # gradients, averages and activations come on top
+    return max(1, min(workers, available // needed))
 
 
-def _row_bytes(config: Config) -> int:
-    config = resolve(config)
+def _row_bytes(run: Resolved) -> int:
+    """What the clients of a run keep in memory."""
     with torch.device("meta"):  # shapes only
-        width = describe(model_builder(config.model.name or "", prepared_data(config))()).width
-    clients = config.participation.build().count(config.partition.clients or 1)
-    return 4 * width * clients * (1 + len(config.local.build().slots))
+        width = describe(run.model()).width
+    clients = run.participation.count(len(run.shards))
+    rows_per_client = 1 + len(run.local.slots)
+    return FLOAT32 * width * clients * rows_per_client
 
 
 def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitting: Sitting | None = None) -> None:
@@ -117,153 +116,128 @@ def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitt
     One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
     saved a checkpoint; Ctrl-C does the same, and so does the end of the sitting.
     """
-    sitting = sitting or Sitting()
     if launched_by_torchrun():
         raise InputError(
             "a study's runs share one machine: without torchrun it uses all cores; torchrun is for fedlama run"
         )
-    waiting, running, failures = list(cells), list[_Running](), list[Exception]()
-    at_once = cells_at_once(cells, workers)
-    with _stopping(running) as asked:
-        try:
-            while running or (waiting and not failures and not asked.is_set()):
-                free = workers - sum(one.workers for one in running)
-                while waiting and free > 0 and len(running) < at_once and not failures and not asked.is_set():
-                    share = max(1, free // min(len(waiting), at_once - len(running)))
-                    running.append(_start(waiting.pop(0), out, share, sitting))
-                    free -= share
-                _listen(running, out, watch, failures)
-                if sitting.is_over() and not asked.is_set():
-                    asked.set()
-                    for one in running:
-                        _ask(one)
-        finally:
-            for one in running:
-                one.process.kill()
-                one.process.join()
-    if asked.is_set() and sitting.is_over() and not cells_left(cells, out):
-        return  # the last cells ended while they were asked to stop
-    if asked.is_set() and sitting.is_over():
-        raise RunError(
-            f"stopped after {sitting.minutes:g} minutes, as asked, with {cells_left(cells, out)} of {len(cells)} runs "
-            f"left and their checkpoints saved; the same command goes on from here"
-        )
-    if asked.is_set():
-        raise RunError("stopped, as asked; the same command goes on from here")
-    if failures:
-        raise failures[0]
+    with Forks() as forks:
+        side_by_side = _SideBySide(cells, out, workers, watch, forks, sitting or Sitting())
+        with stop_on_signals(side_by_side.stop):
+            side_by_side.run()
 
 
-def cells_left(cells: Sequence[Cell], out: Path) -> int:
-    """How many of these cells still need a run."""
-    return sum(not is_done(out, cell) for cell in cells)
+class _SideBySide:
+    """Cells that are waiting, and those that are running."""
 
+    def __init__(
+        self, cells: Sequence[Cell], out: Path, workers: int, watch: Watch, forks: Forks, sitting: Sitting
+    ) -> None:
+        self.cells = cells
+        self.waiting = list(cells)
+        self.out = out
+        self.workers = workers
+        self.watch = watch
+        self.forks = forks
+        self.sitting = sitting
+        self.at_once = cells_at_once(cells, workers)
+        self.cell_of: dict[Forked, Cell] = {}
+        self.workers_of: dict[Forked, int] = {}
+        self.failures: list[Exception] = []
+        self.stopped = False
+        self.time_is_up = False
 
-def _start(cell: Cell, out: Path, workers: int, sitting: Sitting) -> _Running:
-    context = get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_cell_main, args=(cell, out, workers, sitting, receiver, sender))
-    process.start()
-    sender.close()
-    return _Running(cell, process, receiver, workers)
+    def run(self) -> None:
+        """Until all are done, or those that run have stopped."""
+        while self.cell_of or (self.waiting and not self._is_ending()):
+            if not self._is_ending():
+                self._start_as_many_as_fit()
+            for process, message in self.forks.listen(timeout=1.0):
+                self._take(process, message)
+            if self.sitting.is_over() and not self._is_ending():
+                self.time_is_up = True
+                self._ask_all_to_stop()
+        left = sum(not is_done(self.out, cell) for cell in self.cells)
+        if self.time_is_up and not self.stopped and left:  # none is left if the last ones ended just then
+            raise RunError(
+                f"stopped after {self.sitting.minutes:g} minutes, as asked, with {left} of {len(self.cells)} runs left "
+                f"and their checkpoints saved; the same command goes on from here"
+            )
+        if self.stopped:
+            raise RunError("stopped, as asked; the same command goes on from here")
+        if self.failures:
+            raise self.failures[0]
 
-
-def _cell_main(cell: Cell, out: Path, workers: int, sitting: Sitting, receiver: Connection, sender: Connection) -> None:
-    receiver.close()
-    torch.set_num_threads(1)  # a fork has none of its parent's threads, and torch would wait for them for ever
-    die_with_parent()
-    os.setpgid(0, 0)  # Ctrl-C is the study's to understand, which then asks with SIGTERM
-    home = out / cell.path
-    workplace = sitting.workplace(out, cell.path)
-    try:
-        take_along(home, workplace)
-        try:
-            execute(cell.config, workplace, [sender.send], workers=workers, resume=True, quiet=True)
-        except DivergenceError:
-            deliver(workplace, home)
-            raise
-        deliver(workplace, home)
-        sender.send(None)
-    except BrokenPipeError:
-        os._exit(1)
-    except BaseException as error:
-        kind = type(error).__name__
-        text = str(error) if kind in SENTENCES or isinstance(error, OSError) else traceback.format_exc()
-        with suppress(OSError):
-            sender.send((kind, text))
-        os._exit(1)
-
-
-def _listen(running: list[_Running], out: Path, watch: Watch, failures: list[Exception]) -> None:
-    """Take what the running cells have to say, once."""
-    for ready in connection.wait([one.messages for one in running], timeout=1.0):
-        one = next(one for one in running if one.messages is ready)
-        try:
-            message = one.messages.recv()
-        except EOFError:
-            message = ("", "")
-        if isinstance(message, Record):
-            watch(one.cell, message)
-            continue
-        one.process.join()
-        one.messages.close()
-        running.remove(one)
-        if message is None:
-            watch(one.cell, "done")
-        elif _is_divergence(one, out, message, running, failures):
-            watch(one.cell, "diverged")
-
-
-def _is_divergence(
-    one: _Running, out: Path, message: tuple[str, str], running: Sequence[_Running], failures: list[Exception]
-) -> bool:
-    """Note a run that diverged; with any other failure ask the others to stop."""
-    kind, text = message
-    if kind == "DivergenceError":
-        (out / one.cell.path).mkdir(parents=True, exist_ok=True)
-        write_atomically(out / one.cell.path / DIVERGED, text + "\n")
-        return True
-    code = one.process.exitcode
-    died = f"its process ended with code {code}" if code and not text else text
-    if not failures:
-        for other in running:
-            _ask(other)
-    failures.append(SENTENCES.get(kind, RunError)(f"{one.cell.label}: {died}"))
-    return False
-
-
-def _ask(one: _Running) -> None:
-    """To finish the cycle, save and stop."""
-    if one.process.pid is not None:
-        with suppress(ProcessLookupError):
-            os.kill(one.process.pid, signal.SIGTERM)
-
-
-@contextmanager
-def _stopping(running: list[_Running]) -> Iterator[threading.Event]:
-    """The first Ctrl-C or SIGTERM lets the running cells finish their cycle and save; a second one stops at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    first = 0.0
-
-    def ask(number: int, frame: object) -> None:
-        nonlocal first
-        if asked.is_set() and time.monotonic() - first > SAME_SIGNAL:
-            raise KeyboardInterrupt
-        if asked.is_set():
-            return
-        first = time.monotonic()
-        asked.set()
-        for one in running:
-            _ask(one)
+    def stop(self) -> None:
+        """Let the running cells finish their cycle and save."""
+        self.stopped = True
+        self._ask_all_to_stop()
         print("\nfedlama: finishing the running cycles to save them; once more stops at once", file=sys.stderr)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def _is_ending(self) -> bool:
+        return self.stopped or self.time_is_up or bool(self.failures)
+
+    def _ask_all_to_stop(self) -> None:
+        for process in list(self.cell_of):
+            if process.process.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.process.pid, signal.SIGTERM)
+
+    def _start_as_many_as_fit(self) -> None:
+        free = self.workers - sum(self.workers_of.values())
+        while self.waiting and free > 0 and len(self.cell_of) < self.at_once and not self._is_ending():
+            places = self.at_once - len(self.cell_of)
+            share = max(1, free // min(len(self.waiting), places))
+            self._start(self.waiting.pop(0), share)
+            free -= share
+
+    def _start(self, cell: Cell, workers: int) -> None:
+        home = self.out / cell.path
+        workplace = self.sitting.workplace(self.out, cell.path)
+
+        def work(emit: Emit) -> None:
+            take_along(home, workplace)
+            try:
+                execute(cell.config, workplace, [emit], workers=workers, resume=True, quiet=True)
+            except DivergenceError:
+                deliver(workplace, home)
+                raise
+            deliver(workplace, home)
+
+        process = self.forks.start(work, _lead_own_group, daemon=False)
+        self.cell_of[process] = cell
+        self.workers_of[process] = workers
+
+    def _take(self, process: Forked, message: Message) -> None:
+        cell = self.cell_of[process]
+        if isinstance(message, Item):
+            self.watch(cell, message.content)
+            return
+        process.process.join()
+        code = process.process.exitcode
+        del self.cell_of[process]
+        del self.workers_of[process]
+        self.forks.forget(process)
+        if not isinstance(message, Failure):
+            self.watch(cell, "done")
+        elif message.kind == "DivergenceError":
+            self._note_divergence(cell, message.text)
+            self.watch(cell, "diverged")
+        else:
+            self._note_failure(cell, message, code)
+
+    def _note_divergence(self, cell: Cell, text: str) -> None:
+        folder = self.out / cell.path
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / DIVERGED, text + "\n")
+
+    def _note_failure(self, cell: Cell, failure: Failure, code: int | None) -> None:
+        text = failure.text or f"its process ended with code {code}"
+        if not self.failures:
+            self._ask_all_to_stop()
+        sentence = Failure(failure.kind, f"{cell.label}: {text}")
+        self.failures.append(sentence.error() or RunError(sentence.text))
+
+
+def _lead_own_group() -> None:
+    """Ctrl-C goes to the study's group only: the study decides what it means, and asks its runs with SIGTERM."""
+    os.setpgid(0, 0)

@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import fmean
 
 from fedlama.base import InputError
-from fedlama.run.execute import available_cores, prepared_data, resolve
+from fedlama.run.execute import available_cores
 from fedlama.run.files import locked, write_atomically
+from fedlama.run.resolve import resolve
 from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
 from fedlama.study.sitting import Sitting
@@ -24,31 +25,35 @@ def run_study(
     shared: bool = False,
     sitting: Sitting | None = None,
 ) -> StudyIndex:
-    """Run what is missing of a study into `out`; what the folder then holds of it.
+    """Run what is missing of a study; what its folder then holds of it.
 
-    A `shared` folder may also hold runs of other studies, which its index keeps. A `sitting` limits the time, and may
-    have unfinished runs elsewhere.
+    Arguments:
+        study: the settings and their seeds.
+        out: the study's folder.
+        workers: how many processes may run at a time (default: one per core).
+        watch: called with each record of a cell, and when it ends.
+        shared: whether the folder may also hold runs of other studies, which its index then keeps.
+        sitting: how long it may take now, and where unfinished runs are kept (default: as long as it takes, in `out`).
     """
+    processes = workers or available_cores()
     with locked(out):
         index_there = _index_there(out)
         others = index_there if shared else None
-        for setting in study.settings:  # wrong input shows before the first run, and forked runs share the data
-            resolve(setting.config)
-            prepared_data(setting.config)
+        for setting in study.settings:
+            resolve(setting.config)  # wrong input shows before the first run, and forked runs share the data
         pilots = study.pilots()
-        run_cells(missing(pilots, out), out, workers or available_cores(), watch, sitting)
-        choices = {setting.name: choose(setting, pilots, out) for setting in study.settings if setting.learning_rates}
-        rates = {name: choice.rate for name, choice in choices.items()}
-        cells = [cell for cell in study.cells(rates) if rates.get(cell.setting, 0.0) is not None]
+        run_cells(missing(pilots, out), out, processes, watch, sitting)
+        choices = _choices(study, pilots, out)
+        cells = _cells(study, choices)
         _keep(_index(study, choices, cells, out), others, out)
-        run_cells(missing(cells, out), out, workers or available_cores(), watch, sitting)
+        run_cells(missing(cells, out), out, processes, watch, sitting)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
         return index
 
 
 def _index_there(out: Path) -> StudyIndex | None:
-    """What the folder holds so far; a damaged index goes: it would stand in the way, and is written anew."""
+    """What the folder holds so far; a damaged index is deleted: it would stand in the way, and is written anew."""
     try:
         return read_index(out)
     except InputError:
@@ -69,37 +74,71 @@ def _keep(index: StudyIndex, others: StudyIndex | None, out: Path) -> None:
 
 def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
     """Those that are neither finished nor known to diverge; what is there must be of this study."""
+    found: list[Cell] = []
     for cell in cells:
         if is_done(out, cell):
             check_same_config(out, cell)
-    return [cell for cell in cells if not is_done(out, cell)]
+        else:
+            found.append(cell)
+    return found
+
+
+def _choices(study: Study, pilots: Sequence[Cell], out: Path) -> dict[str, Choice]:
+    """What the pilots say of each setting whose learning rate is to be chosen."""
+    choices: dict[str, Choice] = {}
+    for setting in study.settings:
+        if setting.learning_rates:
+            choices[setting.name] = choose(setting, pilots, out)
+    return choices
+
+
+def _cells(study: Study, choices: Mapping[str, Choice]) -> list[Cell]:
+    """The runs of the table, without settings that diverged at every learning rate."""
+    rates = {name: choice.rate for name, choice in choices.items()}
+    hopeless = [name for name, rate in rates.items() if rate is None]
+    return [cell for cell in study.cells(rates) if cell.setting not in hopeless]
 
 
 def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
     """The learning rate with the best mean validation accuracy (or loss, if there is none); of equals the smaller."""
-    scores = {
-        rate: _mean_score([p for p in pilots if (p.setting, p.rate) == (setting.name, rate)], out)
-        for rate in setting.learning_rates
-    }
-    known = {rate: score for rate, score in scores.items() if score is not None}
-    best = max(known, key=lambda rate: (known[rate], -rate), default=None)
+    scores: dict[float, float | None] = {}
+    for rate in setting.learning_rates:
+        own = [pilot for pilot in pilots if pilot.setting == setting.name and pilot.rate == rate]
+        scores[rate] = _mean_score(own, out)
+    best: float | None = None
+    highest: float | None = None
+    for rate in sorted(scores):
+        score = scores[rate]
+        if score is not None and (highest is None or score > highest):
+            best, highest = rate, score
     at_edge = len(scores) > 1 and best in (min(scores), max(scores))
     return Choice(rate=best, scores={f"{rate:g}": score for rate, score in scores.items()}, at_edge=at_edge)
 
 
 def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
     """Larger is better; a rate at which one seed diverged is none to choose."""
-    scores = [score_of(out, pilot) for pilot in pilots]
-    if None in scores:
-        return None
-    return fmean(accuracy if accuracy is not None else -loss for accuracy, loss in filter(None, scores))
+    scores: list[float] = []
+    for pilot in pilots:
+        score = score_of(out, pilot)
+        if score is None:
+            return None
+        accuracy, loss = score
+        scores.append(-loss if accuracy is None else accuracy)
+    return fmean(scores)
 
 
 def _index(study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], out: Path) -> StudyIndex:
-    texts = {cell.path.as_posix(): out / cell.path / DIVERGED for cell in cells}
+    labels: dict[str, str] = {}
+    diverged: dict[str, str] = {}
+    for cell in cells:
+        name = cell.path.as_posix()
+        labels[name] = cell.setting
+        text = out / cell.path / DIVERGED
+        if text.is_file():
+            diverged[name] = text.read_text(encoding="utf-8").strip()
     return StudyIndex(
         baseline=study.options.baseline,
-        labels={cell.path.as_posix(): cell.setting for cell in cells},
+        labels=labels,
         choices=dict(choices),
-        diverged={name: path.read_text(encoding="utf-8").strip() for name, path in texts.items() if path.is_file()},
+        diverged=diverged,
     )

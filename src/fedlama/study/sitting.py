@@ -7,9 +7,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedlama.run.directory import CONFIG, SUMMARY
 from fedlama.run.files import write_atomically, writing
-
-SUMMARY = "summary.json"  # a folder that has it holds a finished run, so it is delivered last
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Sitting:
 
 def take_along(home: Path, workplace: Path) -> None:
     """Go on elsewhere with a run that an earlier sitting began in the study's own folder."""
-    began_at_home = (home / "config.toml").is_file()
+    began_at_home = (home / CONFIG).is_file()
     if workplace == home or workplace.exists() or not began_at_home:
         return
     with writing(workplace):
@@ -63,7 +62,7 @@ def deliver(workplace: Path, home: Path) -> None:
         if source.is_dir() or is_for_going_on or source.name == SUMMARY:
             continue
         _copy(source, home / source.relative_to(workplace))
-    if (workplace / SUMMARY).is_file():
+    if (workplace / SUMMARY).is_file():  # last: a folder that has it holds a finished run
         _copy(workplace / SUMMARY, home / SUMMARY)
     shutil.rmtree(workplace)
 

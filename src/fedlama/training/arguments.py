@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlama.base import InputError, check_whole
+from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, Shards
 from fedlama.local import LocalRule
@@ -39,6 +40,13 @@ def check_kinds(
 
 def _wrong_kind(name: str, value: object, example: str) -> InputError:
     return InputError(f"{name} must be made with {example}, not {type(value).__name__}")
+
+
+def check_codecs(**codecs: Codec | None) -> None:
+    """Each is a codec, or none."""
+    for name, codec in codecs.items():
+        if codec is not None and not isinstance(codec, Codec):
+            raise _wrong_kind(name, codec, "one of fedlama.compress, such as fedlama.compress.Rotate(1.6)")
 
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -114,6 +114,7 @@ class FaultyRounds:
             losses=losses,
             largest=reports.largest.amax(dim=0).tolist(),
             upload=total_of(uploads),
+            decoded=reports.decoded,
             excluded=self._entries(cohort, reasons, place.attempt),
         )
 

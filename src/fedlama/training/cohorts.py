@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedlama.local import steps_per_interval
 from fedlama.processes.world import World
 from fedlama.rows import Binding, ClientStore, Slot
 from fedlama.training.values import Job, Position
@@ -27,6 +28,7 @@ class Cohort:
     rows: Tensor  # [mine, width]
     slots: dict[str, Tensor]  # what rules and codecs keep for each client, [mine, width] for each name
     counters: Tensor  # whole-number buffers, [mine, counters]
+    paces: list[int | None]  # how many steps each takes per base interval; None for each of them
     entered: int  # the global step before which the cohort came
     absent: set[int] = field(default_factory=set[int])  # indices of those who take no part before the next cycle
 
@@ -160,6 +162,7 @@ class Cohorts:
             rows=rows,
             slots=slots,
             counters=counters,
+            paces=self._paces(clients, samples, window),
             entered=position.step,
         )
         for place in range(len(mine)):
@@ -169,6 +172,22 @@ class Cohorts:
                 cohort.slots[name].copy_(values[cohort.mine])
             self._restored = None
         return cohort
+
+    def _paces(self, clients: list[int], samples: list[int], window: int) -> list[int | None]:
+        local = self.job.local
+        paces: list[int | None] = []
+        for client, count in zip(clients, samples, strict=True):
+            paces.append(
+                steps_per_interval(
+                    local.steps,
+                    samples=count,
+                    batch_size=local.batch_size,
+                    seed=self.job.seed,
+                    window=window,
+                    client=client,
+                )
+            )
+        return paces
 
     def _start_slots(self, cohort: Cohort, place: int) -> None:
         """What a client has as it enters: zeros, and what was kept of it."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
+
+from typing_extensions import TypedDict  # pydantic reads records with it, and takes typing's only from Python 3.12 on
 
 from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.core import Ledger

@@ -12,7 +12,6 @@ from fedlama.base import DivergenceError, random_key
 from fedlama.core import RoundPlan
 from fedlama.processes.world import World
 from fedlama.rows import Binding, ClientStore
-from fedlama.server import Server
 from fedlama.training.attempts import FaultyRounds
 from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.cohorts import Cohorts
@@ -44,7 +43,7 @@ class Federation:
         self.job = job
         self.binding = binding
         self.world = world
-        self.server = Server(binding.layout, job.policy, rule=job.server, local=job.local)
+        self.server = job.make_server(binding.layout)
         self.cohorts = Cohorts(job, binding, world, slots=job.client_slots, store=store, block=trainer.block)
         rounds = Rounds(self.server, trainer, self.cohorts, world)
         self.rounds = FaultyRounds(rounds, job.faults) if job.faults else rounds

@@ -77,7 +77,7 @@ def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: b
         prepared_bytes=FLOAT32 * job.data.x_train.numel() if stacked else 0,
         block=BLOCK if stacked else 0,
         saved_clients=clients if saves and outlives else 0,
-        server_slots=len(job.server_slots),
+        server_slots=len(job.make_server(layout).slots),
     )
 
 

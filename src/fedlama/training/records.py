@@ -1,70 +1,105 @@
-"""What a run tells: one record a round, and a result at its end."""
+"""What a run says of itself: one record per round, and a result at its end.
+
+The annotations are also what readers of `rounds.jsonl` and `summary.json` hold files to: pydantic takes the dataclasses
+as they are. Fields that came with later versions have defaults, and fields that this version does not know are ignored.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Annotated, Any, ClassVar
 
 from torch import nn
 
+from fedlama.base import Limits
 from fedlama.training.faults import Exclusion
+
+# Whole numbers that JSON, float64 and pictures can all hold
+Count = Annotated[int, Limits(minimum=0, maximum=1 << 62)]
+Positive = Annotated[int, Limits(minimum=1, maximum=1 << 62)]
+Number = Annotated[float, Limits(minimum=-1e100, maximum=1e100)]
+NotNegative = Annotated[float, Limits(minimum=0, maximum=1e100)]
+
+AS_READ = {"strict": True, "extra": "ignore", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True)
 class Record:
     """One round. Lists are in layer order; bytes are those of this round, summed over clients."""
 
-    round: int
-    step: int  # global steps taken so far
-    cycle: int
+    __pydantic_config__: ClassVar = AS_READ
+
+    round: Positive
+    step: Positive  # global steps taken so far
+    cycle: Positive
     due: list[str]  # the layers averaged at the end of this round
-    intervals: list[int]  # in force during this round
-    discrepancy: list[float | None]  # d_l of Eq. 2 for the layers due
-    loss: float  # mean training loss over the cohort's steps of this round
-    test_loss: float | None  # of the global model, where it was evaluated
-    accuracy: float | None
-    uplink_bytes: int
-    downlink_bytes: int
-    cost: float  # C so far, relative to aggregating everything every base interval
-    excluded: list[Exclusion]
+    intervals: list[Positive]  # in force during this round
+    discrepancy: list[NotNegative | None]  # d_l of Eq. 2 for the layers due
+    loss: Number  # mean training loss over the cohort's steps of this round
+    test_loss: Number | None = field(default=None, kw_only=True)  # of the global model, where it was evaluated
+    accuracy: Number | None
+    uplink_bytes: Count
+    downlink_bytes: Count
+    cost: Number  # C so far, relative to aggregating everything every base interval
+    excluded: list[Exclusion] = field(default_factory=list[Exclusion])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When a round was finished, in seconds since the run began: all that varies from run to run."""
+
+    __pydantic_config__: ClassVar = AS_READ
+
+    round: Positive
+    seconds: Number
 
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """One layer's account over a whole run."""
+    """One layer's account over a whole run; summaries of early versions have no bytes of layers."""
+
+    __pydantic_config__: ClassVar = AS_READ
 
     name: str
-    size: int
+    size: Positive
     adaptive: bool
-    aggregations: int
-    interval: int
-    uplink_bytes: int
-    downlink_bytes: int
+    aggregations: Count
+    interval: Positive
+    uplink_bytes: Count | None = None
+    downlink_bytes: Count | None = None
 
 
 @dataclass(frozen=True)
-class Result:
-    """A finished run. `accuracy` and `loss` are those of the averaged global model on the test set.
+class Summary:
+    """What `summary.json` holds. `accuracy` and `loss` are those of the averaged global model on the test set.
 
     `statistics_bytes` is the part of `uplink_bytes` (and, without faults, of `downlink_bytes`) that is BatchNorm
-    statistics. `model` is a module of your own with the global weights.
+    statistics.
     """
 
-    accuracy: float | None
-    loss: float
-    cost: float
-    uplink_bytes: int
-    downlink_bytes: int
-    statistics_bytes: int
-    iterations: int
-    seed: int
-    seconds: float
+    __pydantic_config__: ClassVar = AS_READ
+
+    accuracy: Number | None
+    loss: Number
+    cost: Number
+    uplink_bytes: Count
+    downlink_bytes: Count
+    statistics_bytes: Count = field(default=0, kw_only=True)
+    iterations: Positive
+    seed: Count
+    seconds: Number = field(default=0.0, kw_only=True)
     layers: list[LayerSummary]
+
+
+@dataclass(frozen=True)
+class Result(Summary):
+    """A finished run: its summary, its records, and `model`, a module of your own with the global weights."""
+
     records: list[Record]
     model: nn.Module
 
     def summary(self) -> dict[str, Any]:
-        """What `summary.json` holds."""
-        fields = ("accuracy", "loss", "cost", "uplink_bytes", "downlink_bytes", "statistics_bytes")
-        values = {name: getattr(self, name) for name in (*fields, "iterations", "seed", "seconds")}
-        return {**values, "layers": [asdict(layer) for layer in self.layers]}
+        """What `summary.json` holds, as plain values."""
+        plain = {one.name: getattr(self, one.name) for one in fields(Summary)}
+        plain["layers"] = [asdict(layer) for layer in self.layers]
+        return plain

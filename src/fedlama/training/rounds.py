@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.profiler import record_function
 
 from fedlama.base import DivergenceError
+from fedlama.compress import Decoded, Place
 from fedlama.core import Layout, Message, RoundPlan, Traffic
-from fedlama.local import MODEL
+from fedlama.local import MODEL, steps_taken
 from fedlama.processes.world import World
 from fedlama.rows import exact_sums, magnitudes, squared_distances
 from fedlama.server import Server
+from fedlama.training.coding import Uplink
 from fedlama.training.cohorts import Cohort, Cohorts
 from fedlama.training.trainers import Trainer
 from fedlama.training.values import Played, Position, Reports, Verdict
@@ -26,16 +28,19 @@ class ExactReduce:
 
     Arguments:
         layout: Where the layers are in a row.
-        cohort: The clients.
+        current: The round, with its clients.
         verdict: What each of them weighs, and how large their numbers are.
         world: The processes that share the run.
+        uplink: The code of what they sent, if any.
     """
 
-    def __init__(self, layout: Layout, cohort: Cohort, verdict: Verdict, world: World) -> None:
+    def __init__(self, layout: Layout, current: Round, verdict: Verdict, world: World, uplink: Uplink | None) -> None:
         self.layout = layout
-        self.cohort = cohort
+        self.current = current
+        self.cohort = current.cohort
         self.verdict = verdict
         self.world = world
+        self.uplink = uplink
 
     @property
     def clients(self) -> int:
@@ -51,6 +56,10 @@ class ExactReduce:
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
+        if self.uplink is not None:
+            # Decoded rows lie further apart than the clients' own: the code's errors would count as drift.
+            position = self.current.position
+            return self.uplink.spread(self.verdict.weights, self.verdict.decoded, mean, position, self.current.plan)
         slices = self.layout.slices_of(due)
         squared = torch.zeros(len(self.cohort.clients), len(slices), dtype=torch.float64, device=mean.device)
         squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
@@ -63,14 +72,15 @@ class ExactReduce:
         return result
 
 
-@dataclass(frozen=True)
+@dataclass
 class Round:
-    """A round as its clients see it: what was planned, where they begin, and what each downloaded for it."""
+    """A round that is being played: its clients, where they begin, and what was planned."""
 
     cohort: Cohort
     position: Position
     plan: RoundPlan
     entering: bool
+    figures: Tensor = field(default_factory=lambda: torch.empty(0))  # of this process's coded messages
 
     @property
     def steps(self) -> range:
@@ -95,6 +105,11 @@ class Rounds:
         self.cohorts = cohorts
         self.world = world
         self.job = cohorts.job
+        self.uplink: Uplink | None = None
+        if self.job.uplink is not None:
+            self.uplink = Uplink(
+                self.job.uplink, window_steps=self.job.window_steps, base_interval=self.job.policy.base_interval
+            )
 
     def play(self, position: Position, plan: RoundPlan) -> Played:
         """Train, check and close one round."""
@@ -114,6 +129,7 @@ class Rounds:
         losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=cohort.rows.device)
         clients = [cohort.clients[index] for index in cohort.mine]
         server_rows = self._server_rows(current.position)
+        local_steps = [self._taken(cohort.paces[index], current.steps) for index in cohort.mine]
         with record_function("fedlama.train"):
             for part in cohort.trained_parts(self.trainer.block):
                 losses[part] = self.trainer.train(
@@ -123,32 +139,45 @@ class Rounds:
                     cohort.counters[part],
                     server_rows,
                     current.steps,
+                    local_steps[part],
                 )
             self._sync(current, server_rows)
+        if self.uplink is not None:
+            with record_function("fedlama.encode"):
+                current.figures = self.uplink.code(cohort, current.position, current.plan)
         return losses
 
     def report(self, current: Round, losses: Tensor, with_norms: bool = False) -> Reports:
         """What every process has to know of every client; `with_norms` measures the updates of the due layers."""
         cohort = current.cohort
-        slices = self.averaged_slices(current.plan)
-        mine = cohort.mine
-        # One sum over all processes instead of three: on small models a collective costs more than the arithmetic.
-        table = torch.zeros(len(cohort.clients), 1 + len(slices) + with_norms, dtype=torch.float64)
-        table = table.to(cohort.rows.device)
-        table[mine, 0] = losses
-        table[mine, 1 : 1 + len(slices)] = magnitudes(cohort.rows, slices)
+        plan = current.plan
+        slices = self.averaged_slices(plan)
+        columns = [losses[:, None], magnitudes(cohort.rows, slices)]
+        if self.uplink is not None:
+            columns.append(current.figures)
         if with_norms:
-            due_slices = self.layout.slices_of(current.plan.due)
-            table[mine, -1] = squared_distances(current.position.row, cohort.rows, due_slices).sum(dim=1)
+            distances = squared_distances(current.position.row, cohort.rows, self.layout.slices_of(plan.due))
+            columns.append(distances.sum(dim=1, keepdim=True))
+        # One sum over all processes instead of several: on small models a collective costs more than the arithmetic.
+        here = torch.cat(columns, dim=1)
+        table = here.new_zeros(len(cohort.clients), here.shape[1])
+        table[cohort.mine] = here
         self.world.sum_(table)
         norms: list[float] = []
         if with_norms:
             norms = table[:, -1].sqrt().tolist()
+        uploads = [current.position.server.ledger.plain_message(plan.due)] * len(cohort.clients)
+        decoded: list[Decoded] = []
+        if self.uplink is not None:
+            start = 1 + len(slices)
+            decoded = self.uplink.messages(table[:, start : start + self.uplink.width(plan)], plan.due)
+            uploads = [message.charged for message in decoded]
         return Reports(
             losses=table[:, 0].tolist(),
             largest=table[:, 1 : 1 + len(slices)],
             norms=norms,
-            uploads=[current.position.server.ledger.plain_message(current.plan.due)] * len(cohort.clients),
+            uploads=uploads,
+            decoded=decoded,
         )
 
     def accept(self, current: Round, reports: Reports) -> Verdict:
@@ -161,6 +190,7 @@ class Rounds:
             losses=reports.losses,
             largest=reports.largest.amax(dim=0).tolist(),
             upload=total_of(reports.uploads),
+            decoded=reports.decoded,
             excluded=[],
         )
 
@@ -184,9 +214,11 @@ class Rounds:
             after = self.server.close(
                 position.server,
                 plan,
-                ExactReduce(self.layout, cohort, verdict, self.world),
+                ExactReduce(self.layout, current, verdict, self.world, self.uplink),
                 Traffic(up=verdict.upload, down=down),
                 share=cohort.present / len(self.job.shards),
+                paces=list(zip(verdict.weights, cohort.paces, strict=True)),
+                place=self._server_place(current),
             )
             for part in self.averaged_slices(plan):
                 cohort.rows[:, part] = after.row[part]
@@ -199,6 +231,12 @@ class Rounds:
     def averaged_slices(self, plan: RoundPlan) -> list[slice]:
         """What is averaged at the end of a round: the due layers and the statistics."""
         return [*self.layout.slices_of(plan.due), *self.layout.statistics]
+
+    def _server_place(self, current: Round) -> Place:
+        """Where the server's own message belongs."""
+        if self.uplink is not None:
+            return self.uplink.place(current.position, current.plan, client=0)
+        return Place(current.position.state.round + 1, client=0)
 
     def _server_rows(self, position: Position) -> Mapping[str, Tensor]:
         """What the local rule may look at: the anchor, and what the server sends for the rule."""
@@ -213,11 +251,17 @@ class Rounds:
         synchronised_at = current.position.state.synchronised_at
         for layer in current.plan.due:
             since = range(synchronised_at[layer], current.steps.stop)
+            counts = [len(self._taken(cohort.paces[index], since)) for index in cohort.mine]
             for part in self.layout.layers[layer].slices:
                 server = {name: row[part] for name, row in server_rows.items()}
                 for places in cohort.trained_parts(block=1):
+                    taken = torch.tensor(counts[places], device=cohort.rows.device)[:, None]
                     own = {name: values[places, part] for name, values in cohort.slots.items()}
-                    self.job.local.sync(cohort.rows[places, part], own, server, steps=since)
+                    self.job.local.sync(cohort.rows[places, part], own, server, steps=since, taken=taken)
+
+    def _taken(self, pace: int | None, steps: range) -> range:
+        """The local steps that a client takes in these global ones."""
+        return steps_taken(pace, self.job.policy.base_interval, steps)
 
     def _join_counters(self, cohort: Cohort, counters: Tensor) -> Tensor:
         """Whole-number buffers are equal on every client or count upwards, so the server keeps the largest."""

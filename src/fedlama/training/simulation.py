@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from fedlama.base import MAX_SEED, InputError, RunError, check_whole
+from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.local import LocalRule
@@ -19,6 +20,7 @@ from fedlama.rows import Binding, ClientStore, check_dtypes, counter_width, desc
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import (
     check_choice,
+    check_codecs,
     check_device,
     check_faults,
     check_kinds,
@@ -58,6 +60,8 @@ def simulate(
     policy: Policy,
     local: LocalRule,
     server: ServerRule | None = None,
+    uplink: Codec | None = None,
+    downlink: Codec | None = None,
     partition: Partition | Shards | None = None,
     participation: float | int | Participation = 1.0,
     iterations: int,
@@ -87,6 +91,9 @@ def simulate(
         policy: Which layers are averaged when, such as `fedlama.FedLAMA(6, 4)` or `fedlama.FedAvg(6)`.
         local: How a client trains, such as `fedlama.SGD(learning_rate=0.1, batch_size=16)`.
         server: What the server makes of an average (default: `fedlama.server.Mean()`, the average itself).
+        uplink: The code of what clients send, such as `fedlama.compress.Rotate(1.6)` (default: float32 as it is).
+        downlink: The code of what clients that stay are sent. The server keeps what it leaves out and sends it later.
+            Clients that enter get the whole model as it is.
         partition: How samples are dealt to clients, such as `fedlama.Dirichlet(clients=32, alpha=0.5)`, or shards that
             were drawn already (default: the data's own client ids).
         participation: How many clients train at a time: a float is a fraction of all, a whole number a number of them.
@@ -112,6 +119,7 @@ def simulate(
         What came of it, with the record of every round and the trained module.
     """
     check_kinds(data, policy, local, server, partition)
+    check_codecs(uplink=uplink, downlink=downlink)
     check_whole("seed", seed, least=0, most=MAX_SEED)
     check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
     check_choice("precision", precision, PRECISIONS)
@@ -147,6 +155,7 @@ def simulate(
         check_outputs(module, data, loss, metric)
         check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
+        job = replace(job, uplink=_channel(uplink, layout, seed), downlink=_channel_down(downlink, layout, seed))
         setup = Setup(job, module, layout, _is_stacked(execution, module, layout, job), device, checkpointing)
         if World().device(device).type == "cpu":
             _check_memory(setup, workers)
@@ -186,7 +195,7 @@ class Setup:
         return Shapes(
             width=self.layout.width,
             counter_width=counter_width(self.module),
-            server_slots=tuple(slot.name for slot in job.server_slots),
+            server_slots=tuple(slot.name for slot in job.make_server(self.layout).slots),
             cohort_slots=tuple(slot.name for slot in job.client_slots),
             seen_slots=tuple(outliving),
             cohort=job.participation.count(len(job.shards)),
@@ -219,6 +228,20 @@ def _participation(given: float | int | Participation, window: int | None) -> Pa
     if window is not None:
         raise InputError("window is given twice: put it into the Participation")
     return given
+
+
+def _channel(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
+    if codec is None:
+        return None
+    return Channel(codec, layout, seed=seed, direction="uplink")
+
+
+def _channel_down(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
+    """The server stays as long as the run does, so what its code leaves out is never forgotten."""
+    if codec is None:
+        return None
+    kept = codec if codec.slots else ErrorFeedback(codec, lifetime="run")
+    return Channel(kept, layout, seed=seed, direction="downlink")
 
 
 def _check_memory(setup: Setup, workers: int) -> None:
@@ -265,6 +288,10 @@ def _run(setup: Setup, workers: int, take: Emit) -> Position:
 
 
 def _is_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
+    if job.local.steps is not None:
+        if execution == "stacked":
+            raise InputError("execution = 'stacked' does not fit this training: clients take unequal numbers of steps")
+        return False
     if execution == "auto":
         return suits_stacking(module, layout, job.data, job.loss, job.precision)
     reason = can_stack(module, job.data, job.loss, job.precision)

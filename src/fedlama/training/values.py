@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedlama.core import Message, Policy, PolicyState, RoundPlan
+from fedlama.compress import Channel, Decoded
+from fedlama.core import Layout, Message, Policy, PolicyState, RoundPlan
 from fedlama.data import Dataset, Shards
 from fedlama.local import LocalRule
 from fedlama.rows import Slot
-from fedlama.server import ServerRule, ServerState
+from fedlama.server import Server, ServerRule, ServerState
 from fedlama.training.evaluation import Loss, Metric
 from fedlama.training.faults import Discarded, Exclusion, Faults
 from fedlama.training.participation import Participation
@@ -35,16 +36,26 @@ class Job:
     loss: Loss
     metric: Metric | None
     faults: Faults | None = None
+    uplink: Channel | None = None
+    downlink: Channel | None = None
 
     @property
     def client_slots(self) -> tuple[Slot, ...]:
         """What is kept for each client, by whomever."""
-        return self.local.slots
+        if self.uplink is None:
+            return self.local.slots
+        return (*self.local.slots, *self.uplink.slots)
 
-    @property
-    def server_slots(self) -> tuple[Slot, ...]:
-        """What is kept on the server, by whomever."""
-        return (*self.server.slots, *self.local.server_slots)
+    def make_server(self, layout: Layout) -> Server:
+        """The server of this run."""
+        return Server(
+            layout,
+            self.policy,
+            rule=self.server,
+            local=self.local,
+            uplink=self.uplink,
+            downlink=self.downlink,
+        )
 
     @property
     def window_steps(self) -> int:
@@ -97,6 +108,7 @@ class Reports:
     largest: Tensor  # the largest magnitude of every slice that is averaged, [clients, slices]
     norms: list[float]  # of the updates of the due layers; empty where there is no limit
     uploads: list[Message]  # what each client sends
+    decoded: list[Decoded]  # what else is known of coded messages; empty where nothing is coded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +119,7 @@ class Verdict:
     losses: list[float]
     largest: list[float]  # magnitudes of the slices that are averaged
     upload: Message  # what all clients sent, also those that are excluded
+    decoded: list[Decoded]
     excluded: list[Exclusion]
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from fedlama.core import adjust_intervals, crossing_curves
 from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.report.numbers.reading import records_of, summary_of
 from fedlama.run.directory import Run
 from fedlama.training.records import Record
 
@@ -56,8 +55,8 @@ def crossings(comparison: Comparison) -> list[Crossing]:
 
 
 def _crossing(index: int, setting: Setting, run: Run) -> Crossing | None:
-    record = _latest_complete(records_of(run))
-    summary = summary_of(run)
+    record = _latest_complete(run.records)
+    summary = run.summary
     if record is None or summary is None:
         return None
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.report.numbers.reading import records_of
 from fedlama.run.directory import Run
 
 
@@ -72,7 +71,7 @@ def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
 
 def _intervals_by_cycle(run: Run) -> dict[int, list[int]]:
     """Intervals change at the end of a cycle only, so any round of it tells them."""
-    return {record.cycle: record.intervals for record in records_of(run)}
+    return {record.cycle: record.intervals for record in run.records}
 
 
 def _spans(layer: str, intervals: Mapping[int, int]) -> list[Span]:

@@ -18,7 +18,6 @@ from typing import Literal
 
 from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, Curve, Setting
-from fedlama.report.numbers.reading import records_of
 from fedlama.run.config import DEFAULT_CLIENTS, Config
 from fedlama.run.directory import Run
 from fedlama.training import Participation
@@ -196,7 +195,7 @@ def _first_step(curve: Curve, target: float, sign: int) -> int | None:
 
 
 def _records_until(run: Run, step: int) -> list[Record]:
-    return [record for record in records_of(run) if record.step <= step]
+    return [record for record in run.records if record.step <= step]
 
 
 def payoff(ours: Demand, theirs: Demand, network: Network) -> Payoff:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlama.report.numbers.reading import RunSummary, config_of, records_of, summary_of
+from fedlama.report.numbers.reading import config_of
 from fedlama.run.directory import Run
-from fedlama.training.records import Record
+from fedlama.training.records import Record, Summary
 
 SizesByLayers = Mapping[tuple[str, ...], Sequence[int]]  # layer names → their sizes
 
@@ -75,7 +75,7 @@ def outcome(run: Run, sizes: SizesByLayers) -> Outcome:
         run: as read from its directory.
         sizes: the sizes of layers that other runs told, for a run that is not finished.
     """
-    summary = summary_of(run)
+    summary = run.summary
     if summary is None:
         return _unfinished(run, sizes)
     return _finished(run, summary)
@@ -85,7 +85,7 @@ def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
     """Records name layers but not their sizes; a finished run of the same model knows them."""
     sizes: dict[tuple[str, ...], list[int]] = {}
     for run in runs:
-        summary = summary_of(run)
+        summary = run.summary
         if summary is None:
             continue
         names = tuple(layer.name for layer in summary.layers)
@@ -93,7 +93,7 @@ def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
     return sizes
 
 
-def _finished(run: Run, summary: RunSummary) -> Outcome:
+def _finished(run: Run, summary: Summary) -> Outcome:
     layers: list[LayerCount] = []
     for layer in summary.layers:
         count = LayerCount(layer.name, layer.size, layer.aggregations, layer.uplink_bytes)
@@ -111,12 +111,12 @@ def _finished(run: Run, summary: RunSummary) -> Outcome:
         downlink_bytes=summary.downlink_bytes,
         statistics_bytes=summary.statistics_bytes,
         layers=tuple(layers),
-        points=_points(records_of(run)),
+        points=_points(run.records),
     )
 
 
 def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
-    records = records_of(run)
+    records = run.records
     points = _points(records)
 
     step = 0

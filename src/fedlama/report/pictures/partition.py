@@ -20,7 +20,7 @@ from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
 from fedlama.report.pictures.style import PALETTE, styled
 from fedlama.run.config import Config, TrainSection
-from fedlama.run.execute import prepared_data
+from fedlama.run.resolve import prepared_data
 
 MAX_CLIENTS = 128  # columns of the page's chart
 MAX_CLIENTS_IN_FILE = 256  # columns of the picture that `fedlama data show` writes

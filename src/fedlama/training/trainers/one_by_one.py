@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -39,12 +39,15 @@ class OneByOneTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: Sequence[range],
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
         for place, client in enumerate(clients):
             own = {name: values[place] for name, values in slots.items()}
-            losses[place] = self._train_one(client, rows[place], own, counters[place], server, steps)
+            losses[place] = self._train_one(
+                client, rows[place], own, counters[place], server, steps, local_steps[place]
+            )
         return losses
 
     def _train_one(
@@ -55,6 +58,7 @@ class OneByOneTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: range,
     ) -> Tensor:
         binding = self.binding
         binding.point_at(row)
@@ -62,13 +66,14 @@ class OneByOneTrainer:
         seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
         total = torch.zeros((), dtype=torch.float64, device=row.device)
         stretches = [self._stretch(part, row, own, server) for part in binding.stretches]
-        for step in steps:
+        for number, step in enumerate(local_steps):
             inputs, targets = self.batches.at(client, step)
             binding.clear_gradients()
             loss = self._forward(client, step, inputs, targets)
             loss.backward()
             total += loss.detach()
-            rate = self.rule.rate(step)
+            # The schedule of the rate goes by global steps, whatever the client's own pace.
+            rate = self.rule.rate(steps.start + number * len(steps) // len(local_steps))
             for (numbers, slots, server_numbers, kernels), gradient in zip(stretches, binding.gradients(), strict=True):
                 self.rule.step(numbers, gradient, slots, server_numbers, rate=rate, kernels=kernels)
         binding.collect()
@@ -78,7 +83,7 @@ class OneByOneTrainer:
                 "the model writes to a parameter that does not require a gradient, which every client would share: "
                 "register it as a buffer instead"
             )
-        return total / len(steps)
+        return total / len(local_steps)
 
     def _stretch(
         self, part: slice, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]

@@ -8,7 +8,7 @@ is not full is padded with a row that nobody reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -97,6 +97,7 @@ class StackedTrainer:
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: Sequence[range],
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)

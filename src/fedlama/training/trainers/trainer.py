@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -29,6 +29,7 @@ class Trainer(Protocol):
         counters: Tensor,
         server: Mapping[str, Tensor],
         steps: range,
+        local_steps: Sequence[range],
     ) -> Tensor:
         """Take these steps with every one of these clients.
 
@@ -38,7 +39,8 @@ class Trainer(Protocol):
             slots: What the local rule keeps for each client, [clients, width] for each name, changed in place.
             counters: Each client's whole-number buffers, [clients, counters], changed in place.
             server: The server's rows that the local rule looks at, [width] for each name.
-            steps: The global steps to take.
+            steps: The global steps of the round.
+            local_steps: The steps that each client takes itself in that time, which are the global ones for most rules.
 
         Returns:
             The mean loss of every client over these steps, in float64.

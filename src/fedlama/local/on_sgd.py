@@ -1,0 +1,88 @@
+"""What rules that change the gradient of SGD have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedlama.local.rule import Taken
+from fedlama.local.sgd import SGD
+from fedlama.local.steps import StepsOption
+from fedlama.rows import Slot
+
+
+@dataclass(frozen=True)
+class OnSGD:
+    """Everything as `base` does it; a rule overrides what it changes.
+
+    Arguments:
+        base: The SGD that takes the steps.
+    """
+
+    base: SGD
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per step."""
+        return self.base.batch_size
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What each client keeps."""
+        return self.base.slots
+
+    @property
+    def server_slots(self) -> tuple[Slot, ...]:
+        """What the server keeps for this rule."""
+        return ()
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        """The server slots that every client is sent with the model."""
+        return ()
+
+    @property
+    def steps(self) -> StepsOption:
+        """How many steps a client takes per base interval."""
+        return self.base.steps
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a global step, counted from 0."""
+        return self.base.rate(step)
+
+    def step(
+        self,
+        row: Tensor,
+        gradient: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        rate: float,
+        kernels: Tensor,
+    ) -> None:
+        """One local step, in place."""
+        self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
+
+    def sync(
+        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+    ) -> None:
+        """A client sends its numbers as they are."""
+
+    def merge(
+        self,
+        anchor: Tensor,
+        mean: Tensor,
+        own: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Taken,
+        share: float,
+    ) -> Tensor:
+        """The average as it is."""
+        return mean
+
+    def total_rate(self, steps: range) -> float:
+        """Σ η over these steps: how far a constant gradient would have gone."""
+        return sum(self.rate(step) for step in steps)

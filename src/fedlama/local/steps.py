@@ -1,0 +1,74 @@
+"""How many steps a client takes: as many as the schedule has, or a number of its own (system heterogeneity).
+
+The schedule counts global steps. A client with a number of its own takes so many local steps for every base interval of
+global steps, so that fast and slow clients meet at the same synchronisations.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from fedlama.base import InputError, check_whole, random_key, shown
+
+StepsOption = int | str | Sequence[int] | None
+
+_EPOCHS = re.compile(r"([0-9]+(?:\.[0-9]+)?) epochs?")
+MAX_EPOCHS = 1000
+
+
+def checked_steps(option: object) -> int | str | tuple[int, int] | None:
+    """The option as it is kept, or one sentence on what it may be."""
+    if option is None:
+        return None
+    if isinstance(option, str):
+        found = _EPOCHS.fullmatch(option)
+        if found is None or not 0 < float(found[1]) <= MAX_EPOCHS:
+            raise InputError(f"steps must be like '2 epochs', a number or [least, most], not {shown(option)}")
+        return option
+    if isinstance(option, list | tuple):
+        if len(option) != 2:
+            raise InputError(f"steps must be [least, most] to be drawn, not {shown(option)}")
+        for one in option:
+            check_whole("a number of steps", one, least=1)
+        if option[0] > option[1]:
+            raise InputError(f"steps must be [least, most] to be drawn, not {shown(option)}")
+        return (int(option[0]), int(option[1]))
+    check_whole("steps", option, least=1)
+    assert isinstance(option, int)
+    return option
+
+
+def steps_per_interval(
+    option: StepsOption, *, samples: int, batch_size: int, seed: int, window: int, client: int
+) -> int | None:
+    """How many steps a client takes for every base interval of global steps; None for each of them.
+
+    Arguments:
+        option: What the local rule says: a number, "2 epochs", or (least, most) to be drawn.
+        samples: How many the client has.
+        batch_size: How many of them a step takes.
+        seed: The run's.
+        window: The number of the window: a client draws anew in each.
+        client: The client's number.
+    """
+    if option is None:
+        return None
+    if isinstance(option, int):
+        return option
+    if isinstance(option, str):
+        found = _EPOCHS.fullmatch(option)
+        assert found, "it was checked when the rule was made"
+        return max(1, math.ceil(float(found[1]) * samples / batch_size))
+    least, most = option
+    return least + random_key(seed, "steps", window, client) % (most - least + 1)
+
+
+def steps_taken(per_interval: int | None, base_interval: int, steps: range) -> range:
+    """The local steps of a client in these global steps; a client takes at least one."""
+    if per_interval is None:
+        return steps
+    first = steps.start * per_interval // base_interval
+    last = steps.stop * per_interval // base_interval
+    return range(first, max(last, first + 1))

@@ -1,0 +1,176 @@
+"""Processes that are forked for one piece of work: how they start, what they send to their parent, how they end.
+
+They are forked, so whatever the parent built (a lambda's module, arrays, closures) is simply there. A process that
+loses its parent ends: on Linux at once, elsewhere when it next sends something.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from fedlama.base import DivergenceError, InputError, RunError
+
+ERRORS = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}  # one sentence, no traceback
+
+Emit = Callable[[Any], None]
+Work = Callable[[Emit], Any]
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that the work emitted on its way."""
+
+    content: Any
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The work is done; this is its result."""
+
+    result: Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The work raised an error, or its process ended without a word (then both are empty)."""
+
+    kind: str = ""  # the name of the error's class
+    text: str = ""  # its sentence, or a traceback
+
+    def error(self) -> Exception | None:
+        """The same error, if it is one that carries a sentence."""
+        if self.kind not in ERRORS:
+            return None
+        return ERRORS[self.kind](self.text)
+
+    @staticmethod
+    def of(error: BaseException) -> Failure:
+        """What is sent of an error."""
+        kind = "RunError" if isinstance(error, OSError) else type(error).__name__
+        text = str(error) if kind in ERRORS else traceback.format_exc()
+        return Failure(kind, text)
+
+
+Message = Item | Finished | Failure
+
+
+@dataclass(eq=False)
+class Forked:
+    """A process and the end of the pipe at which its messages arrive."""
+
+    process: BaseProcess
+    messages: Connection
+    ended: bool = False  # it has sent its last message
+
+    def receive(self) -> Message:
+        """Its next message; a pipe that was closed without one is a failure."""
+        try:
+            message = self.messages.recv()
+        except (EOFError, OSError):
+            message = Failure()
+        self.ended = not isinstance(message, Item)
+        return message
+
+    def failure_so_far(self) -> Failure | None:
+        """What it has sent of a failure, without waiting for more."""
+        with suppress(EOFError, OSError):
+            while not self.ended and self.messages.poll():
+                message = self.receive()
+                if isinstance(message, Failure):
+                    return message
+        return None
+
+    def close(self) -> None:
+        """End it, if it is still there, and forget it."""
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.messages.close()
+
+
+@dataclass
+class Forks:
+    """The processes that a parent has forked; those that are left when it leaves the `with` block are killed."""
+
+    running: list[Forked] = field(default_factory=list)
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for forked in self.running:
+            forked.close()
+        self.running.clear()
+
+    def start(self, work: Work, prepare: Callable[[], None], *, daemon: bool) -> Forked:
+        """Fork a process that calls `work(emit)`.
+
+        Arguments:
+            work: what it does; what it emits, and its result, are sent to the parent.
+            prepare: called first, in the new process: what signals mean there.
+            daemon: whether it ends with its parent even if that exits in an orderly way; it can then fork none itself.
+        """
+        context = get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        readers = [receiver, *(forked.messages for forked in self.running)]
+        process = context.Process(target=_main, args=(work, prepare, sender, readers), daemon=daemon)
+        process.start()
+        sender.close()  # so that the pipe ends with the process, and no process forked later holds it open
+        forked = Forked(process, receiver)
+        self.running.append(forked)
+        return forked
+
+    def listen(self, timeout: float | None = None) -> Iterator[tuple[Forked, Message]]:
+        """One message of each process that has something to say; waits for the first, at most `timeout` seconds."""
+        talking = {forked.messages: forked for forked in self.running if not forked.ended}
+        for ready in connection.wait(list(talking), timeout):
+            forked = talking[ready]  # type: ignore[index] - wait returns the connections it was given
+            yield forked, forked.receive()
+
+    def all_ended(self) -> bool:
+        """Whether every process has sent its last message."""
+        return all(forked.ended for forked in self.running)
+
+    def forget(self, forked: Forked) -> None:
+        """Close one that has sent its last message."""
+        self.running.remove(forked)
+        forked.close()
+
+
+def _main(work: Work, prepare: Callable[[], None], sender: Connection, readers: list[Connection]) -> None:
+    prepare()
+    for reader in readers:  # inherited; one left open here would hide that its reader is gone
+        reader.close()
+    try:
+        torch.set_num_threads(1)  # a fork has none of its parent's threads, and torch would wait for them for ever
+        end_with_parent()
+        result = work(lambda content: sender.send(Item(content)))
+        sender.send(Finished(result))
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(1)  # the parent is gone: nobody listens
+    except BaseException as error:
+        with suppress(OSError):
+            sender.send(Failure.of(error))
+        os._exit(1)
+
+
+def end_with_parent() -> None:
+    """On Linux the kernel ends an orphan at once; elsewhere its broken pipe does, with the next message."""
+    set_death_signal = 1  # prctl.h's PR_SET_PDEATHSIG
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").prctl(set_death_signal, signal.SIGKILL)

@@ -1,0 +1,66 @@
+"""Records and summaries back from disk: files come from anywhere, and are checked before anybody computes with them.
+
+What is allowed stands with the dataclasses in `training/records.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedlama.base import InputError
+from fedlama.training.records import Record, Summary, Timing
+
+T = TypeVar("T")
+
+RECORD = TypeAdapter(Record)
+TIMING = TypeAdapter(Timing)
+SUMMARY = TypeAdapter(Summary)
+
+
+def read_summary(path: Path) -> Summary | None:
+    """The summary in a file; None if there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    return _parsed(SUMMARY, content, str(path))
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The records of `rounds.jsonl`, one after the other up to the first that is broken, which raises InputError."""
+    return _read_lines(path, RECORD)
+
+
+def read_timings(path: Path) -> Iterator[Timing]:
+    """The entries of `timings.jsonl`, in the same way."""
+    return _read_lines(path, TIMING)
+
+
+def _read_lines(path: Path, kind: TypeAdapter[T]) -> Iterator[T]:
+    """Complete lines only: a run that is going, or was killed, may have half a line at its end."""
+    if not path.exists():
+        return
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    for number, line in enumerate(lines[:-1], start=1):
+        yield _parsed(kind, line, f"{path}: line {number}")
+
+
+def _parsed(kind: TypeAdapter[T], content: bytes, where: str) -> T:
+    """JSON as a dataclass; what it is not is said in a sentence that names the first field that is wrong."""
+    try:
+        return kind.validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+    if first["type"] == "json_invalid":
+        raise InputError(f"{where} is not JSON ({first['msg']})")
+    field = ".".join(map(str, first["loc"]))
+    raise InputError(f"{where} is not one of a run: {field or 'it'}: {first['msg']}")

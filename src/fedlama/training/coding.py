@@ -1,0 +1,147 @@
+"""Coded uploads in the simulator: every client's due layers become what the server would decode.
+
+The entropy coder does not run: a message is charged what its length would be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedlama.compress import Channel, Decoded, Place
+from fedlama.core import Message, RoundPlan
+from fedlama.server import LAST_CHANGE
+from fedlama.training.cohorts import Cohort
+from fedlama.training.values import Position
+
+
+class Uplink:
+    """Codes what the clients of a cohort send.
+
+    Arguments:
+        channel: The code, for this model.
+        window_steps: How many steps a cohort stays.
+        base_interval: τ', how many steps a round has at least.
+    """
+
+    def __init__(self, channel: Channel, *, window_steps: int, base_interval: int) -> None:
+        self.channel = channel
+        self.layout = channel.layout
+        self.window_steps = window_steps
+        self.base_interval = base_interval
+
+    def place(self, position: Position, plan: RoundPlan, client: int) -> Place:
+        """Where a message belongs: its round and client, and how far the window has come."""
+        into_window = position.step % self.window_steps
+        after = into_window + plan.steps
+        layer_rounds: dict[int, tuple[int, int]] = {}
+        for layer in plan.due:
+            interval = position.state.intervals[layer]
+            if interval != self.base_interval:
+                layer_rounds[layer] = self._turn(after - interval, interval)
+        round_in_window, rounds_per_window = self._turn(into_window, self.base_interval)
+        return Place(
+            round=position.state.round + 1,
+            client=client,
+            round_in_window=round_in_window,
+            rounds_per_window=rounds_per_window,
+            layer_rounds=layer_rounds,
+        )
+
+    def _turn(self, begins: int, interval: int) -> tuple[int, int]:
+        """Which of how many synchronisations in the window; the run's end may cut the last interval short."""
+        count = max(1, self.window_steps // interval)
+        number = max(0, math.ceil(begins / interval))
+        return min(number, count - 1), count
+
+    def code(self, cohort: Cohort, position: Position, plan: RoundPlan) -> Tensor:
+        """Replace what is due in every row here by what the server decodes; what is known of each message.
+
+        A row that is not finite stays as it is: no code can hold it, and the server will refuse it.
+        """
+        slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
+        anchor = position.row
+        warm = position.server.slots.get(LAST_CHANGE)
+        figures = torch.zeros(len(cohort.mine), self.width(plan), dtype=torch.float64, device=anchor.device)
+        for place in cohort.present_here():
+            row = cohort.rows[place]
+            difference = row - anchor
+            if not all(bool(difference[part].isfinite().all()) for part in slices):
+                continue
+            message = self.channel.simulate(
+                difference,
+                plan.due,
+                self.place(position, plan, cohort.clients[cohort.mine[place]]),
+                anchor=anchor,
+                own={slot.name: cohort.slots[slot.name][place] for slot in self.channel.slots},
+                warm=warm,
+                out=difference,
+            )
+            for part in slices:
+                torch.add(anchor[part], difference[part], out=row[part])
+            figures[place] = _figures(message, plan.due)
+        return figures
+
+    def width(self, plan: RoundPlan) -> int:
+        """How many numbers are known of each message."""
+        return 4 * len(plan.due) + 1
+
+    def messages(self, figures: Tensor, due: Sequence[int]) -> list[Decoded]:
+        """Back from `code`, for all clients."""
+        count = len(due)
+        messages: list[Decoded] = []
+        for numbers in figures.tolist():
+            weights = [round(weight) for weight in numbers[:count]]
+            kept: dict[int, float | None] = {}
+            for layer, share in zip(due, numbers[3 * count : 4 * count], strict=True):
+                kept[layer] = None if math.isnan(share) else share
+            messages.append(
+                Decoded(
+                    row=torch.empty(0),
+                    exact_sq=dict(zip(due, numbers[count : 2 * count], strict=True)),
+                    decoded_sq=dict(zip(due, numbers[2 * count : 3 * count], strict=True)),
+                    kept=kept,
+                    charged=Message(dict(zip(due, weights, strict=True)), round(numbers[4 * count])),
+                )
+            )
+        return messages
+
+    def spread(
+        self,
+        weights: Sequence[float],
+        messages: Sequence[Decoded],
+        mean: Tensor,
+        position: Position,
+        plan: RoundPlan,
+    ) -> dict[int, float]:
+        """Σ_i w_i ‖u_l − x_l^i‖² as it would be without the code, from the norms that travelled."""
+        mean_sq: dict[int, float] = {}
+        for layer in plan.due:
+            square = 0.0
+            for part in self.layout.layers[layer].slices:
+                moved = mean[part].double() - position.row[part].double()
+                square += float(torch.dot(moved, moved))
+            mean_sq[layer] = square
+        heard = [index for index, weight in enumerate(weights) if weight]
+        return self.channel.spread(
+            [weights[index] for index in heard],
+            [messages[index] for index in heard],
+            mean_sq,
+            self.place(position, plan, client=0),
+        )
+
+
+def _figures(message: Decoded, due: Sequence[int]) -> Tensor:
+    """Bytes, exact and decoded norms, and what the code keeps, of each due layer; bytes of the statistics."""
+    numbers: list[float] = []
+    numbers += [message.charged.layers.get(layer, 0) for layer in due]
+    numbers += [message.exact_sq[layer] for layer in due]
+    numbers += [message.decoded_sq[layer] for layer in due]
+    for layer in due:
+        kept = message.kept[layer]
+        numbers.append(math.nan if kept is None else kept)
+    numbers.append(message.charged.statistics)
+    return torch.tensor(numbers, dtype=torch.float64)
