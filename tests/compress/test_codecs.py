@@ -138,7 +138,7 @@ def test_keys_decide_the_draws():
         (lambda: TopK(0), "share must be above 0 and at most 1, not 0"),
         (lambda: TopK(1.1), "share must be above 0 and at most 1, not 1.1"),
         (lambda: LowRank(0), "rank must be at least 1, not 0"),
-        (lambda: LowRank(5000), "rank must be at most 1024, not 5000"),
+        (lambda: LowRank(5000), "rank must be at most 1,024, not 5000"),
         (lambda: Chain(TopK(0.1), "x"), "a chain is made of codecs, not of 'x'"),
         (lambda: Chain(TopK(0.1), ErrorFeedback(Rotate(1))), "put the chain inside ErrorFeedback"),
         (lambda: ErrorFeedback(3), "error feedback goes around a codec, not around 3"),

@@ -106,6 +106,22 @@ def test_a_window_in_simulation(rates, noise, gain):
     assert measured == pytest.approx(noise, rel=0.05, abs=0.005)
 
 
+def test_a_gain_is_the_default_where_it_is_known():
+    """A layer that is sent once in a window arrives whole on average: the gain turns S_min into the unbiased scale."""
+    assert ErrorFeedback(Rotate(0.3)).for_round(0, 4) == ErrorFeedback(Rotate(0.3), gain=True).for_round(0, 4)
+    for codec in (ErrorFeedback(Rotate(0.3), gain=False), ErrorFeedback(Rotate(0.3), "run"), ErrorFeedback(TopK(0.1))):
+        assert codec.for_round(0, 4) == (None, 1.0)
+    update = gaussian(COUNT)
+    own = {"uplink residual": torch.zeros(LAYOUT.width)}
+    message = Channel(ErrorFeedback(Rotate(0.3)), LAYOUT, seed=1).simulate(update, [0], Place(0, 0), own=own)
+    unbiased = Channel(Rotate(0.3), LAYOUT, seed=1).simulate(update, [0], Place(0, 0))
+    assert torch.allclose(message.row, unbiased.row, rtol=0.05)
+    # The residual is what the code left out, without the gain.
+    assert float(own["uplink residual"].square().sum() / update.square().sum()) == pytest.approx(
+        distortion(0.3), rel=0.05
+    )
+
+
 def test_a_flat_profile_is_no_profile():
     flat = ErrorFeedback(Rotate(0.5), profile=(0.25,) * 4)
     update = gaussian(COUNT)

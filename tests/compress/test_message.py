@@ -271,3 +271,19 @@ def test_layers_that_are_modules():
 def test_bad_arguments(make, sentence):
     with pytest.raises(InputError, match=sentence):
         make()
+
+
+@pytest.mark.parametrize("codec", CODECS[7:11], ids=repr)
+def test_rows_of_another_device_are_coded_on_the_cpu(codec):
+    """The detour by hand, since a GPU is not everywhere: the same numbers, slots and bytes; other slices stay."""
+    channel = Channel(codec, LAYOUT, seed=3)
+    plain, moved = slots(channel), slots(channel)
+    expected = channel.simulate(difference(), [4, 5], Place(0, 0), anchor=ANCHOR, own=plain)
+    out = torch.full((LAYOUT.width,), 7.0)
+    message = channel._simulate_elsewhere(difference(), [4, 5], Place(0, 0), ANCHOR, moved, None, out)
+    touched = expected.row != 0
+    assert message.row is out
+    assert torch.equal(out[touched], expected.row[touched])
+    assert bool((out[LAYOUT.tensor_slices[0]] == 7).all())
+    assert message.to_bytes() == expected.to_bytes()
+    assert all(torch.equal(plain[name], moved[name]) for name in plain)

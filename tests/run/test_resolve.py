@@ -3,7 +3,6 @@
 import pytest
 
 from fedlama import IID, SGD, Dirichlet, FedAvg, FedLAMA, InputError, data, models, simulate
-from fedlama.core.policy import Policy
 from fedlama.data import Dataset, Shards
 from fedlama.run import resolve as resolving
 from fedlama.run.config import parse_config
@@ -37,7 +36,7 @@ def counts(monkeypatch):
 
         monkeypatch.setattr(owner, name, staticmethod(counting) if name == "by_owner" else counting)
 
-    count(Policy, "__post_init__")
+    count(FedLAMA, "__post_init__")
     count(Shards, "by_owner")
     count(Dataset, "hold_out")
     count(resolving, "load")

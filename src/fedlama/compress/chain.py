@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedlama.base import InputError, random_key
+from fedlama.base import InputError, random_key, shown
 from fedlama.compress.cast import Cast
 from fedlama.compress.codec import Codec, Coded, Reader, Shape
 
@@ -73,7 +73,7 @@ class Chain(Codec):
     def __post_init__(self) -> None:
         for codec in (self.first, self.second):
             if not isinstance(codec, Codec):
-                raise InputError(f"a chain is made of codecs, not of {codec!r}")
+                raise InputError(f"a chain is made of codecs, not of {shown(codec)}")
             if codec.slots:
                 raise InputError(f"put the chain inside {type(codec).__name__}, which must be the outermost codec")
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 from fedlama.compress.limits import MAX_DIMENSIONS, MAX_NUMBERS
 from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
 from fedlama.rows import Slot
@@ -243,8 +243,10 @@ class Payload:
     def to_bytes(self) -> bytes:
         """The message: version, shape, side bytes, stream, checksum."""
         if self._content is None:
+            side = self.coded.all_side()
             stream = to_stream(self.coded.all_runs())
-            self._content = sealed(self._head() + self.coded.all_side() + stream, _context(self.codec, self.key))
+            content = self._head() + side + stream
+            self._content = sealed(content, _context(self.codec, self.key))
         return self._content
 
     @property
@@ -288,12 +290,17 @@ def check_version(version: int) -> None:
 def check_key(key: int) -> None:
     """A key is a whole number that a generator can be seeded with."""
     if not isinstance(key, int | np.integer) or isinstance(key, bool) or key < 0:
-        raise InputError(f"key must be a whole number that is not negative, not {key!r}")
+        raise InputError(f"key must be a whole number that is not negative, not {shown(key)}")
+
+
+def bit_source(key: int) -> np.random.Philox:
+    """The random bits of one place; Philox takes any key, and neighbouring ones are unrelated."""
+    return np.random.Philox(key=int(key) % (1 << 128))
 
 
 def generator(key: int) -> np.random.Generator:
-    """The random draws of one place; Philox takes any key, and neighbouring ones are unrelated."""
-    return np.random.Generator(np.random.Philox(key=int(key) % (1 << 128)))
+    """The random draws of one place."""
+    return np.random.Generator(bit_source(key))
 
 
 def as_numbers(x: Tensor) -> Tensor:

@@ -67,10 +67,10 @@ class Grouping:
         for index, layer in enumerate(layout.layers):
             for part in layer.slices:
                 owner[part.start] = index
-        shapes = layout.shapes or tuple((part.stop - part.start,) for part in layout.tensor_slices)
         self._tensors: list[tuple[int, slice, tuple[int, ...]]] = []  # layer, where, shape
-        for part, shape in zip(layout.tensor_slices, shapes, strict=True):
-            self._tensors.append((owner[part.start], part, _as_matrix(shape)))
+        for part, shape in zip(layout.tensor_slices, layout.shapes, strict=True):
+            layer = owner[part.start]
+            self._tensors.append((layer, part, _as_matrix(shape)))
 
     def of(self, due: Sequence[int], *, statistics: bool) -> tuple[Group, ...]:
         """The groups of a message with these layers: large tensors in the row's order, the small ones, statistics."""

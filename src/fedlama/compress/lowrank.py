@@ -15,7 +15,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, Limits, check_options
+from fedlama.base import Limits, check_options
 from fedlama.compress.chain import Reducer
 from fedlama.compress.codec import Coded, Reader, Shape, generator
 from fedlama.compress.limits import MAX_RANK
@@ -33,8 +33,6 @@ class LowRank(Reducer):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.rank > MAX_RANK:
-            raise InputError(f"rank must be at most {MAX_RANK}, not {self.rank}")
 
     @property
     def wants_warm(self) -> bool:
@@ -95,8 +93,11 @@ class LowRank(Reducer):
     def _start(self, warm: Tensor | None, rows: int, columns: int, key: int) -> Tensor:
         """The first right factor: the directions of `warm`, or random ones."""
         if warm is None or not bool(warm.any()):
-            draws = generator(key).standard_normal((columns, self.rank), dtype="float32")
-            return torch.from_numpy(draws)
-        draws = generator(key).standard_normal((rows, self.rank), dtype="float32")
+            return self._random(columns, key)
         known = warm.reshape(rows, columns)
-        return (known / known.abs().max()).T @ torch.from_numpy(draws)
+        known = known / known.abs().max()
+        return known.T @ self._random(rows, key)
+
+    def _random(self, length: int, key: int) -> Tensor:
+        draws = generator(key).standard_normal((length, self.rank), dtype="float32")
+        return torch.from_numpy(draws)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, check_whole, random_key
+from fedlama.base import InputError, check_whole, random_key, shown
 from fedlama.compress.codec import SEAL, VERSION, Codec, Coded, Reader, check_finite, check_version, sealed, unsealed
 from fedlama.compress.discrepancy import coherent_spread, corrected_spread, measured_echo
 from fedlama.compress.groups import STATISTICS_GROUP, Group, Grouping
@@ -116,9 +116,9 @@ class Channel:
 
     def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str = "uplink") -> None:
         if not isinstance(codec, Codec):
-            raise InputError(f"{direction} must be a codec of fedlama.compress, not {codec!r}")
+            raise InputError(f"{direction} must be a codec of fedlama.compress, not {shown(codec)}")
         if direction not in DIRECTIONS:
-            raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, not {direction!r}")
+            raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, not {shown(direction)}")
         self.codec = codec
         self.layout = layout
         self.seed = seed
@@ -152,6 +152,8 @@ class Channel:
         change, a row. The decoded differences are written to `out` if given, which may be `difference` itself;
         otherwise to a row of zeros.
         """
+        if difference.device.type != "cpu":
+            return self._simulate_elsewhere(difference, due, place, anchor, own, warm, out)
         groups = self._groups(tuple(due))
         exact_sq = self._squares(difference, groups)
         row = torch.zeros_like(difference) if out is None else out
@@ -192,6 +194,34 @@ class Channel:
             coded=coded,
             context=self._context(due, place),
         )
+
+    def _simulate_elsewhere(
+        self,
+        difference: Tensor,
+        due: Sequence[int],
+        place: Place,
+        anchor: Tensor | None,
+        own: Mapping[str, Tensor] | None,
+        warm: Tensor | None,
+        out: Tensor | None,
+    ) -> CodedMessage:
+        """Rows of another device are coded on the CPU, like all others, so that the bits do not depend on it."""
+        copies = {name: values.cpu() for name, values in (own or {}).items()}
+        message = self.simulate(
+            difference.cpu(),
+            due,
+            place,
+            anchor=None if anchor is None else anchor.cpu(),
+            own=None if own is None else copies,
+            warm=None if warm is None else warm.cpu(),
+        )
+        for name, values in (own or {}).items():
+            values.copy_(copies[name])
+        decoded = message.row
+        message.row = torch.zeros_like(difference) if out is None else out
+        for part in (*self.layout.slices_of(sorted(set(due))), *(self.layout.statistics if due else ())):
+            message.row[part] = decoded[part].to(difference.device)
+        return message
 
     def pack(
         self,

@@ -64,9 +64,11 @@ def distortion_at(index: int) -> float:
     step = step_of(index)
     probabilities = _probabilities(step)
     largest = len(probabilities) // 2
-    values = step * torch.arange(-largest, largest + 1, dtype=torch.float64)
-    edges = step * (torch.arange(-largest, largest + 2, dtype=torch.float64) - 0.5)
-    density = torch.exp(-0.5 * edges.square()) / math.sqrt(2 * math.pi)
+    symbols = torch.arange(-largest, largest + 2, dtype=torch.float64)
+    values = step * symbols[:-1]
+    edges = step * (symbols - 0.5)
+    density = torch.exp(-0.5 * edges.square())
+    density /= math.sqrt(2 * math.pi)
     # ⟨y, q⟩ and ‖q‖² per coordinate; ∫ y φ(y) dy over a cell is the difference of φ at its edges
     product = torch.dot(values, density[:-1] - density[1:])
     square = torch.dot(probabilities, values.square())
@@ -81,12 +83,15 @@ def table(index: int) -> Table:
 
 
 def _probabilities(step: float) -> Tensor:
+    """P_j for j from −J to J."""
     largest = math.ceil(REACH / step) + 1
-    edges = step * (torch.arange(largest + 1, dtype=torch.float64) + 0.5)
-    tails = 0.5 * torch.erfc(edges / math.sqrt(2.0))
+    numbers = torch.arange(largest + 1, dtype=torch.float64)
+    edges = step * (numbers + 0.5)  # the upper edges of the cells of 0, 1, …, J
+    tails = 0.5 * torch.erfc(edges / math.sqrt(2.0))  # Q
     centre = 1 - 2 * tails[:1]
     positive = tails[:-1] - tails[1:]
-    return torch.cat((positive.flip(0), centre, positive))
+    negative = positive.flip(0)
+    return torch.cat((negative, centre, positive))
 
 
 @cache

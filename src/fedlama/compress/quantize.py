@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.base import InputError, Limits, check_options
+from fedlama.base import InputError, Limits, check_options, shown
 from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
 from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
-from fedlama.compress.streams import Run, flat_table
+from fedlama.compress.streams import Run, Table, flat_table
 
 
 @dataclass(frozen=True)
@@ -33,22 +33,19 @@ class Quantize(Codec):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.bits > MAX_QUANTIZE_BITS:
-            raise InputError(f"bits must be at most {MAX_QUANTIZE_BITS}, not {self.bits}")
-        if self.block > MAX_BLOCK:
-            raise InputError(f"block must be at most {MAX_BLOCK}, not {self.block}")
         if not isinstance(self.stochastic, bool):
-            raise InputError(f"stochastic must be true or false, not {self.stochastic!r}")
+            raise InputError(f"stochastic must be true or false, not {shown(self.stochastic)}")
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1), N the block's largest magnitude."""
         blocks = self._in_blocks(x.reshape(-1))
         scales = blocks.abs().amax(dim=1)
         # A block of zeros, or of numbers too small to divide by, is sent as zeros.
-        usable = scales >= torch.finfo(torch.float32).tiny
-        scales = scales.where(usable, torch.zeros(()))
-        levels = blocks / scales.where(usable, torch.ones(()))[:, None] * self._levels
-        levels = levels * usable[:, None]
+        smallest = torch.finfo(torch.float32).tiny
+        scales[scales < smallest] = 0.0
+        divisors = scales.clamp(min=smallest)
+        levels = blocks / divisors[:, None] * self._levels
+        levels[scales == 0] = 0.0
         if self.stochastic:
             draws = generator(key).random(levels.numel(), dtype="float32")
             levels = (levels + torch.from_numpy(draws).view_as(levels)).floor_()
@@ -62,8 +59,9 @@ class Quantize(Codec):
         """One scale per block, then the symbols of all numbers."""
         count = math.prod(shape)
         scales = side.take(4 * self._blocks(count))
-        values = torch.frombuffer(bytearray(scales), dtype=torch.float32)
-        if not bool((values.isfinite() & (values >= 0)).all()):
+        values = _floats(scales)
+        usable = values.isfinite() & (values >= 0)
+        if not bool(usable.all()):
             raise InputError("a block's scale must be finite and not negative")
         return Coded(side=scales, runs=[Run(self._table, count)])
 
@@ -71,9 +69,11 @@ class Quantize(Codec):
         """N·ξ/s."""
         symbols = coded.runs[0].symbols
         assert symbols is not None
-        steps = torch.frombuffer(bytearray(coded.side), dtype=torch.float32) / self._levels
-        values = self._in_blocks(symbols) * steps[:, None]
-        return values.reshape(-1)[: len(symbols)].reshape(shape)
+        steps = _floats(coded.side) / self._levels
+        blocks = self._in_blocks(symbols)
+        blocks = blocks * steps[:, None]
+        values = blocks.reshape(-1)[: len(symbols)]
+        return values.reshape(shape)
 
     def under_feedback(self) -> Quantize:
         """The nearest level."""
@@ -92,5 +92,10 @@ class Quantize(Codec):
         return 2 ** (self.bits - 1) - 1
 
     @property
-    def _table(self):
+    def _table(self) -> Table:
         return flat_table(2 * self._levels + 1, -self._levels)
+
+
+def _floats(content: bytes) -> Tensor:
+    # bytearray: torch wants memory that it may write to
+    return torch.frombuffer(bytearray(content), dtype=torch.float32)

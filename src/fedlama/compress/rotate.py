@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedlama.base import InputError, check_options
-from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
+from fedlama.compress.codec import Codec, Coded, Reader, Shape, bit_source, generator
 from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS, Allocation, Bits, Scale
 from fedlama.compress.normal import (
     INDICES_PER_OCTAVE,
@@ -106,7 +106,8 @@ class Rotate(Codec):
                 needed = Run(table(index), len(codes), codes).bits
                 if abs(needed - budget) < RATE_TOLERANCE * budget:
                     break
-                aim = min(max(aim * budget / needed, MIN_BITS / 2), MAX_BITS)
+                aim *= budget / needed
+                aim = min(max(aim, MIN_BITS / 2), MAX_BITS)
                 index = index_for(aim)
                 codes = _quantise(y, sigma, index)
         while float(codes.abs().sum()) < LEAST_CODES and index + INDICES_PER_OCTAVE <= MAX_INDEX:
@@ -210,9 +211,13 @@ class _Rotation:
         padded = x
         if self.padded > self.count:
             padded = pad(x, (0, self.padded - self.count))
-        shifted = torch.cat((padded[shift:], padded[:shift]))
-        mixed = self._permuted(shifted, _permutation(self._chunks)[0]).mul_(signs)
-        return self._transform(mixed).mul_(1 / math.sqrt(self.block))
+        order, _ = _permutation(self._chunks)
+        shifted = _shifted(padded, shift)
+        mixed = self._permuted(shifted, order)
+        mixed *= signs
+        y = self._transform(mixed)
+        y *= 1 / math.sqrt(self.block)
+        return y
 
     def backward(self, codes: Tensor, scale: float, key: int) -> Tensor:
         """π⁻¹(ε ⊙ WHT(j))·S/√B.
@@ -221,11 +226,14 @@ class _Rotation:
         processor adds. One product per number rounds, so every machine decodes to the same bits.
         """
         signs, shift = _draws(self.padded, key)
-        mixed = self._transform(codes).mul_(signs)
-        shifted = self._permuted(mixed, _permutation(self._chunks)[1])
-        back = self.padded - shift
-        x = torch.cat((shifted[back:], shifted[:back]))[: self.count]
-        return x.mul_(scale / math.sqrt(self.block))
+        _, inverse = _permutation(self._chunks)
+        mixed = self._transform(codes)
+        mixed *= signs
+        shifted = self._permuted(mixed, inverse)
+        padded = _shifted(shifted, self.padded - shift)
+        x = padded[: self.count]
+        x *= scale / math.sqrt(self.block)
+        return x
 
     @property
     def _chunks(self) -> int:
@@ -238,7 +246,8 @@ class _Rotation:
     def _permuted(self, values: Tensor, order: Tensor) -> Tensor:
         if len(order) == len(values):
             return values.index_select(0, order)
-        return values.view(len(order), -1).index_select(0, order).view(-1)
+        pieces = values.view(len(order), -1)
+        return pieces.index_select(0, order).view(-1)
 
     def _transform(self, values: Tensor) -> Tensor:
         """The unnormalised Walsh–Hadamard transform of every block: H_{ab} vec(X) = vec(H_a X H_b)."""
@@ -251,14 +260,21 @@ class _Rotation:
         return torch.matmul(_hadamard(a), columns.view(-1, a, b)).view(-1)
 
 
+def _shifted(values: Tensor, places: int) -> Tensor:
+    """The numbers from `places` on, then those before."""
+    return torch.cat((values[places:], values[:places]))
+
+
 @lru_cache(maxsize=2)  # a simulator undoes a rotation right after it was made
 def _draws(count: int, key: int) -> tuple[Tensor, int]:
     """ε, and by how much the numbers are shifted before they are permuted."""
-    draws = generator(key).bytes(8 + -(-count // 8))
-    shift = int.from_bytes(draws[:8], "little") % count
-    bytes_of_signs = torch.frombuffer(bytearray(draws), dtype=torch.uint8)[8:]
-    signs = _sign_table().index_select(0, bytes_of_signs.to(torch.int32)).view(-1)
-    return signs[:count], shift
+    words = bit_source(key).random_raw(1 + -(-count // 64))
+    shift = int(words[0]) % count
+    bits = np.unpackbits(words[1:].astype("<u8").view(np.uint8), count=count)
+    signs = bits.astype(np.float32)
+    signs *= -2.0
+    signs += 1.0
+    return torch.from_numpy(signs), shift
 
 
 def _nothing() -> Coded:
@@ -267,7 +283,10 @@ def _nothing() -> Coded:
 
 def _quantise(y: Tensor, sigma: float, index: int) -> Tensor:
     largest = largest_symbol(index)
-    return y.mul(1 / (step_of(index) * sigma)).round_().clamp_(-largest, largest)
+    step = step_of(index) * sigma
+    codes = y * (1 / step)
+    codes.round_()
+    return codes.clamp_(-largest, largest)
 
 
 @lru_cache(maxsize=64)
@@ -275,13 +294,6 @@ def _permutation(count: int) -> tuple[Tensor, Tensor]:
     """A random order of so many pieces and its inverse."""
     order = torch.from_numpy(generator(count).permutation(count))
     return order, torch.argsort(order)
-
-
-@lru_cache(maxsize=1)
-def _sign_table() -> Tensor:
-    """Eight signs for each value of a byte."""
-    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
-    return torch.from_numpy(1.0 - 2.0 * bits.astype(np.float32))
 
 
 @lru_cache(maxsize=16)

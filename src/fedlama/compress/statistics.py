@@ -21,26 +21,22 @@ class Statistics:
     """Where the statistics of a layout are in a row, and which of them are means and variances."""
 
     def __init__(self, layout: Layout) -> None:
-        places: list[Tensor] = []
-        variances: list[Tensor] = []
-        spread_of: list[Tensor] = []  # for each number of a mean, where its variance is among the statistics; else −1
+        self.size = layout.statistics_size
+        self.index = torch.zeros(self.size, dtype=torch.int64)
+        self._is_variance = torch.zeros(self.size, dtype=torch.bool)
+        # For each number of a mean, where its variance is among the statistics; −1 elsewhere.
+        self._spread_of = torch.full((self.size,), -1)
         start = 0
-        roles = layout.roles or ("",) * len(layout.statistics)
-        for number, (part, role) in enumerate(zip(layout.statistics, roles, strict=True)):
-            size = part.stop - part.start
-            places.append(torch.arange(part.start, part.stop))
-            variances.append(torch.full((size,), role == "variance"))
-            followed = role == "mean" and roles[number + 1 : number + 2] == ("variance",)
-            if followed and _size(layout.statistics[number + 1]) == size:
-                spread_of.append(torch.arange(start + size, start + 2 * size))
-            else:
-                spread_of.append(torch.full((size,), -1))
+        for number, place in enumerate(layout.statistics):
+            size = place.stop - place.start
+            mine = slice(start, start + size)
             start += size
-        self.size = start
-        self.index = torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
-        self._is_variance = torch.cat(variances) if variances else torch.zeros(0, dtype=torch.bool)
-        self._spread_of = torch.cat(spread_of) if spread_of else torch.zeros(0, dtype=torch.int64)
-        self.needs_anchor = bool(self._is_variance.any()) or bool((self._spread_of >= 0).any())
+            self.index[mine] = torch.arange(place.start, place.stop)
+            self._is_variance[mine] = layout.roles[number] == "variance"
+            if _is_followed_by_its_variance(layout, number):
+                self._spread_of[mine] = torch.arange(start, start + size)
+        has_means = bool((self._spread_of >= 0).any())
+        self.needs_anchor = has_means or bool(self._is_variance.any())
 
     def to_codable(self, difference: Tensor, anchor: Tensor | None) -> Tensor:
         """From a row of differences: the statistics' changes in units that a code may mix."""
@@ -49,7 +45,8 @@ class Statistics:
             return changes
         base = self._base(anchor)
         floor = base.clamp(min=VARIANCE_FLOOR)
-        log_ratios = ((base + changes).clamp(min=VARIANCE_FLOOR) / floor).log()
+        variances = (base + changes).clamp(min=VARIANCE_FLOOR)
+        log_ratios = (variances / floor).log()
         return torch.where(self._is_variance, log_ratios, changes / self._units(base))
 
     def from_codable(self, codable: Tensor, anchor: Tensor | None) -> Tensor:
@@ -58,9 +55,10 @@ class Statistics:
             return codable
         base = self._base(anchor)
         floor = base.clamp(min=VARIANCE_FLOOR)
-        grown = floor * codable.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-        variances = grown.clamp(min=VARIANCE_FLOOR) - base
-        return torch.where(self._is_variance, variances, codable * self._units(base))
+        log_ratios = codable.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        variances = floor * log_ratios.exp()
+        changes = variances.clamp(min=VARIANCE_FLOOR) - base
+        return torch.where(self._is_variance, changes, codable * self._units(base))
 
     def _base(self, anchor: Tensor | None) -> Tensor:
         if anchor is None:
@@ -69,9 +67,15 @@ class Statistics:
 
     def _units(self, base: Tensor) -> Tensor:
         """√variance where a mean has one, 1 elsewhere."""
-        spreads = base.clamp(min=VARIANCE_FLOOR).index_select(0, self._spread_of.clamp(min=0)).sqrt()
-        return torch.where(self._spread_of >= 0, spreads, torch.ones(()))
+        deviations = base.clamp(min=VARIANCE_FLOOR).sqrt()
+        units = deviations.index_select(0, self._spread_of.clamp(min=0))
+        units[self._spread_of < 0] = 1.0
+        return units
 
 
-def _size(part: slice) -> int:
-    return part.stop - part.start
+def _is_followed_by_its_variance(layout: Layout, number: int) -> bool:
+    """Whether these are running means and the next statistics are the variances of the same features."""
+    if layout.roles[number : number + 2] != ("mean", "variance"):
+        return False
+    mean, variance = layout.statistics[number : number + 2]
+    return mean.stop - mean.start == variance.stop - variance.start

@@ -43,6 +43,10 @@ class ClientStore:
         self._file = tempfile.TemporaryFile(dir=folder, prefix="fedlama-clients-")  # noqa: SIM115
         os.ftruncate(self._file.fileno(), clients)
 
+    def close(self) -> None:
+        """Give the file back; this process needs it no more."""
+        self._file.close()
+
     def load(self, client: int, into: Mapping[str, Tensor]) -> None:
         """Copy a client's rows into these tensors, one for each name."""
         for index, name in enumerate(self.names):

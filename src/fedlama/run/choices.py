@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedlama.compress import Cast, Codec, LowRank, Quantize, Rotate, TopK
 from fedlama.core import FedAvg, FedLAMA, Policy
 from fedlama.local import SGD, FedDyn, FedNova, FedProx, LocalRule, Scaffold
 from fedlama.server import Adam, Mean, Momentum, ServerRule, Yogi
@@ -22,6 +23,14 @@ LOCAL_RULES: Mapping[str, type[LocalRule]] = {  # [local] rule = …
     "scaffold": Scaffold,
     "fednova": FedNova,
     "feddyn": FedDyn,
+}
+
+CODECS: Mapping[str, type[Codec]] = {  # [uplink] and [downlink] codec = …
+    "cast": Cast,
+    "quantize": Quantize,
+    "rotate": Rotate,
+    "topk": TopK,
+    "lowrank": LowRank,
 }
 
 SERVER_RULES: Mapping[str, type[ServerRule]] = {  # [server] rule = …

@@ -14,10 +14,12 @@ from fedlama.base import InputError
 from fedlama.core import Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.data.partition import Alpha, Clients, MinSamples
-from fedlama.local import SGD
-from fedlama.run.choices import LOCAL_RULES, POLICIES
+from fedlama.local import LocalRule
+from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
+from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.messages import explain
 from fedlama.run.sections import ChoiceSection, Section, options_of
+from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 
 Positive = Annotated[int, Field(ge=1)]
@@ -115,7 +117,7 @@ class PolicySection(ChoiceSection[Policy]):
     lenient: ClassVar = {"fedavg": "fedlama"}  # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
 
 
-class LocalSection(ChoiceSection[SGD]):
+class LocalSection(ChoiceSection[LocalRule]):
     """[local] How a client trains."""
 
     table = "local"
@@ -124,6 +126,15 @@ class LocalSection(ChoiceSection[SGD]):
     default = "sgd"
     choices = LOCAL_RULES
     defaults: ClassVar = {"learning_rate": 0.1, "batch_size": 32}
+
+
+class ServerSection(ChoiceSection[ServerRule]):
+    """[server] What the server makes of an average."""
+
+    table = "server"
+    chosen_by = "rule"
+    default = "mean"
+    choices = SERVER_RULES
 
 
 class FaultsSection(options_of(Faults)):
@@ -135,6 +146,8 @@ class TrainSection(Section):
 
     iterations: Positive
     evaluate_every: Positive | None = None
+    evaluate: Literal["model", "ema"] = "model"
+    average_steps: Positive = 120
     weights: Literal["uniform", "samples"] = "uniform"
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
@@ -158,13 +171,20 @@ class Config(Section):
     participation: ParticipationSection = ParticipationSection()
     policy: SerializeAsAny[PolicySection] = PolicySection.of_choice(PolicySection.default)()
     local: SerializeAsAny[LocalSection] = LocalSection.of_choice(LocalSection.default)()
+    server: SerializeAsAny[ServerSection] = ServerSection.of_choice(ServerSection.default)()
+    uplink: UplinkSection = UplinkSection()
+    downlink: DownlinkSection = DownlinkSection()
     faults: FaultsSection | None = None
     train: TrainSection
     output: OutputSection = OutputSection()
     versions: dict[str, str] = Field(default={})  # written into a run directory's config.toml; ignored when read
 
 
-CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {"policy": PolicySection, "local": LocalSection}
+CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {
+    "policy": PolicySection,
+    "local": LocalSection,
+    "server": ServerSection,
+}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

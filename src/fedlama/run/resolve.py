@@ -12,11 +12,13 @@ import torch
 from torch import nn
 
 from fedlama.base import InputError
+from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import Dataset, Dirichlet, Shards, data_files, fingerprint, load
-from fedlama.local import SGD
+from fedlama.local import LocalRule
 from fedlama.run.config import Config, DataSection
 from fedlama.run.default_models import default_model, model_builder
+from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 from fedlama.training.simulation import default_evaluate_every
 from fedlama.version import __version__
@@ -30,7 +32,10 @@ class Resolved:
     data: Dataset
     shards: Shards
     policy: Policy
-    local: SGD
+    local: LocalRule
+    server: ServerRule
+    uplink: Codec | None
+    downlink: Codec | None
     participation: Participation
     faults: Faults | None
     model: Callable[[], nn.Module]
@@ -64,6 +69,9 @@ def resolve(config: Config) -> Resolved:
         shards=shards,
         policy=policy,
         local=config.local.build(),
+        server=config.server.build(),
+        uplink=config.uplink.build(),
+        downlink=config.downlink.build(),
         participation=participation,
         faults=config.faults.build() if config.faults else None,
         model=model_builder(model_name, data),

@@ -6,6 +6,7 @@ The simulator, the averager of torch.distributed programs and a deployment diffe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
 
 LAST_CHANGE = "last change"  # the slot that low-rank codes start from
+AVERAGE = "moving average"  # the slot with the model that is evaluated, where that is not the global model itself
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class ServerState:
         """Global steps taken so far."""
         return self.policy.step
 
+    @property
+    def evaluated(self) -> Tensor:
+        """The model that is evaluated: the global one, or its moving average where one is kept."""
+        return self.slots.get(AVERAGE, self.row)
+
 
 class Server:
     """Plans rounds and closes them.
@@ -53,6 +60,7 @@ class Server:
         uplink: The code of what clients send; some start from what the server last changed.
         downlink: The code of what clients that stay are sent. The server adopts what it sent, so that all copies are
             equal after a synchronisation, and keeps the remainder.
+        average_steps: Over how many steps a moving average of the global model reaches back (default: none is kept).
     """
 
     def __init__(
@@ -64,6 +72,7 @@ class Server:
         local: LocalRule | None = None,
         uplink: Channel | None = None,
         downlink: Channel | None = None,
+        average_steps: int | None = None,
     ) -> None:
         self.layout = layout
         self.policy = policy
@@ -71,6 +80,7 @@ class Server:
         self.local = local
         self.uplink = uplink
         self.downlink = downlink
+        self.average_steps = average_steps
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -82,6 +92,8 @@ class Server:
             slots.append(Slot(LAST_CHANGE, "run"))
         if self.downlink is not None:
             slots += self.downlink.slots
+        if self.average_steps is not None:
+            slots.append(Slot(AVERAGE, "run"))
         return tuple(slots)
 
     def start(self, row: Tensor) -> ServerState:
@@ -136,6 +148,8 @@ class Server:
         if LAST_CHANGE in slots:
             for part in self.layout.slices_of(plan.due):
                 slots[LAST_CHANGE][part] = row[part] - state.row[part]
+        if self.average_steps is not None and plan.ends_cycle:
+            self._move_average(state, plan, row, slots[AVERAGE], self.average_steps)
         moved, norm = self._movement(state.row, row, plan)
         evidence = Evidence(spread, moved, norm, sent=traffic.up.layers, clients=reduce.clients)
         return ServerState(
@@ -204,6 +218,16 @@ class Server:
         for part in [*self.layout.slices_of(plan.due), *self.layout.statistics]:
             torch.add(state.row[part], difference[part], out=row[part])
         return message.charged
+
+    def _move_average(
+        self, state: ServerState, plan: RoundPlan, row: Tensor, average: Tensor, average_steps: int
+    ) -> None:
+        """Let the moving average follow the model, by the steps since it last did: alike under every policy."""
+        steps = state.step + plan.steps - state.policy.cycle_start
+        kept = math.exp(-steps / average_steps)
+        if state.policy.cycle == 0:
+            kept = 0.0
+        average.mul_(kept).add_(row, alpha=1 - kept)
 
     def _movement(self, before: Tensor, after: Tensor, plan: RoundPlan) -> tuple[dict[int, float], dict[int, float]]:
         """‖u_l − a_l‖² and ‖a_l‖² of every due layer, where the policy looks at them."""

@@ -23,10 +23,10 @@ def check_kinds(
     policy: Policy,
     local: LocalRule,
     server: ServerRule | None,
-    partition: Partition | Shards | None,
+    partition: Partition | None,
 ) -> None:
     """Everything was made with what makes it."""
-    if partition is not None and not isinstance(partition, Shards) and not hasattr(partition, "assign"):
+    if partition is not None and not hasattr(partition, "assign"):
         raise InputError(f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {partition!r}")
     if not isinstance(data, Dataset):
         raise _wrong_kind("data", data, "fedlama.data.arrays(…) or fedlama.data.load(…)")

@@ -89,7 +89,7 @@ class Federation:
         passes = plan.ends_cycle and step // every > plan.cycle.start // every
         if not passes and step < self.job.iterations:
             return None, None
-        self.binding.point_at(position.row)
+        self.binding.point_at(position.server.evaluated)
         self.binding.load_counters(position.counters)
         key = random_key(self.job.seed, "evaluate", step)
         loss, score = evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)

@@ -73,8 +73,10 @@ class LayerSummary:
 class Summary:
     """What `summary.json` holds. `accuracy` and `loss` are those of the averaged global model on the test set.
 
-    `statistics_bytes` is the part of `uplink_bytes` (and, without faults, of `downlink_bytes`) that is BatchNorm
-    statistics.
+    `statistics_bytes` is the part of `uplink_bytes` (and, without faults or codecs, of `downlink_bytes`) that is
+    BatchNorm statistics. `uplink_share` is uplink bytes divided by those of uncompressed FedAvg at the base interval
+    with as many clients. `codec`, `server` and `local` name the uplink's codec and the rules; summaries of early
+    versions have none of these four.
     """
 
     __pydantic_config__: ClassVar = AS_READ
@@ -88,6 +90,10 @@ class Summary:
     iterations: Positive
     seed: Count
     seconds: Number = field(default=0.0, kw_only=True)
+    uplink_share: Number | None = field(default=None, kw_only=True)
+    codec: str | None = field(default=None, kw_only=True)
+    server: str | None = field(default=None, kw_only=True)
+    local: str | None = field(default=None, kw_only=True)
     layers: list[LayerSummary]
 
 

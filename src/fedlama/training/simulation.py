@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -11,7 +12,7 @@ from torch import nn
 from fedlama.base import MAX_SEED, InputError, RunError, check_whole
 from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout, Policy
-from fedlama.data import Batches, Dataset, Natural, Partition, Shards
+from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import LocalRule
 from fedlama.processes.memory import telling_of_memory
 from fedlama.processes.workers import run_workers
@@ -49,6 +50,7 @@ from fedlama.training.trainers import (
 from fedlama.training.values import Job, Position
 
 WEIGHTINGS = ("uniform", "samples")
+EVALUATED = ("model", "ema")
 MAX_NAMED = 4  # clients in a sentence
 DEFAULT_EVALUATIONS = 20
 
@@ -62,7 +64,7 @@ def simulate(
     server: ServerRule | None = None,
     uplink: Codec | None = None,
     downlink: Codec | None = None,
-    partition: Partition | Shards | None = None,
+    partition: Partition | None = None,
     participation: float | int | Participation = 1.0,
     iterations: int,
     seed: int = 0,
@@ -75,6 +77,8 @@ def simulate(
     loss: Loss | None = None,
     metric: Metric | None = None,
     evaluate_every: int | None = None,
+    evaluate: str = "model",
+    average_steps: int = 120,
     device: str = "auto",
     execution: str = "auto",
     precision: str = "float32",
@@ -109,6 +113,9 @@ def simulate(
         metric: Another such function, reported as accuracy (default: the share of right classes).
         evaluate_every: The global model is evaluated at cycle ends that pass a multiple of so many steps (default:
             about 20 times in a run), and at the end.
+        evaluate: What is evaluated, and returned as the trained module: the global "model", or "ema", a moving average
+            of it that the server keeps. It costs no bytes; give it to every setting that is compared.
+        average_steps: Over how many steps that average reaches back.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         execution: How a process trains its clients: "one-by-one", small models "stacked", or "auto" to choose by size.
         precision: "float32", or "bfloat16" for local steps under autocast; weights and averages stay float32.
@@ -121,14 +128,15 @@ def simulate(
     check_kinds(data, policy, local, server, partition)
     check_codecs(uplink=uplink, downlink=downlink)
     check_whole("seed", seed, least=0, most=MAX_SEED)
-    check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every)
+    check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every, average_steps=average_steps)
     check_choice("precision", precision, PRECISIONS)
     check_choice("weights", weights, WEIGHTINGS)
     check_choice("execution", execution, EXECUTIONS)
+    check_choice("evaluate", evaluate, EVALUATED)
     participation = _participation(participation, window)
     participation.window_steps(policy)
     check_device(device)
-    shards = partition if isinstance(partition, Shards) else (partition or Natural()).assign(data, seed)
+    shards = (partition or Natural()).assign(data, seed)  # shards that were dealt before give themselves
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
     job = Job(
@@ -146,6 +154,7 @@ def simulate(
         loss=loss,
         metric=metric,
         faults=faults,
+        average_steps=average_steps if evaluate == "ema" else None,
     )
     started = time.perf_counter()
     uses_gpu = workers == 1 and World().device(device).type == "cuda"
@@ -170,7 +179,8 @@ def simulate(
             if on_record:
                 on_record(item)
 
-        end = _run(setup, workers, take)
+        with setup.store() as store:
+            end = _run(setup, store, workers, take)
         if end.step < iterations:
             raise RunError(_why_stopped(end, job))
         return _result(setup, end, records, time.perf_counter() - started)
@@ -202,12 +212,15 @@ class Setup:
             clients=len(job.shards),
         )
 
-    def store(self) -> ClientStore | None:
+    @contextmanager
+    def store(self) -> Iterator[ClientStore | None]:
         """Where slots that outlive a window are kept; made before processes are forked, so that they share it."""
         outliving = [slot for slot in self.job.client_slots if slot.lifetime == "run"]
         if not outliving:
-            return None
-        return ClientStore(outliving, len(self.job.shards), self.layout.width)
+            yield None
+            return
+        with closing(ClientStore(outliving, len(self.job.shards), self.layout.width)) as store:
+            yield store
 
     def trainer(self, binding: Binding, batches: Batches) -> Trainer:
         """Whoever takes the local steps in one process."""
@@ -255,9 +268,8 @@ def _check_memory(setup: Setup, workers: int) -> None:
     check_memory(demand)
 
 
-def _run(setup: Setup, workers: int, take: Emit) -> Position:
+def _run(setup: Setup, store: ClientStore | None, workers: int, take: Emit) -> Position:
     """The loop, in this process, in worker processes, or as one process of a group that torchrun started."""
-    store = setup.store()
     checkpointing = setup.checkpointing
 
     @telling_of_memory()
@@ -320,7 +332,7 @@ def _result(setup: Setup, end: Position, records: list[Record], seconds: float) 
     """What came of a run that reached its last step, with the global weights in the module."""
     ledger = end.server.ledger
     binding = Binding(setup.module.to("cpu"), setup.layout)
-    binding.point_at(end.row)
+    binding.point_at(end.server.evaluated)
     binding.load_counters(end.counters)
     binding.release()
     layers: list[LayerSummary] = []
@@ -336,19 +348,33 @@ def _result(setup: Setup, end: Position, records: list[Record], seconds: float) 
                 downlink_bytes=ledger.layer_downlink[index],
             )
         )
+    job = setup.job
     last = records[-1]
     assert last.test_loss is not None, "the last round is always evaluated"
     return Result(
         accuracy=last.accuracy,
         loss=last.test_loss,
-        cost=ledger.relative_cost(end.step, setup.job.policy.base_interval),
+        cost=ledger.relative_cost(end.step, job.policy.base_interval),
         uplink_bytes=ledger.uplink_bytes,
         downlink_bytes=ledger.downlink_bytes,
         statistics_bytes=ledger.statistics_uplink,
-        iterations=setup.job.iterations,
-        seed=setup.job.seed,
+        iterations=job.iterations,
+        seed=job.seed,
         seconds=seconds,
+        uplink_share=_uplink_share(setup, end),
+        codec=str(job.uplink.codec) if job.uplink else "none",
+        server=str(job.server),
+        local=str(job.local),
         layers=layers,
         records=records,
         model=setup.module,
     )
+
+
+def _uplink_share(setup: Setup, end: Position) -> float:
+    """Uplink bytes divided by those of uncompressed FedAvg at the base interval with as many clients."""
+    job = setup.job
+    ledger = end.server.ledger
+    averages = -(-end.step // job.policy.base_interval)
+    clients = job.participation.count(len(job.shards))
+    return ledger.uplink_bytes / (averages * clients * ledger.plain_message().total)

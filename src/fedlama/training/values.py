@@ -38,6 +38,7 @@ class Job:
     faults: Faults | None = None
     uplink: Channel | None = None
     downlink: Channel | None = None
+    average_steps: int | None = None  # of the moving average that is evaluated, if it is
 
     @property
     def client_slots(self) -> tuple[Slot, ...]:
@@ -55,6 +56,7 @@ class Job:
             local=self.local,
             uplink=self.uplink,
             downlink=self.downlink,
+            average_steps=self.average_steps,
         )
 
     @property

@@ -1,0 +1,124 @@
+"""[uplink] and [downlink]: which codec, its options, and error feedback around it.
+
+`codec` is a name or a list of names, which is a chain; the options of those codecs are the other keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from fedlama.base import InputError, shown
+from fedlama.compress import Chain, Codec, ErrorFeedback
+from fedlama.run.choices import CODECS
+
+NO_CODEC = "none"
+FEEDBACK_OPTIONS = ("error_feedback", "profile", "gain")
+
+
+class CodecSection(BaseModel):
+    """A table with the options of the codecs that it names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    table: ClassVar[str]
+
+    codec: str | list[str] = NO_CODEC
+    error_feedback: Literal["none", "window", "run"] | None = None
+    profile: list[float] | None = None
+    gain: bool | None = None
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> CodecSection:
+        try:
+            self.build()
+        except InputError as error:
+            raise ValueError(f"{self.table}: {error}") from None
+        return self
+
+    def build(self) -> Codec | None:
+        """The codec that this table describes; None if there is none."""
+        names = [self.codec] if isinstance(self.codec, str) else self.codec
+        options = self.model_extra or {}
+        if names == [NO_CODEC]:
+            self._refuse_options([*options, *self._feedback_options()])
+            return None
+        self._check_names(names)
+        self._check_options(names, options)
+        codec = _chain([_built(name, options) for name in names])
+        if self.error_feedback in (None, "none"):
+            if self.profile is not None or self.gain is not None:
+                raise InputError("profile and gain mean nothing without error_feedback = 'window'")
+            return codec
+        profile = None if self.profile is None else tuple(self.profile)
+        return ErrorFeedback(codec, lifetime=self.error_feedback, profile=profile, gain=bool(self.gain))
+
+    def _feedback_options(self) -> list[str]:
+        given = [name for name in FEEDBACK_OPTIONS if getattr(self, name) is not None]
+        if self.error_feedback == "none":
+            given.remove("error_feedback")
+        return given
+
+    def _refuse_options(self, given: Sequence[str]) -> None:
+        if given:
+            raise InputError(f"{given[0]} means nothing with codec = 'none'")
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        if not names:
+            raise InputError(f"codec must name at least one of {', '.join(CODECS)}")
+        for name in names:
+            if name not in CODECS:
+                allowed = ", ".join([NO_CODEC, *CODECS])
+                raise InputError(f"codec must be one of {allowed}, or a list of them, not {shown(name)}")
+
+    def _check_options(self, names: Sequence[str], options: Mapping[str, Any]) -> None:
+        known = [option for name in names for option in _options(name)]
+        for option in options:
+            if option in known:
+                continue
+            homes = [name for name in CODECS if option in _options(name)]
+            if homes:
+                only = " or ".join(repr(home) for home in homes)
+                raise InputError(f"{option} means nothing with codec = {self.codec!r}, only with {only}")
+            near = get_close_matches(option, [*known, "codec", *FEEDBACK_OPTIONS], n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+            raise InputError(f"there is no option {shown(option)}{hint}")
+
+
+class UplinkSection(CodecSection):
+    """[uplink] How what clients send is coded."""
+
+    table: ClassVar[str] = "uplink"
+
+
+class DownlinkSection(CodecSection):
+    """[downlink] How what clients that stay are sent is coded."""
+
+    table: ClassVar[str] = "downlink"
+
+
+def _options(name: str) -> list[str]:
+    return list(signature(CODECS[name]).parameters)
+
+
+def _built(name: str, options: Mapping[str, Any]) -> Codec:
+    """One codec with those of the options that are its own."""
+    arguments: dict[str, Any] = {}
+    for parameter in signature(CODECS[name]).parameters.values():
+        if parameter.name in options:
+            arguments[parameter.name] = options[parameter.name]
+        elif parameter.default is Parameter.empty:
+            raise InputError(f"{parameter.name} is missing; codec = {name!r} needs it")
+    return CODECS[name](**arguments)
+
+
+def _chain(codecs: Sequence[Codec]) -> Codec:
+    *first, last = codecs
+    chained = last
+    for codec in reversed(first):
+        chained = Chain(codec, chained)
+    return chained

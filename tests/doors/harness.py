@@ -1,0 +1,67 @@
+"""A small federation that whatever comes through a door has to survive: several workers, kills and resumes."""
+
+import torch
+from torch import nn
+
+import fedlama
+from fedlama.data import arrays
+from fedlama.training.checkpoint import Checkpointing, Control
+
+CLIENTS = 6
+
+
+def samples():
+    generator = torch.Generator().manual_seed(1)
+    owners = torch.arange(CLIENTS).repeat_interleave(12)
+    x = torch.randn(len(owners), 6, generator=generator) + owners[:, None] * 0.3
+    y = torch.randint(0, 3, (len(owners),), generator=generator)
+    return arrays(x, y, x, y, clients=owners)
+
+
+def network():
+    return nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def run(**options):
+    """Windows of two cycles of three rounds, three of six clients at a time."""
+    options = {"policy": fedlama.FedLAMA(2, 3), "local": fedlama.SGD(0.05, 4), "iterations": 48, "window": 12} | options
+    return fedlama.simulate(network, samples(), participation=3, seed=5, execution="one-by-one", **options)
+
+
+class StopOften(Control):
+    """Asks at every cycle's end to save and stop."""
+
+    def wishes(self):
+        return True, True
+
+
+def run_in_pieces(**options):
+    """The same run, stopped at every cycle's end and resumed from what was saved; also how often."""
+    saved = [b""]
+    records = []
+    stops = 0
+    while True:
+        keeping = Checkpointing(StopOften(), lambda content, state: saved.__setitem__(0, content), saved[0], records)
+        records = list(records)
+        try:
+            return run(checkpointing=keeping, on_record=records.append, **options), stops
+        except fedlama.RunError:
+            stops += 1
+
+
+def weights(result):
+    return torch.cat([tensor.reshape(-1).double() for tensor in result.model.state_dict().values()])
+
+
+def same_bits(one, other):
+    return one.records == other.records and torch.equal(weights(one), weights(other))
+
+
+def check_door(**options):
+    """Three workers and a run in pieces give the bits of one uninterrupted process; the run itself is returned."""
+    whole = run(**options)
+    assert same_bits(whole, run(workers=3, **options))
+    pieces, stops = run_in_pieces(**options)
+    assert stops == 7
+    assert same_bits(whole, pieces)
+    return whole
