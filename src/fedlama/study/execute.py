@@ -12,10 +12,19 @@ from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
+from fedlama.study.sitting import Sitting
 from fedlama.study.study_file import Cell, Setting, Study
 
 
-def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, shared: bool = False) -> StudyIndex:
+def run_study(
+    study: Study,
+    out: Path,
+    workers: int | None,
+    watch: Watch,
+    *,
+    shared: bool = False,
+    sitting: Sitting | None = None,
+) -> StudyIndex:
     """Run what is missing of a study; what its folder then holds of it.
 
     Arguments:
@@ -24,6 +33,7 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, sha
         workers: how many processes may run at a time (default: one per GPU, or one per core).
         watch: called with each record of a cell, and when it ends.
         shared: whether the folder may also hold runs of other studies, which its index then keeps.
+        sitting: how long it may take now, and where unfinished runs are kept (default: as long as it takes, in `out`).
     """
     processes = workers or min(default_workers(setting.config.train.device) for setting in study.settings)
     with locked(out):
@@ -32,11 +42,11 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, sha
         for setting in study.settings:
             resolve(setting.config)  # wrong input shows before the first run, and forked runs share the data
         pilots = study.pilots()
-        run_cells(missing(pilots, out), out, processes, watch)
+        run_cells(missing(pilots, out), out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
         _keep(_index(study, choices, cells, out), others, out)
-        run_cells(missing(cells, out), out, processes, watch)
+        run_cells(missing(cells, out), out, processes, watch, sitting)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
         return index
