@@ -64,7 +64,9 @@ class StudyDisplay:
 
     def _print_line(self, cell: Cell, news: Record | End) -> None:
         self._latest_line = time.monotonic()
-        state = f"step {news.step}" if isinstance(news, Record) else news
+        state = news
+        if isinstance(news, Record):
+            state = f"step {news.step}"
         parts = [f"{self.ended}/{self.cells} runs", f"{cell.label}: {state}"]
         accuracy = self._accuracy_of.get(_key(cell))
         if accuracy is not None and news != "diverged":
@@ -76,7 +78,8 @@ class StudyDisplay:
         elapsed = time.monotonic() - self._started
         done = self._done()
         seconds_per_step = elapsed / max(1, done)
-        return seconds_per_step * (self.steps - done) / 60
+        seconds_left = seconds_per_step * (self.steps - done)
+        return seconds_left / 60
 
 
 def _key(cell: Cell) -> str:
