@@ -49,7 +49,7 @@ class LayerwiseModelAverager(ModelAverager):
         buffers: bool = False,
     ) -> None:
         self.policy = FedLAMA(base_interval, increase_factor, rule)
-        check_whole("warmup_steps", warmup_steps, least=0)
+        check_whole("warmup_steps", warmup_steps, minimum=0)
         if process_group is None and not dist.is_initialized():
             raise InputError("there is no process group: call torch.distributed.init_process_group first")
         module = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
