@@ -94,10 +94,14 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     elif get_origin(annotation) is Literal:
         _check_choice(name, value, get_args(annotation))
     elif annotation is int:
-        most = MAX_WHOLE if limits.maximum is None else limits.maximum
-        check_whole(name, value, least=limits.minimum, most=most)
+        maximum = limits.maximum
+        if maximum is None:
+            maximum = MAX_WHOLE
+        check_whole(name, value, minimum=limits.minimum, maximum=maximum)
     elif annotation is float:
-        check_number(name, value, least=limits.minimum, above=limits.above, most=limits.maximum, below=limits.below)
+        check_number(
+            name, value, minimum=limits.minimum, above=limits.above, maximum=limits.maximum, below=limits.below
+        )
 
 
 def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:

@@ -97,18 +97,23 @@ def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
     if not cells or available is None:
         return workers
     one_of_each_setting = {cell.setting: cell for cell in cells}
-    largest = max(_row_bytes(resolve(cell.config)) for cell in one_of_each_setting.values())
+    largest = 0
+    for cell in one_of_each_setting.values():
+        run = resolve(cell.config)
+        largest = max(largest, _row_bytes(run))
     needed = 2 * largest  # gradients, averages and activations come on top
-    return max(1, min(workers, available // needed))
+    that_fit = available // needed
+    return max(1, min(workers, that_fit))
 
 
 def _row_bytes(run: Resolved) -> int:
     """What the clients of a run keep in memory."""
     with torch.device("meta"):  # shapes only
         width = describe(run.model()).width
-    clients = run.participation.count(len(run.shards))
+    bytes_per_row = FLOAT32 * width
     rows_per_client = 1 + len(run.local.slots)
-    return FLOAT32 * width * clients * rows_per_client
+    clients = run.participation.count(len(run.shards))
+    return clients * rows_per_client * bytes_per_row
 
 
 def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitting: Sitting | None = None) -> None:
@@ -178,10 +183,12 @@ class _SideBySide:
         return self.stopped or self.time_is_up or bool(self.failures)
 
     def _ask_all_to_stop(self) -> None:
-        for process in list(self.cell_of):
-            if process.process.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(process.process.pid, signal.SIGTERM)
+        for forked in list(self.cell_of):
+            pid = forked.process.pid
+            if pid is None:
+                continue
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
     def _start_as_many_as_fit(self) -> None:
         free = self.workers - sum(self.workers_of.values())
@@ -242,8 +249,11 @@ class _SideBySide:
         text = failure.text or f"its process ended with code {code}"
         if not self.failures:
             self._ask_all_to_stop()
-        sentence = Failure(failure.kind, f"{cell.label}: {text}")
-        self.failures.append(sentence.error() or RunError(sentence.text))
+        named = Failure(failure.kind, f"{cell.label}: {text}")
+        error = named.error()
+        if error is None:
+            error = RunError(named.text)
+        self.failures.append(error)
 
 
 def _lead_own_group() -> None:

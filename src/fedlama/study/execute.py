@@ -109,10 +109,16 @@ def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
     highest: float | None = None
     for rate in sorted(scores):
         score = scores[rate]
-        if score is not None and (highest is None or score > highest):
-            best, highest = rate, score
+        if score is None:
+            continue
+        if highest is None or score > highest:
+            best = rate
+            highest = score
     at_edge = len(scores) > 1 and best in (min(scores), max(scores))
-    return Choice(rate=best, scores={f"{rate:g}": score for rate, score in scores.items()}, at_edge=at_edge)
+    by_text: dict[str, float | None] = {}
+    for rate, score in scores.items():
+        by_text[f"{rate:g}"] = score
+    return Choice(rate=best, scores=by_text, at_edge=at_edge)
 
 
 def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:

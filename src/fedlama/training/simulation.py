@@ -131,7 +131,7 @@ def simulate(
     """
     check_kinds(data, policy, local, server, partition)
     check_codecs(uplink=uplink, downlink=downlink)
-    check_whole("seed", seed, least=0, most=MAX_SEED)
+    check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
     check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every, average_steps=average_steps)
     check_choice("precision", precision, PRECISIONS)
     check_choice("weights", weights, WEIGHTINGS)
