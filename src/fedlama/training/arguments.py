@@ -68,7 +68,8 @@ def check_device(name: str) -> None:
         kind = torch.device("cpu" if name == "auto" else name).type
     except RuntimeError:
         raise InputError(f"device {name!r} is not one that torch knows: use auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
+    # Counting starts no CUDA, unlike torch.cuda.is_available: worker processes may still be forked
+    if kind == "cuda" and torch.cuda.device_count() == 0:
         raise InputError(f"device {name!r}: torch finds no CUDA device on this machine; use auto or cpu")
 
 
