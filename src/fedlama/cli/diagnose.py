@@ -34,10 +34,10 @@ def diagnose(
     import json
 
     from fedlama.diagnose import diagnose as look_at
+    from fedlama.processes.devices import available_cores
     from fedlama.report.pictures.diagnosis import draw_diagnosis
     from fedlama.report.words.diagnosis import diagnosis_text
     from fedlama.run.config import load_config
-    from fedlama.run.execute import available_cores
     from fedlama.run.resolve import resolve
 
     planned = resolve(load_config(config, overrides or []))
