@@ -42,6 +42,7 @@ app = typer.Typer(
     help=HELP, rich_markup_mode="rich", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True
 )
 app.add_typer(data.app, name="data")
+app.command()(diagnose)
 app.command()(study)
 app.command()(reproduce)
 app.command()(demo)

@@ -82,7 +82,7 @@ class Grid:
         )
         for number, heading in enumerate(self.headings):
             side = "right" if number else "left"
-            table.add_column(heading, justify=side, overflow="fold")
+            table.add_column(Text(heading), justify=side, overflow="fold")
 
         for row in self.rows[start:end]:
             # Text: a name is never markup.
@@ -94,7 +94,7 @@ class Grid:
         """With the parts as rows of their own, and the notes below."""
         others = len(self.headings) - 1
         lines = [
-            markdown_line(self.headings),
+            markdown_line([markdown_text(heading) for heading in self.headings]),
             markdown_line(["---", *["---:"] * others]),
         ]
         for number, row in enumerate(self.rows):

@@ -110,6 +110,7 @@ def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
         for sentence in said:
             found.append(f"{outcome.panel.title}: {sentence}")
 
+    # No reader should take a number from here for one of the paper.
     if made.scale == "cpu":
         found.append("Scaled down: the accuracies here are not the paper's and are not to be read as such.")
     for remark in made.remarks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, human_bytes, percent, spread_text
-from fedlama.report.words.notes import notes, rate_text, seeds_text
+from fedlama.report.words.notes import cost_heading, notes, rate_text, seeds_text
 from fedlama.report.words.study import choice_notes, divergence_notes
 from fedlama.study.index import StudyIndex
 
@@ -22,7 +22,7 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
         rows.append([label, "diverged", *[UNKNOWN] * 5])
 
     return Grid(
-        headings=["setting", comparison.metric, "cost", "uplink", "downlink", "rate", "seeds"],
+        headings=["setting", comparison.metric, cost_heading(comparison), "uplink", "downlink", "rate", "seeds"],
         rows=rows,
         notes=[*notes(comparison), *divergence_notes(index), *choice_notes(index)],
         records=[_record(setting, comparison) for setting in comparison.settings],
@@ -33,8 +33,12 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
 def _absent(comparison: Comparison, index: StudyIndex) -> list[str]:
     """The settings of which no run came to anything."""
     present = {setting.label for setting in comparison.settings}
-    every = dict.fromkeys([*index.labels.values(), *index.choices])
-    return [label for label in every if label not in present]
+    every = [*index.labels.values(), *index.choices]
+    absent: list[str] = []
+    for label in dict.fromkeys(every):
+        if label not in present:
+            absent.append(label)
+    return absent
 
 
 def _cells(setting: Setting, comparison: Comparison) -> list[str]:
