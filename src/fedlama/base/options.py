@@ -6,7 +6,7 @@ limits from the same fields, so that a class and its section cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -42,10 +42,29 @@ class Limits:
         return schema
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a function allows, as `Annotated[int | str, Checked(checked_steps)]`: for options of more than one form.
+
+    `check` raises InputError with one sentence. A section of a file asks it too, and nothing else.
+    """
+
+    check: Callable[[Any], object]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """The same function as pydantic's validator; the value stays as the file has it."""
+        return {"type": "function-plain", "function": {"type": "no-info", "function": self._checked}}
+
+    def _checked(self, value: Any) -> Any:
+        self.check(value)
+        return value
+
+
 def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
-    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None.
+    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None,
+    and whatever has a function of its own (`Checked`).
     `prefix` comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
@@ -64,6 +83,9 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     if get_origin(annotation) is Annotated:
         annotation, *details = get_args(annotation)
         for detail in details:
+            if isinstance(detail, Checked):
+                detail.check(value)
+                return
             if isinstance(detail, Limits):
                 limits = detail
     if get_origin(annotation) in (Union, UnionType):
