@@ -195,6 +195,24 @@ class Channel:
             context=self._context(due, place),
         )
 
+    def settle(self, difference: Tensor, due: Sequence[int], own: Mapping[str, Tensor]) -> None:
+        """Add to a difference all that earlier messages left out, in place: for receivers that are sent it uncoded.
+
+        Nothing is left over afterwards. `due` are the layers that are sent, `own` the sender's slots by the names in
+        `slots`. Statistics keep their difference: they are estimated anew in every round, and nothing of them is owed.
+        """
+        slots = self._own(own)
+        if slots is None:
+            return
+        for part in self.layout.slices_of(sorted(set(due))):
+            here = {name: values[part] for name, values in slots.items()}
+            target = self.codec.target(difference[part], here)
+            self.codec.remember(target, target, here)
+            difference[part] = target
+        for part in self.layout.statistics:
+            here = {name: values[part] for name, values in slots.items()}
+            self.codec.remember(difference[part], difference[part], here)
+
     def _simulate_elsewhere(
         self,
         difference: Tensor,
