@@ -10,6 +10,7 @@ import typer
 from fedlama.base import InputError, RunError
 from fedlama.cli import data
 from fedlama.cli.demo import demo
+from fedlama.cli.diagnose import diagnose
 from fedlama.cli.report import report
 from fedlama.cli.reproduce import reproduce
 from fedlama.cli.run import run
@@ -24,6 +25,7 @@ HELP = "\n\n".join(
         "[bold]Start here[/bold]",
         "  fedlama demo                FedAvg against FedLAMA on embedded data",
         "  fedlama run CONFIG.toml     one run of your own",
+        "  fedlama diagnose CONFIG.toml   before a long run: noise, curvature, drift; what each policy would send",
         "  fedlama run CONFIG.toml --set policy.kind=fedavg --set participation.window=24 --out runs/fedavg",
         "  fedlama report runs/        a page that compares them, also while they are going (--watch)",
         "  fedlama study STUDY.toml    settings × seeds: a table with mean ± standard deviation, and a report",
@@ -40,10 +42,12 @@ app = typer.Typer(
     help=HELP, rich_markup_mode="rich", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True
 )
 app.add_typer(data.app, name="data")
+app.command()(diagnose)
 app.command()(study)
 app.command()(reproduce)
 app.command()(demo)
 app.command()(run)
+app.command()(diagnose)
 app.command()(report)
 
 

@@ -24,8 +24,8 @@ Tables = dict[str, Any]
 
 def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> Tables:
     """Every layer at the base interval as in FedAvg, coded at a fraction of a bit with error feedback in the window."""
-    check_whole("base_interval", base_interval, least=1)
-    check_number("share", share, least=MIN_SHARE, most=MAX_SHARE)
+    check_whole("base_interval", base_interval, minimum=1)
+    check_number("share", share, minimum=MIN_SHARE, maximum=MAX_SHARE)
     bits = BITS_OF_KERNELS * share
     often = min(1.0, bits / LEAST_BITS)
     bits = max(LEAST_BITS, bits)

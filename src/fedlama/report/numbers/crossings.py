@@ -43,7 +43,7 @@ def crossings(comparison: Comparison) -> list[Crossing]:
     """One for every setting that lengthens layers, from the first of its runs that measured all of them."""
     found: list[Crossing] = []
     for index, setting in enumerate(comparison.settings):
-        # Other policies decide otherwise, and the rule "accelerate" shortens intervals: no such picture.
+        # Algorithm 2 is FedLAMA's, and its rule "accelerate" shortens intervals instead.
         policy = setting.config.policy
         if policy.kind != "fedlama" or policy.rule == "accelerate":
             continue
