@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fedlama.base import InputError
+from fedlama.base import InputError, RunError
+from fedlama.run.directory import ROUNDS
 from fedlama.run.execute import available_cores
 from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
-from fedlama.study.study_file import Cell, Setting, Study
+from fedlama.study.study_file import Cell, Setting, Study, rate_text
 
 
 def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, shared: bool = False) -> StudyIndex:
@@ -39,7 +40,25 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, sha
         run_cells(missing(cells, out), out, processes, watch)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
+        _check_anything_came_of_it(study, cells, out)
         return index
+
+
+def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -> None:
+    """Raise RunError where not one run of the table got through a round: there is nothing to compare."""
+    for cell in cells:
+        if (out / cell.path / ROUNDS).is_file():
+            return
+    if cells:
+        raise RunError(f"every run in {out} diverged in its first round: lower local.learning_rate")
+    tried: set[float] = set()
+    for setting in study.settings:
+        tried.update(setting.learning_rates)
+    rates = ", ".join(rate_text(rate) for rate in sorted(tried))
+    raise RunError(
+        f"every pilot in {out} diverged, whatever the setting and the learning rate ({rates}): add smaller ones to "
+        f"study.learning_rates"
+    )
 
 
 def _index_there(out: Path) -> StudyIndex | None:
@@ -102,7 +121,7 @@ def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
         if score is not None and (highest is None or score > highest):
             best, highest = rate, score
     at_edge = len(scores) > 1 and best in (min(scores), max(scores))
-    return Choice(rate=best, scores={f"{rate:g}": score for rate, score in scores.items()}, at_edge=at_edge)
+    return Choice(rate=best, scores={rate_text(rate): score for rate, score in scores.items()}, at_edge=at_edge)
 
 
 def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
