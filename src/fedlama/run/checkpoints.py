@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlama.base import InputError
+from fedlama.base import InputError, check_whole, printable, read_regular, reason, shown
 from fedlama.run.config import as_written_today
 from fedlama.run.files import write_atomically, writing
 
 KEPT = 2
+MAX_VOUCHER = 16 << 20  # bytes
+MAX_CONTENT = 64 << 30
+MAX_NAMED = 8  # keys in a sentence
+MAX_KEY = 100  # characters
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,28 @@ def save_checkpoint(
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def find_checkpoint(folder: Path, config: Mapping[str, Any], records: Sequence[bytes] | None = None) -> Found | None:
-    """The newest checkpoint of this configuration that is whole and follows on these records; None if none is."""
+def find_checkpoint(
+    folder: Path,
+    config: Mapping[str, Any],
+    records: Sequence[bytes] | None = None,
+    round_of: Callable[[bytes], int] | None = None,
+) -> Found | None:
+    """The newest checkpoint that a run can go on from; None if there is none at all.
+
+    Arguments:
+        folder: where checkpoints are.
+        config: the run's; one of another configuration is refused.
+        records: the lines of the rounds on record, which the checkpoint must follow on.
+        round_of: the round that a checkpoint's content is of; raises InputError for one that the run cannot go on from.
+    """
     refused: list[str] = []
     for path in sorted(folder.glob("step-*.json"), reverse=True):
         try:
             content, voucher = _load(path, config)
             if records is not None:
                 _check_recorded(path, voucher, records)
+            if round_of is not None:
+                _check_content(path, content, voucher["round"], round_of)
         except InputError as error:
             refused.append(str(error))
             continue
@@ -61,6 +79,15 @@ def find_checkpoint(folder: Path, config: Mapping[str, Any], records: Sequence[b
     if refused:
         raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
     return None
+
+
+def _check_content(path: Path, content: bytes, round_: int, round_of: Callable[[bytes], int]) -> None:
+    try:
+        found = round_of(content)
+    except InputError as error:
+        raise InputError(f"the checkpoint {path} cannot be used: {error}") from None
+    if found != round_:
+        raise InputError(f"the checkpoint {path} cannot be used: it is of round {found}, not {round_}")
 
 
 def _check_recorded(path: Path, voucher: Mapping[str, Any], records: Sequence[bytes]) -> None:
@@ -79,33 +106,44 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     """What differs between two configurations, as `key (was …, is …)`; they may be of earlier versions."""
     old = _flat(as_written_today(before))
     new = _flat(as_written_today(now))
-    return [
-        f"{key} (was {old.get(key, 'not set')!r}, is {new.get(key, 'not set')!r})"
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key) and (key in old or key != "data.sha256")  # which older runs do not have
-    ]
+    changed: list[str] = []
+    for key in sorted({*old, *new}):
+        if old.get(key) == new.get(key):
+            continue
+        if key == "data.sha256" and key not in old:  # older runs do not have it
+            continue
+        was = shown(old.get(key, "not set"))
+        now_is = shown(new.get(key, "not set"))
+        changed.append(f"{printable(key, MAX_KEY)} (was {was}, is {now_is})")
+    if len(changed) <= MAX_NAMED:
+        return changed
+    return [*changed[:MAX_NAMED], f"and {len(changed) - MAX_NAMED} more"]
 
 
 def _load(path: Path, config: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     """A checkpoint and what vouches for it."""
     try:
-        voucher = json.loads(path.read_text(encoding="utf-8"))
+        voucher = json.loads(read_regular(path, MAX_VOUCHER, "what vouches for a checkpoint"))
         whole = voucher.pop("checksum") == _checksum(voucher)
-        content = path.with_suffix(".safetensors").read_bytes()
-        intact = whole and "round" in voucher and voucher["sha256"] == hashlib.sha256(content).hexdigest()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"the checkpoint {path} is broken ({error})") from None
+        content = read_regular(path.with_suffix(".safetensors"), MAX_CONTENT, "a checkpoint")
+        intact = whole and voucher["sha256"] == hashlib.sha256(content).hexdigest()
+        if intact:
+            check_whole("its round", voucher["round"], least=0)
+            _check_same(dict(voucher["config"]), config)
+    except InputError as error:
+        raise InputError(f"the checkpoint {path} cannot be used: {error}") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"the checkpoint {path} is broken ({reason(error)})") from None
     if not intact:
         raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")
-    _check_same(path, voucher["config"], config)
     return content, voucher
 
 
-def _check_same(path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+def _check_same(saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     different = changed_keys(saved, config)
     if different:
         kind = "version" if all(key.startswith("versions.") for key in different) else "configuration"
-        raise InputError(f"the checkpoint {path} is of another {kind}: {', '.join(different)}")
+        raise InputError(f"it is of another {kind}: {', '.join(different)}")
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

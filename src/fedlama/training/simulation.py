@@ -38,6 +38,7 @@ from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.resuming import check_resumable
 from fedlama.training.trainers import (
     EXECUTIONS,
     PRECISIONS,
@@ -168,6 +169,8 @@ def simulate(
         setup = Setup(job, module, layout, _is_stacked(execution, module, layout, job), device, checkpointing)
         if World().device(device).type == "cpu":
             _check_memory(setup, workers)
+        if checkpointing and checkpointing.find:
+            checkpointing.resume, checkpointing.earlier = checkpointing.find(setup.round_of)
         records = list(checkpointing.earlier) if checkpointing else []
 
         def take(item: Record | Checkpoint) -> None:
@@ -211,6 +214,16 @@ class Setup:
             cohort=job.participation.count(len(job.shards)),
             clients=len(job.shards),
         )
+
+    def restored(self, content: bytes) -> Checkpoint:
+        """A checkpoint from its file's content; InputError if the run cannot go on from it."""
+        saved = Checkpoint.decode(content, self.shapes)
+        check_resumable(saved, self.job, self.layout)
+        return saved
+
+    def round_of(self, content: bytes) -> int:
+        """The round after which a checkpoint was saved; InputError if the run cannot go on from it."""
+        return self.restored(content).state.round
 
     @contextmanager
     def store(self) -> Iterator[ClientStore | None]:
@@ -282,7 +295,7 @@ def _run(setup: Setup, store: ClientStore | None, workers: int, take: Emit) -> P
         if checkpointing is None:
             return federation.run(emit).on_cpu()
         saved = world.from_first(checkpointing.resume)
-        resume = Checkpoint.decode(saved, setup.shapes) if saved else None
+        resume = setup.restored(saved) if saved else None
         return federation.run(emit, checkpointing.control, resume).on_cpu()
 
     if launched_by_torchrun():
