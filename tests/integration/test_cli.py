@@ -149,7 +149,7 @@ def test_every_command_has_help(name, options):
 def test_help_tells_the_defaults():
     shown = command("run", "--help").stdout
     assert "runs/NAME-OF-CONFIG" in shown
-    assert "one a core" in shown
+    assert "one per GPU" in shown
 
 
 def test_no_arguments_show_the_help():

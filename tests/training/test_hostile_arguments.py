@@ -63,7 +63,7 @@ def test_metrics_that_are_numbers_of_any_kind():
         assert run(metric=lambda outputs, targets, value=value: value).accuracy == pytest.approx(float(value))
 
 
-@pytest.mark.parametrize("device", [None, 0, 1.5, ["cpu"]])
+@pytest.mark.parametrize("device", [None, 0, 1.5, ["cpu"], torch.device("cpu")])
 def test_a_device_that_is_no_name(device):
     with pytest.raises(InputError, match="device must be auto, cpu or cuda, not"):
         run(device=device)
@@ -77,19 +77,14 @@ def test_devices_that_are_neither_cpu_nor_cuda(device):
 
 @pytest.mark.parametrize("device", ["", "cuda:99999999999999999999", "\x1b[31m", "cpu:x", "cuda:-1"])
 def test_devices_that_torch_does_not_know(device):
-    with pytest.raises(InputError, match="^device '"):
+    with pytest.raises(InputError, match=r"^device '"):
         run(device=device)
 
 
 def test_a_cuda_device_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match="'cuda:2': this machine has 2 CUDA devices, counted from 0"):
         run(device="cuda:2")
-
-
-def test_torchs_own_device_is_a_device():
-    assert run(device=torch.device("cpu")).loss == run(device="cpu").loss
 
 
 @pytest.mark.parametrize("kind", [fedlama.IID, fedlama.Dirichlet])

@@ -6,7 +6,7 @@ limits from the same fields, so that a class and its section cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -41,6 +41,26 @@ class Limits:
             if limit is not None:
                 schema[word] = limit
         return schema
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a function says of a value, as `Annotated[int | str, Checked(check_steps)]`: it raises InputError or not.
+
+    The class itself calls the function; the annotation lets a configuration file refuse the same values.
+    """
+
+    check: Callable[[Any], object]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """The same check in pydantic's words."""
+
+        def unchanged(value: Any) -> Any:
+            self.check(value)
+            return value
+
+        function = {"type": "no-info", "function": unchanged}
+        return {"type": "function-after", "function": function, "schema": handler(source)}
 
 
 def check_options(options: object, prefix: str = "") -> None:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 
 from fedlama.base import InputError, RunError
+from fedlama.processes.devices import max_workers
 from fedlama.processes.forking import Emit, Failure, Forked, Forks, Item, Message
 from fedlama.processes.memory import available_memory
 from fedlama.processes.signals import stop_on_signals
@@ -169,10 +170,17 @@ class _SideBySide:
 
     def _start_as_many_as_fit(self) -> None:
         free = self.workers - sum(self.workers_of.values())
-        while self.waiting and free > 0 and len(self.cell_of) < self.at_once and not self._is_ending():
+        while self.waiting and free > 0:
             places = self.at_once - len(self.cell_of)
-            share = max(1, free // min(len(self.waiting), places))
-            self._start(self.waiting.pop(0), share)
+            if places <= 0 or self._is_ending():
+                return
+            to_share = min(len(self.waiting), places)
+            share = max(1, free // to_share)
+            cell = self.waiting.pop(0)
+            allowed = max_workers(cell.config.train.device)
+            if allowed is not None:
+                share = min(share, allowed)
+            self._start(cell, share)
             free -= share
 
     def _start(self, cell: Cell, workers: int) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import fmean
 
 from fedlama.base import InputError, RunError
+from fedlama.processes.devices import default_workers
 from fedlama.run.directory import ROUNDS
-from fedlama.run.execute import available_cores
 from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
@@ -22,11 +22,11 @@ def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, sha
     Arguments:
         study: the settings and their seeds.
         out: the study's folder.
-        workers: how many processes may run at a time (default: one per core).
+        workers: how many processes may run at a time (default: one per GPU, or one per core).
         watch: called with each record of a cell, and when it ends.
         shared: whether the folder may also hold runs of other studies, which its index then keeps.
     """
-    processes = workers or available_cores()
+    processes = workers or min(default_workers(setting.config.train.device) for setting in study.settings)
     with locked(out):
         index_there = _index_there(out)
         others = index_there if shared else None

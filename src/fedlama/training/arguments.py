@@ -18,8 +18,6 @@ from fedlama.server import ServerRule
 from fedlama.training.evaluation import Loss, Metric, accuracy
 from fedlama.training.faults import Faults
 
-DEVICES = ("cpu", "cuda")
-
 
 def check_kinds(
     data: Dataset,
@@ -63,26 +61,6 @@ def check_numbers(**values: int | None) -> None:
     for name, value in values.items():
         if value is not None:
             check_whole(name, value, least=1)
-
-
-def check_device(name: str | torch.device) -> None:
-    """The device is one that torch knows and finds, and that the loop can compute on."""
-    if not isinstance(name, str | torch.device):
-        raise InputError(f"device must be auto, cpu or cuda, not {shown(name)}")
-    text = str(name)
-    try:
-        device = torch.device("cpu" if text == "auto" else text)
-    except (RuntimeError, ValueError, OverflowError):
-        raise InputError(f"device {shown(text)} is not one that torch knows: use auto, cpu or cuda") from None
-    if device.type not in DEVICES:
-        raise InputError(f"device {shown(text)}: fedlama computes on a CPU or with CUDA; use auto, cpu or cuda")
-    if device.type == "cpu":
-        return
-    if not torch.cuda.is_available():
-        raise InputError(f"device {shown(text)}: torch finds no CUDA device on this machine; use auto or cpu")
-    count = torch.cuda.device_count()
-    if device.index is not None and device.index >= count:
-        raise InputError(f"device {shown(text)}: this machine has {count} CUDA devices, counted from 0")
 
 
 def check_faults(faults: Faults | None, active: int) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from fedlama.base import InputError, reason
 from fedlama.core import Evidence, Layout, PolicyState
-from fedlama.training.checkpoint import LARGEST, Checkpoint
+from fedlama.core.saved import MAX_COUNT
+from fedlama.training.checkpoint import Checkpoint
 from fedlama.training.faults import Discarded
 from fedlama.training.values import Job
 
@@ -51,7 +52,7 @@ def _check_attempts(saved: Checkpoint, job: Job) -> None:
     """Only faults make a round one to be repeated."""
     if job.faults is None and (saved.attempt or saved.discarded is not None):
         raise InputError("it is of a run with faults")
-    if not 0 <= saved.attempt < LARGEST:
+    if not 0 <= saved.attempt < MAX_COUNT:
         raise InputError("its number of attempts is none")
     if saved.discarded is not None:
         _check_discarded(saved.discarded, len(job.shards))
@@ -59,10 +60,10 @@ def _check_attempts(saved: Checkpoint, job: Job) -> None:
 
 def _check_discarded(discarded: Discarded, clients: int) -> None:
     for count in (discarded.uplink_bytes, discarded.downlink_bytes):
-        if not 0 <= count < LARGEST:
+        if not 0 <= count < MAX_COUNT:
             raise InputError("its bytes of discarded attempts are no number of bytes")
     for entry in discarded.excluded:
-        inside = 0 <= entry["client"] < clients and 0 < entry["attempt"] < LARGEST
+        inside = 0 <= entry["client"] < clients and 0 < entry["attempt"] < MAX_COUNT
         if not inside or not entry["reason"].isprintable() or len(entry["reason"]) > MAX_REASON:
             raise InputError("it excludes a client that is not there, or for no reason")
 
@@ -76,19 +77,24 @@ def _check_slots(saved: Checkpoint, job: Job) -> None:
 
 
 def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
-    """Let the policy go on from its state for a cycle, with made-up evidence: its own memory is known to nobody else."""
+    """Let the policy go on for a cycle, with made-up evidence: what it keeps for itself is known to nobody else."""
     until = min(state.step + job.policy.longest_cycle, job.iterations)
-    try:
-        for _ in range(MAX_ROUNDS_AHEAD):
-            plan = job.policy.next(state, job.iterations)
-            layers_known = all(0 <= layer < len(layout.layers) for layer in plan.due)
-            if not 1 <= plan.steps <= job.iterations - state.step or not layers_known:
-                raise ValueError(f"it plans a round of {plan.steps} steps")
-            ones = dict.fromkeys(plan.due, 1.0)
-            evidence = Evidence(spread=ones, moved=ones, norm=ones, sent=dict.fromkeys(plan.due, 1), clients=1)
-            state = job.policy.observe(state, plan, evidence, layout.layers)
-            if state.step >= until:
-                return
-    except Exception as error:
-        # Whatever a policy raises over a memory that it did not write
-        raise InputError(f"{job.policy} cannot go on from its state ({type(error).__name__}: {reason(error)})") from None
+    for _ in range(MAX_ROUNDS_AHEAD):
+        try:
+            state = _after_a_round(state, job, layout)
+        except Exception as error:
+            # Whatever a policy raises over a memory that it did not write
+            kind = type(error).__name__
+            raise InputError(f"{job.policy} cannot go on from its state ({kind}: {reason(error)})") from None
+        if state.step >= until:
+            return
+
+
+def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
+    plan = job.policy.next(state, job.iterations)
+    layers_known = all(0 <= layer < len(layout.layers) for layer in plan.due)
+    if not 1 <= plan.steps <= job.iterations - state.step or not layers_known:
+        raise ValueError(f"it plans a round of {plan.steps} steps")
+    ones = dict.fromkeys(plan.due, 1.0)
+    evidence = Evidence(spread=ones, moved=ones, norm=ones, sent=dict.fromkeys(plan.due, 1), clients=1)
+    return job.policy.observe(state, plan, evidence, layout.layers)
