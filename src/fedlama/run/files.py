@@ -57,7 +57,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a whole line at a file's end, or nothing: half a line would hide all that come after it."""
-    content = line.encode("utf-8") + b"\n"
+    append(path, line.encode("utf-8") + b"\n")
+
+
+def append(path: Path, content: bytes) -> None:
+    """Add all of this at a file's end, or nothing."""
     with writing(path), os.fdopen(os.open(path, AT_THE_END, 0o666), "ab", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         try:

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from fedlama.run.files import NEW_FILE, writing
+from fedlama.run.files import append, writing
 from fedlama.training import Record
 
 
@@ -59,9 +60,8 @@ class EventFile:
         self._summary: Any = summary_pb2.Summary
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        # Unbuffered: whatever a full disk refuses is refused here, and not when the program ends.
-        file = os.fdopen(os.open(folder / name, NEW_FILE, 0o666), "wb", buffering=0)
-        self._records = RecordWriter(file)
+        self._path = folder / name
+        self._framed: Any = RecordWriter
         self._add(file_version="brain.Event:2")
 
     def add(self, scalars: dict[str, float], step: int) -> None:
@@ -71,4 +71,6 @@ class EventFile:
 
     def _add(self, **content: Any) -> None:
         event = self._event(wall_time=time.time(), **content)
-        self._records.write(event.SerializeToString())
+        framed = BytesIO()
+        self._framed(framed).write(event.SerializeToString())
+        append(self._path, framed.getvalue())

@@ -211,9 +211,9 @@ class Control:
 class Checkpointing:
     """What a caller of `simulate` who keeps checkpoints hands over, and where a resumed run starts.
 
-    `on_checkpoint` gets a file's content; `resume` is such a content, and `earlier` the records before it. A caller with
-    several to choose from gives `find` instead: it is handed a check, which raises InputError for a content that the
-    run cannot go on from, and returns the newest content that passes, or none, with its records.
+    `on_checkpoint` gets a file's content; `resume` is such a content, and `earlier` the records before it. A caller
+    with several to choose from gives `find` instead: it is handed a check, which raises InputError for a content that
+    the run cannot go on from, and returns the newest content that passes, or none, with its records.
     """
 
     control: Control

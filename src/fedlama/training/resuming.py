@@ -44,8 +44,6 @@ def _check_times(state: PolicyState, job: Job) -> None:
         )
     if max(state.synchronised_at) > state.step:
         raise InputError("it says that a layer was averaged in the future")
-    if min(state.intervals) < 1:
-        raise InputError("it holds an interval of no steps")
 
 
 def _check_attempts(saved: Checkpoint, job: Job) -> None:
