@@ -1,14 +1,22 @@
-"""TensorBoard scalars, where the extra `fedlama[tensorboard]` is installed."""
+"""TensorBoard scalars, where the extra `fedlama[tensorboard]` is installed.
+
+The file is written here, record by record. TensorBoard's own writer does it in a thread, which prints a traceback when
+the disk is full or the folder is gone.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from fedlama.run.files import writing
+from fedlama.run.files import append, writing
 from fedlama.training import Record
 
 
@@ -16,18 +24,13 @@ def tensorboard_writer(out: Path) -> Callable[[Record], None] | None:
     """An observer that writes scalars below `out`/tensorboard, or None where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         return None
+    folder = out / "tensorboard"
 
     @cache
-    def open_writer() -> Any:
-        from torch.utils.tensorboard import SummaryWriter  # slow to import, so only here
-
-        return SummaryWriter(str(out / "tensorboard"))  # makes the folder, so only with the first record
+    def open_events() -> EventFile:
+        return EventFile(folder)  # makes the folder, so only with the first record
 
     def write(record: Record) -> None:
-        with writing(out / "tensorboard"):
-            add(record, open_writer())
-
-    def add(record: Record, writer: Any) -> None:
         scalars = {
             "loss/training": record.loss,
             "loss/test": record.test_loss,
@@ -35,9 +38,39 @@ def tensorboard_writer(out: Path) -> Callable[[Record], None] | None:
             "communication/cost": record.cost,
             "communication/uplink_bytes": record.uplink_bytes,
         }
-        for name, value in scalars.items():
-            if value is not None:
-                writer.add_scalar(name, value, record.step)
-        writer.flush()
+        known = {name: value for name, value in scalars.items() if value is not None}
+        with writing(folder):
+            open_events().add(known, record.step)
 
     return write
+
+
+class EventFile:
+    """A file of events in TensorBoard's format; what was added is on disk.
+
+    Arguments:
+        folder: Where it is made, under a name that no other has.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # slow to import, so only here
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event: Any = event_pb2.Event
+        self._summary: Any = summary_pb2.Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._path = folder / name
+        self._framed: Any = RecordWriter
+        self._add(file_version="brain.Event:2")
+
+    def add(self, scalars: dict[str, float], step: int) -> None:
+        """Add the values of these scalars at a step."""
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._add(step=step, summary=self._summary(value=values))
+
+    def _add(self, **content: Any) -> None:
+        event = self._event(wall_time=time.time(), **content)
+        framed = BytesIO()
+        self._framed(framed).write(event.SerializeToString())
+        append(self._path, framed.getvalue())
