@@ -20,6 +20,14 @@ StudyWorkers = Annotated[
     int | None,
     typer.Option(min=1, help="Processes: runs go side by side, one worker each \\[default: one per GPU, or per core]."),
 ]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0, help="Stop after so many, with checkpoints saved; the same command goes on from there."),
+]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."),
+]
 RESUME_STUDY = "Accepted for symmetry: a study always goes on where it stopped."
 
 
