@@ -92,7 +92,7 @@ def federation(  # noqa: PLR0912 - one paper after the other, in the order of a 
                             gradient += alpha * (weight - anchor[name]) - kept[client][name]
                         gradient += decay * weight
                         velocity[client][name] = momentum * velocity[client][name] + gradient
-                        weight -= rate * velocity[client][name]
+                        weight.sub_(rate * velocity[client][name])
 
         weights = {client: samples[client] / sum(samples[one] for one in clients) for client in clients}
         for name in due:

@@ -75,7 +75,7 @@ def check_bounds(config: dict, summary: dict) -> None:
 
 
 def check_bytes(config: dict, records: list[dict], summary: dict) -> None:
-    """Bytes follow from who was there: recomputed from the names of those left out. Coded ones depend on the numbers."""
+    """Bytes follow from who was there: recomputed from the names of those left out. Coded ones depend on numbers."""
     codec = {table: config.get(table, {}).get("codec", "none") for table in ("uplink", "downlink")}
     if codec["uplink"] != "none":
         return
