@@ -44,27 +44,28 @@ class Limits:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a function allows, as `Annotated[int | str, Checked(checked_steps)]`: for options of more than one form.
+    """What a function says of a value, as `Annotated[int | str, Checked(check_steps)]`: it raises InputError or not.
 
-    `check` raises InputError with one sentence. A section of a file asks it too, and nothing else.
+    The class itself calls the function; the annotation lets a configuration file refuse the same values.
     """
 
     check: Callable[[Any], object]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
-        """The same function as pydantic's validator; the value stays as the file has it."""
-        return {"type": "function-plain", "function": {"type": "no-info", "function": self._checked}}
+        """The same check in pydantic's words."""
 
-    def _checked(self, value: Any) -> Any:
-        self.check(value)
-        return value
+        def unchanged(value: Any) -> Any:
+            self.check(value)
+            return value
+
+        function = {"type": "no-info", "function": unchanged}
+        return {"type": "function-after", "function": function, "schema": handler(source)}
 
 
 def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
-    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None,
-    and whatever has a function of its own (`Checked`).
+    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None.
     `prefix` comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
@@ -83,9 +84,6 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     if get_origin(annotation) is Annotated:
         annotation, *details = get_args(annotation)
         for detail in details:
-            if isinstance(detail, Checked):
-                detail.check(value)
-                return
             if isinstance(detail, Limits):
                 limits = detail
     if get_origin(annotation) in (Union, UnionType):
@@ -96,10 +94,14 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     elif get_origin(annotation) is Literal:
         _check_choice(name, value, get_args(annotation))
     elif annotation is int:
-        most = MAX_WHOLE if limits.maximum is None else limits.maximum
-        check_whole(name, value, least=limits.minimum, most=most)
+        maximum = limits.maximum
+        if maximum is None:
+            maximum = MAX_WHOLE
+        check_whole(name, value, minimum=limits.minimum, maximum=maximum)
     elif annotation is float:
-        check_number(name, value, least=limits.minimum, above=limits.above, most=limits.maximum, below=limits.below)
+        check_number(
+            name, value, minimum=limits.minimum, above=limits.above, maximum=limits.maximum, below=limits.below
+        )
 
 
 def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:

@@ -53,11 +53,11 @@ class Place:
     layer_rounds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_whole("round", self.round, least=0)
-        check_whole("client", self.client, least=0)
+        check_whole("round", self.round, minimum=0)
+        check_whole("client", self.client, minimum=0)
         for position, count in ((self.round_in_window, self.rounds_per_window), *self.layer_rounds.values()):
-            check_whole("rounds_per_window", count, least=1)
-            check_whole("round_in_window", position, least=0)
+            check_whole("rounds_per_window", count, minimum=1)
+            check_whole("round_in_window", position, minimum=0)
             if position >= count:
                 raise InputError(f"round_in_window must be below {count}, not {position}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from fedlama.base import InputError
 from fedlama.core import Layout
 from fedlama.core import Tensor as TensorEntry
 
-GROUPINGS = ("tensor", "module")
+Grouping = Literal["tensor", "module"]  # what is averaged as one layer
+GROUPINGS = get_args(Grouping)
 
 # A gradient that is a view of the gradient row has to be zeroed and added to. That is nothing for small tensors, whose
 # updates become one operation in exchange; for one of megabytes it costs more memory traffic than the update itself.

@@ -15,12 +15,15 @@ from fedlama.core import Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.data.partition import Alpha, Clients, MinSamples
 from fedlama.local import LocalRule
+from fedlama.rows import Grouping
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.messages import explain
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
+from fedlama.training.simulation import Evaluated, Weighting
+from fedlama.training.trainers import Execution, Precision
 
 Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
 MAX_FILE = 1 << 20  # bytes of a config
@@ -49,7 +52,7 @@ class ModelSection(Section):
     """[model] What is trained: a name (default: what suits the data), and what counts as a layer of it."""
 
     name: str | None = None
-    layers: Literal["tensor", "module"] = "tensor"
+    layers: Grouping = "tensor"
     adaptive: list[str] | None = None
 
 
@@ -147,13 +150,13 @@ class TrainSection(Section):
 
     iterations: Positive
     evaluate_every: Positive | None = None
-    evaluate: Literal["model", "ema"] = "model"
+    evaluate: Evaluated = "model"
     average_steps: Positive = 120
-    weights: Literal["uniform", "samples"] = "uniform"
+    weights: Weighting = "uniform"
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
-    execution: Literal["auto", "stacked", "one-by-one"] = "auto"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    execution: Execution = "auto"
+    precision: Precision = "float32"
 
 
 class OutputSection(Section):

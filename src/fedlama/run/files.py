@@ -1,4 +1,4 @@
-"""Files that are whole or not there, folders that one run at a time may write into, and sentences for a full disk."""
+"""Files that are whole or not there, folders for one run at a time, and clear errors for a full disk."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def check_numbers(**values: int | None) -> None:
     """Each is a whole number from 1."""
     for name, value in values.items():
         if value is not None:
-            check_whole(name, value, least=1)
+            check_whole(name, value, minimum=1)
 
 
 def check_device(name: str) -> None:
@@ -68,7 +68,8 @@ def check_device(name: str) -> None:
         kind = torch.device("cpu" if name == "auto" else name).type
     except RuntimeError:
         raise InputError(f"device {name!r} is not one that torch knows: use auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
+    # Counting starts no CUDA, unlike torch.cuda.is_available: worker processes may still be forked
+    if kind == "cuda" and torch.cuda.device_count() == 0:
         raise InputError(f"device {name!r}: torch finds no CUDA device on this machine; use auto or cpu")
 
 

@@ -23,12 +23,11 @@ from safetensors.numpy import save
 
 from fedlama.base import InputError, reason
 from fedlama.core import Ledger, Message, PolicyState
+from fedlama.core.saved import MAX_COUNT, check_saved
 from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
 
 STATE_KEY = "fedlama"
-LARGEST = 1 << 62  # of steps and bytes
-PER_LAYER = ("intervals", "discrepancy", "synchronised_at", "sizes", "aggregations", "layer_uplink", "layer_downlink")
 
 # Where a slot's rows are in the file: of the server, of the cohort inside a window, and of all clients seen
 SERVER = "server/"
@@ -89,7 +88,7 @@ class Checkpoint:
         """From a file's content; anything that does not fit the run is refused."""
         try:
             plain = json.loads(_metadata(content)[STATE_KEY])
-            _check_numbers(plain)
+            check_saved(plain["state"], plain["ledger"])
             tensors = {name: _array(entry) for name, entry in deserialize(content)}
             checkpoint = Checkpoint(
                 state=PolicyState.from_plain(plain["state"]),
@@ -156,31 +155,13 @@ def _rows(tensors: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[
 def _message(plain: Mapping[str, Any], layers: int) -> Message:
     weights: dict[int, int] = {}
     for name, weight in plain["layers"].items():
-        if not (0 <= int(name) < layers and type(weight) is int and 0 <= weight < LARGEST):
+        if not (0 <= int(name) < layers and type(weight) is int and 0 <= weight < MAX_COUNT):
             raise ValueError("broadcast names a layer that is not there")
         weights[int(name)] = weight
     statistics = plain["statistics"]
-    if type(statistics) is not int or not 0 <= statistics < LARGEST:
+    if type(statistics) is not int or not 0 <= statistics < MAX_COUNT:
         raise ValueError("broadcast holds something else than numbers that are not negative")
     return Message(weights, statistics)
-
-
-def _check_numbers(plain: dict[str, Any]) -> None:
-    """Every value is a whole number or a list with one for each layer; only discrepancies are floats.
-
-    What a policy keeps for itself is its own: plain JSON of any form.
-    """
-    layers = len(plain["ledger"]["sizes"])
-    state = {name: value for name, value in plain["state"].items() if name != "own"}
-    for name, value in {**state, **plain["ledger"]}.items():
-        per_layer = name in PER_LAYER
-        values: list[Any] = value if isinstance(value, list) else [value]
-        kinds = (int, float) if name == "discrepancy" else (int,)
-        if isinstance(value, list) != per_layer or (per_layer and len(values) != layers):
-            raise ValueError(f"{name} is not as long as there are layers")
-        for one in values:
-            if type(one) not in kinds or not 0 <= one < LARGEST:
-                raise ValueError(f"{name} holds something else than numbers that are not negative")
 
 
 def _metadata(content: bytes) -> dict[str, str]:

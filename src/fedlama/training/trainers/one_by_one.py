@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from fedlama.rows import Binding
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import seed_module_draws
 
-PRECISIONS = ("float32", "bfloat16")
+Precision = Literal["float32", "bfloat16"]  # of local steps; bfloat16 is autocast, and weights stay float32
+PRECISIONS = get_args(Precision)
 
 
 class OneByOneTrainer:
