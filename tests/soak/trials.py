@@ -15,7 +15,7 @@ from fedlama.run.config import parse_config
 from fedlama.run.directory import to_toml
 from fedlama.run.execute import execute
 from fedlama.training.checkpoint import Control
-from fedlama.training.loop import Federation
+from fedlama.training.rounds import Rounds
 
 from .checks import check_run, contents, require
 from .drawing import Trial
@@ -63,22 +63,28 @@ def finish_in_process(config, folder: Path) -> None:
 
 @contextlib.contextmanager
 def synchronised_rows_checked():
-    """Let every cycle's end look at the rows: all clients' copies of all layers are the global row."""
-    aggregate = Federation._aggregate
+    """Let every cycle's end look at the rows: all clients' copies of all layers are the global row.
 
-    def checked(self, cohort, position, turn, verdict):
-        after = aggregate(self, cohort, position, turn, verdict)
-        if turn.ends_cycle:
-            same = torch.equal(cohort.rows_CP, after.row.expand_as(cohort.rows_CP))
-            require(same, f"rows differ from the global one at the end of cycle {after.state.cycle}")
+    At a window's end the copies are left alone, because those who come next are given the whole row.
+    """
+    close = Rounds.close
+
+    def checked(self, current, verdict, downloads=None):
+        played = close(self, current, verdict, downloads)
+        after = played.position
+        if current.plan.ends_cycle:
             require(bool(after.row.isfinite().all()), f"the global row is not finite after cycle {after.state.cycle}")
-        return after
+        if current.plan.ends_cycle and after.step % self.job.window_steps:
+            rows = current.cohort.rows
+            same = torch.equal(rows, after.row.expand_as(rows))
+            require(same, f"rows differ from the global one at the end of cycle {after.state.cycle}")
+        return played
 
-    Federation._aggregate = checked
+    Rounds.close = checked
     try:
         yield
     finally:
-        Federation._aggregate = aggregate
+        Rounds.close = close
 
 
 def finish_killed(trial: Trial, file: Path, folder: Path, environment: dict[str, str]) -> None:

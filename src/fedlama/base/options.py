@@ -66,8 +66,7 @@ class Checked:
 def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
-    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None,
-    and whatever has a function of its own (`Checked`).
+    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None.
     `prefix` comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
@@ -86,9 +85,6 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     if get_origin(annotation) is Annotated:
         annotation, *details = get_args(annotation)
         for detail in details:
-            if isinstance(detail, Checked):
-                detail.check(value)
-                return
             if isinstance(detail, Limits):
                 limits = detail
     if get_origin(annotation) in (Union, UnionType):
