@@ -79,7 +79,7 @@ class LayerwiseModelAverager(ModelAverager):
         seed: int = 0,
     ) -> None:
         self.policy = _policy(policy, base_interval, increase_factor, rule)
-        check_whole("warmup_steps", warmup_steps, least=0)
+        check_whole("warmup_steps", warmup_steps, minimum=0)
         if process_group is None and not dist.is_initialized():
             raise InputError("there is no process group: call torch.distributed.init_process_group first")
         module = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module

@@ -18,7 +18,7 @@ from fedlama.data.fetch import fetch
 from fedlama.data.idx import MNIST, read_idx, read_idx_set
 from fedlama.data.leaf import read_leaf
 from fedlama.data.npz import read_npz
-from fedlama.report import compare, terminal_table, verdict
+from fedlama.report import ComparisonGroup, compare, terminal_table, verdict
 from fedlama.report.page.draw import View, render_page
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
@@ -118,7 +118,8 @@ def _run(folder: Path, **files: bytes) -> Path:
 def _show(folder: Path, *, draw: bool) -> object:
     comparison = compare([load_run(folder)])
     Console(file=io.StringIO(), width=100).print(terminal_table(comparison))
-    return (render_page(comparison, folder, View()) if draw else verdict(comparison)).encode()
+    group = ComparisonGroup("", comparison)
+    return (render_page([group], folder, View()) if draw else verdict(comparison)).encode()
 
 
 def read_rounds(content: bytes, folder: Path) -> object:

@@ -45,6 +45,14 @@ CODED = {
 
 
 def averager_for(mode: str, model: nn.Module) -> fedlama.LayerwiseModelAverager:
+    if mode == "other-interval":
+        return fedlama.LayerwiseModelAverager(model, BASE + dist.get_rank(), FACTOR)
+    if mode == "other-module" and dist.get_rank():  # as large, in other layers
+        model = fedlama.models.mlp(classes=10, inputs=48, hidden=(64, 16))
+    if mode == "other-weights":
+        with torch.no_grad():
+            next(model.parameters()).add_(dist.get_rank())
+        return fedlama.LayerwiseModelAverager(model, BASE, FACTOR, uplink=fedlama.compress.Cast("float16"))
     options = CODED.get(mode.removesuffix("-restart"))
     if options is None:
         return fedlama.LayerwiseModelAverager(model, BASE, FACTOR)

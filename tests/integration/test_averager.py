@@ -254,3 +254,40 @@ def test_nan_weights_are_told_by_layer(alone):
 def test_without_a_process_group_the_sentence_says_what_to_call():
     with pytest.raises(fedlama.InputError, match="init_process_group"):
         fedlama.LayerwiseModelAverager(nn.Linear(2, 2), 2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [
+        ("other-interval", "has another module or other settings"),
+        ("other-module", "has another module or other settings"),
+        ("other-weights", "began with other weights"),
+    ],
+)
+def test_ranks_that_differ_are_refused_and_nobody_waits(mode, sentence, tmp_path):
+    finished = torchrun(str(HERE / "averager_program.py"), mode, str(tmp_path))
+    assert finished.returncode != 0
+    assert finished.stderr.count(sentence) >= 2  # both ranks say so
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"step": -5}, "counts below zero"),
+        ({"step": "x"}, "not a state"),
+        ({"state": {"intervals": (0,) * 6}}, "not a state"),
+        ({"state": {"intervals": ("x",) * 6}}, "not a state"),
+        ({"state": {"discrepancy": (float("nan"),) * 6}}, "not a state"),
+        ({"ledger": {"layer_uplink": (-1,) * 6}}, "not a state"),
+    ],
+)
+def test_a_forged_state_is_refused(alone, change, sentence):
+    _, averager = averager_with_bn(alone)
+    saved = averager.state_dict()
+    for name, value in change.items():
+        saved[name] = {**saved[name], **value} if isinstance(value, dict) else value
+    before = averager.state_dict()
+    with pytest.raises(fedlama.InputError, match=sentence):
+        averager.load_state_dict(saved)
+    assert averager.state_dict() == before

@@ -66,7 +66,8 @@ class Checked:
 def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
-    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None.
+    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None,
+    and whatever has a function of its own (`Checked`).
     `prefix` comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
@@ -85,6 +86,9 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     if get_origin(annotation) is Annotated:
         annotation, *details = get_args(annotation)
         for detail in details:
+            if isinstance(detail, Checked):
+                detail.check(value)
+                return
             if isinstance(detail, Limits):
                 limits = detail
     if get_origin(annotation) in (Union, UnionType):
@@ -95,10 +99,14 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     elif get_origin(annotation) is Literal:
         _check_choice(name, value, get_args(annotation))
     elif annotation is int:
-        most = MAX_WHOLE if limits.maximum is None else limits.maximum
-        check_whole(name, value, least=limits.minimum, most=most)
+        maximum = limits.maximum
+        if maximum is None:
+            maximum = MAX_WHOLE
+        check_whole(name, value, minimum=limits.minimum, maximum=maximum)
     elif annotation is float:
-        check_number(name, value, least=limits.minimum, above=limits.above, most=limits.maximum, below=limits.below)
+        check_number(
+            name, value, minimum=limits.minimum, above=limits.above, maximum=limits.maximum, below=limits.below
+        )
 
 
 def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:

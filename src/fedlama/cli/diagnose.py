@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedlama.cli.shared import Workers
+
 if TYPE_CHECKING:
     from fedlama.core import Rule
 
@@ -22,7 +24,7 @@ def diagnose(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The picture \\[default: NAME-OF-CONFIG-diagnosis.png].")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in place of the page.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes \\[default: one per core].")] = None,
+    workers: Workers = None,
 ) -> None:
     """Estimate what the theory needs, and what each policy would send, before a long run.
 

@@ -47,6 +47,7 @@ app.command()(study)
 app.command()(reproduce)
 app.command()(demo)
 app.command()(run)
+app.command()(diagnose)
 app.command()(report)
 
 

@@ -59,7 +59,7 @@ def report(
 
 def _follow(folders: list[Path], out: Path, view: View) -> None:
     """Draw while runs are going, with a line for each drawing, and at the end as always."""
-    from fedlama.report import compare, draw_report, verdict
+    from fedlama.report import compare_groups, draw_report, verdict
     from fedlama.report.page.watch import watch
     from fedlama.run.directory import Run
 
@@ -69,8 +69,9 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
             return
         page = draw_report(runs, out, view=replace(view, refresh=refresh))
         now = time.strftime("%H:%M:%S")
-        comparison = compare(runs)
-        print(f"{now} {page}: {verdict(comparison)}", flush=True)
+        for group in compare_groups(runs):
+            title = f"{group.title}: " if group.title else ""
+            print(f"{now} {page}: {title}{verdict(group.comparison)}", flush=True)
 
     named = ", ".join(map(str, folders))
     print(f"following the runs in {named} until they are finished; Ctrl-C ends it", flush=True)

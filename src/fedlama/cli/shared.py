@@ -20,6 +20,14 @@ StudyWorkers = Annotated[
     int | None,
     typer.Option(min=1, help="Processes: runs go side by side, one worker each \\[default: one per GPU, or per core]."),
 ]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0, help="Stop after so many, with checkpoints saved; the same command goes on from there."),
+]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."),
+]
 RESUME_STUDY = "Accepted for symmetry: a study always goes on where it stopped."
 
 
@@ -33,19 +41,21 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
     """
     from rich.console import Console
 
-    from fedlama.report import compare, draw_report, terminal_table, verdict
+    from fedlama.report import compare_groups, draw_report, terminal_table, verdict
     from fedlama.study.index import read_index
     from fedlama.study.runs import find_runs
 
     runs = find_runs(folders)
     index = read_index(folders[0])
     baseline = index.baseline if index else None
-    comparison = compare(runs, baseline=baseline)
     page = draw_report(runs, out, baseline=baseline, view=view)
-    Console().print(terminal_table(comparison))
-    print(verdict(comparison))
-    if view is not None:
-        _print_replay(comparison, view)
+    for group in compare_groups(runs, baseline=baseline):
+        if group.title:
+            print(f"\n{group.title}")
+        Console().print(terminal_table(group.comparison))
+        print(verdict(group.comparison))
+        if view is not None:
+            _print_replay(group.comparison, view)
     print(f"report: {page}")
 
 

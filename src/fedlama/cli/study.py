@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedlama.cli.shared import RESUME_STUDY, StudyWorkers, print_lines, report_on_study
+from fedlama.cli.shared import RESUME_STUDY, Checkpoints, Minutes, StudyWorkers, print_lines, report_on_study
 
 
 def study(
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="A configuration with a \\[study] table.")],
     out: Annotated[Path | None, typer.Option(help="The study's folder \\[default: studies/NAME-OF-FILE].")] = None,
     workers: StudyWorkers = None,
+    minutes: Minutes = None,
+    checkpoints: Checkpoints = None,
     resume: Annotated[bool, typer.Option("--resume", help=RESUME_STUDY)] = False,
 ) -> None:
     """Compare settings over seeds: run what is missing, then a table and a report.
@@ -26,12 +28,14 @@ def study(
     from fedlama.report.tables.study import study_grid
     from fedlama.study.execute import run_study
     from fedlama.study.progress import study_progress
+    from fedlama.study.sitting import Sitting
     from fedlama.study.study_file import load_study
 
+    sitting = Sitting(minutes, checkpoints)
     loaded = load_study(file)
     folder = out or Path("studies") / file.stem
     with study_progress([(loaded, folder)]) as display:
-        index = run_study(loaded, folder, workers, display)
+        index = run_study(loaded, folder, workers, display, sitting=sitting)
     comparison, page = report_on_study(folder, index)
     grid = study_grid(comparison, index)
     grid.write(folder, "table")

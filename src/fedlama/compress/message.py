@@ -53,11 +53,11 @@ class Place:
     layer_rounds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_whole("round", self.round, least=0)
-        check_whole("client", self.client, least=0)
+        check_whole("round", self.round, minimum=0)
+        check_whole("client", self.client, minimum=0)
         for position, count in ((self.round_in_window, self.rounds_per_window), *self.layer_rounds.values()):
-            check_whole("rounds_per_window", count, least=1)
-            check_whole("round_in_window", position, least=0)
+            check_whole("rounds_per_window", count, minimum=1)
+            check_whole("round_in_window", position, minimum=0)
             if position >= count:
                 raise InputError(f"round_in_window must be below {count}, not {position}")
 
@@ -194,6 +194,24 @@ class Channel:
             coded=coded,
             context=self._context(due, place),
         )
+
+    def settle(self, difference: Tensor, due: Sequence[int], own: Mapping[str, Tensor]) -> None:
+        """Add to a difference all that earlier messages left out, in place: for receivers that are sent it uncoded.
+
+        Nothing is left over afterwards. `due` are the layers that are sent, `own` the sender's slots by the names in
+        `slots`. Statistics keep their difference: they are estimated anew in every round, and nothing of them is owed.
+        """
+        slots = self._own(own)
+        if slots is None:
+            return
+        for part in self.layout.slices_of(sorted(set(due))):
+            here = {name: values[part] for name, values in slots.items()}
+            target = self.codec.target(difference[part], here)
+            self.codec.remember(target, target, here)
+            difference[part] = target
+        for part in self.layout.statistics:
+            here = {name: values[part] for name, values in slots.items()}
+            self.codec.remember(difference[part], difference[part], here)
 
     def _simulate_elsewhere(
         self,

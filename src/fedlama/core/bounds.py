@@ -62,8 +62,8 @@ def largest_learning_rate(*, smoothness: float, interval: int, dissimilarity: fl
         dissimilarity: β² ≥ 1 (assumption 4).
     """
     check_number("smoothness", smoothness, above=0)
-    check_whole("interval", interval, least=1)
-    check_number("dissimilarity", dissimilarity, least=1)
+    check_whole("interval", interval, minimum=1)
+    check_number("dissimilarity", dissimilarity, minimum=1)
     descent_limit = 1 / (interval * smoothness)  # Lemma 5.1
     if interval == 1:
         return descent_limit
@@ -81,7 +81,7 @@ def drift_factor(*, learning_rate: float, smoothness: float, interval: int) -> f
     """
     check_number("learning_rate", learning_rate, above=0)
     check_number("smoothness", smoothness, above=0)
-    check_whole("interval", interval, least=1)
+    check_whole("interval", interval, minimum=1)
     return 2 * (learning_rate * smoothness) ** 2 * interval * (interval - 1)
 
 
@@ -114,13 +114,13 @@ def framework_bound(
         discrepancy: Σ_t Σ_{j=0}^{τ−1} (1/m) Σ_i E‖x_{t,j}^i − u_t‖² ≥ 0, in [x]²: the sum of Lemma 5.2's left-hand side
             over all cycles.
     """
-    check_whole("rounds", rounds, least=1, most=math.inf)
-    check_whole("clients", clients, least=1)
-    check_number("gradient_variance", gradient_variance, least=0)
+    check_whole("rounds", rounds, minimum=1, maximum=math.inf)
+    check_whole("clients", clients, minimum=1)
+    check_number("gradient_variance", gradient_variance, minimum=0)
     check_number("decrease", decrease, above=-math.inf)
-    check_number("discrepancy", discrepancy, least=0)
+    check_number("discrepancy", discrepancy, minimum=0)
     check_number("smoothness", smoothness, above=0)
-    check_whole("interval", interval, least=1)
+    check_whole("interval", interval, minimum=1)
     _check_learning_rate(learning_rate, 1 / (interval * smoothness), "Lemma 5.1")
     progress = 2 * decrease / (learning_rate * interval)
     noise = smoothness * learning_rate * rounds * gradient_variance / clients
@@ -154,10 +154,10 @@ def discrepancy_bound(
     factor = drift_factor(learning_rate=learning_rate, smoothness=smoothness, interval=interval)
     if factor >= 1:
         raise InputError(f"Lemma 5.2 needs A = 2η²L²τ(τ−1) < 1, but learning_rate = {learning_rate:g} gives {factor:g}")
-    check_number("gradient_variance", gradient_variance, least=0)
-    check_number("heterogeneity", heterogeneity, least=0)
-    check_number("squared_gradient", squared_gradient, least=0)
-    check_number("dissimilarity", dissimilarity, least=1)
+    check_number("gradient_variance", gradient_variance, minimum=0)
+    check_number("heterogeneity", heterogeneity, minimum=0)
+    check_number("squared_gradient", squared_gradient, minimum=0)
+    check_number("dissimilarity", dissimilarity, minimum=1)
     from_noise = learning_rate**2 * interval * (interval - 1) * gradient_variance
     from_gradients = interval * factor * (dissimilarity * squared_gradient + heterogeneity) / smoothness**2
     return (from_noise + from_gradients) / (1 - factor)
@@ -194,11 +194,11 @@ def convergence_terms(
     """
     limit = largest_learning_rate(smoothness=smoothness, interval=interval, dissimilarity=dissimilarity)
     _check_learning_rate(learning_rate, limit, "the theorem")
-    check_whole("rounds", rounds, least=1, most=math.inf)
-    check_whole("clients", clients, least=1)
-    check_number("initial_gap", initial_gap, least=0)
-    check_number("gradient_variance", gradient_variance, least=0)
-    check_number("heterogeneity", heterogeneity, least=0)
+    check_whole("rounds", rounds, minimum=1, maximum=math.inf)
+    check_whole("clients", clients, minimum=1)
+    check_number("initial_gap", initial_gap, minimum=0)
+    check_number("gradient_variance", gradient_variance, minimum=0)
+    check_number("heterogeneity", heterogeneity, minimum=0)
     squared_step = (smoothness * learning_rate) ** 2
     drift = 3 * squared_step * (interval - 1) * gradient_variance
     if as_printed:
@@ -281,10 +281,10 @@ def linear_speedup_rounds(
         dissimilarity: β² ≥ 1 (assumption 4).
     """
     limit = largest_learning_rate(smoothness=smoothness, interval=interval, dissimilarity=dissimilarity)
-    check_whole("clients", clients, least=1)
-    check_number("initial_gap", initial_gap, least=0)
-    check_number("gradient_variance", gradient_variance, least=0)
-    check_number("heterogeneity", heterogeneity, least=0)
+    check_whole("clients", clients, minimum=1)
+    check_number("initial_gap", initial_gap, minimum=0)
+    check_number("gradient_variance", gradient_variance, minimum=0)
+    check_number("heterogeneity", heterogeneity, minimum=0)
     averaged = 4 * initial_gap / interval + 2 * smoothness * gradient_variance
     if averaged == 0:
         raise InputError("initial_gap and gradient_variance are both zero: there is nothing left to speed up")

@@ -112,9 +112,10 @@ def _check_same_data(directory: RunDirectory) -> None:
     if before is None or before == data.sha256:
         return
     files = ", ".join(map(str, data_files(data.name)))
+    now = str(data.sha256)
     raise InputError(
-        f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now "
-        f"{str(data.sha256)[:12]}…): restore the data, or start a new run with another --out"
+        f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now {now[:12]}…): restore "
+        f"the data, or start a new run with another --out"
     )
 
 

@@ -28,8 +28,8 @@ class StudyDisplay:
         self.bar = bar
         self.stream = stream
         self.ended = 0
-        self._steps_of: dict[str, int] = {}
-        self._accuracy_of: dict[str, float] = {}
+        self._done: dict[str, int] = {}
+        self._accuracy: dict[str, float] = {}
         self._started = time.monotonic()
         self._latest_line = self._started
         self._task: TaskID | None = None
@@ -40,21 +40,21 @@ class StudyDisplay:
         """Take a cell's record, or its end."""
         key = _key(cell)
         if isinstance(news, Record):
-            self._steps_of[key] = news.step
+            self._done[key] = news.step
             if news.accuracy is not None:
-                self._accuracy_of[key] = news.accuracy
+                self._accuracy[key] = news.accuracy
         else:
             self.ended += 1
-            self._steps_of[key] = cell.config.train.iterations
+            self._done[key] = cell.config.train.iterations
         if self.bar and self._task is not None:
             status = f"{self.ended}/{self.cells} runs · {cell.label}"
-            self.bar.update(self._task, completed=self._done(), status=status)
+            self.bar.update(self._task, completed=self._steps_done(), status=status)
         elif self._is_worth_a_line(news):
             self._print_line(cell, news)
 
-    def _done(self) -> int:
+    def _steps_done(self) -> int:
         """Steps taken, of all cells."""
-        return sum(self._steps_of.values())
+        return sum(self._done.values())
 
     def _is_worth_a_line(self, news: Record | End) -> bool:
         """Every end of a run, and in any case something every minute."""
@@ -64,9 +64,11 @@ class StudyDisplay:
 
     def _print_line(self, cell: Cell, news: Record | End) -> None:
         self._latest_line = time.monotonic()
-        state = f"step {news.step}" if isinstance(news, Record) else news
+        state = news
+        if isinstance(news, Record):
+            state = f"step {news.step}"
         parts = [f"{self.ended}/{self.cells} runs", f"{cell.label}: {state}"]
-        accuracy = self._accuracy_of.get(_key(cell))
+        accuracy = self._accuracy.get(_key(cell))
         if accuracy is not None and news != "diverged":
             parts.append(f"accuracy {accuracy:.2%}")
         parts.append(f"{self._minutes_left():.0f} min left")
@@ -74,9 +76,10 @@ class StudyDisplay:
 
     def _minutes_left(self) -> float:
         elapsed = time.monotonic() - self._started
-        done = self._done()
+        done = self._steps_done()
         seconds_per_step = elapsed / max(1, done)
-        return seconds_per_step * (self.steps - done) / 60
+        seconds_left = seconds_per_step * (self.steps - done)
+        return seconds_left / 60
 
 
 def _key(cell: Cell) -> str:

@@ -114,13 +114,13 @@ class Study:
         return cells
 
     def _pilot(self, setting: Setting, rate: float, seed: int) -> Cell:
-        config = with_rate(setting.config, rate)
-        iterations = min(self.options.pilot_iterations or config.train.iterations, config.train.iterations)
+        config = shortened(with_rate(setting.config, rate), self.options.pilot_iterations)
+        iterations = config.train.iterations
         config = config.model_copy(
             update={
                 "seed": seed,
                 "data": config.data.model_copy(update={"validation": self.options.validation}),
-                "train": config.train.model_copy(update={"iterations": iterations, "evaluate_every": iterations}),
+                "train": config.train.model_copy(update={"evaluate_every": iterations}),
             }
         )
         path = Path(PILOTS) / setting.folder / f"rate{rate_text(rate)}" / f"seed{seed}"
@@ -146,6 +146,22 @@ def with_rate(config: Config, rate: float) -> Config:
     """The same configuration with another learning rate."""
     local = config.local.model_copy(update={"learning_rate": rate})
     return config.model_copy(update={"local": local})
+
+
+def shortened(config: Config, iterations: int | None) -> Config:
+    """The same configuration over at most so many steps; warm-up and decay come at the same shares of the run."""
+    whole = config.train.iterations
+    if iterations is None or iterations >= whole:
+        return config
+    warmup_steps = config.local.warmup_steps * iterations // whole
+    decay_steps = [max(1, step * iterations // whole) for step in config.local.decay_steps]
+    schedule = {"warmup_steps": warmup_steps, "decay_steps": decay_steps}
+    return config.model_copy(
+        update={
+            "local": config.local.model_copy(update=schedule),
+            "train": config.train.model_copy(update={"iterations": iterations}),
+        }
+    )
 
 
 def load_study(path: Path) -> Study:

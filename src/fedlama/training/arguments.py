@@ -60,7 +60,7 @@ def check_numbers(**values: int | None) -> None:
     """Each is a whole number from 1."""
     for name, value in values.items():
         if value is not None:
-            check_whole(name, value, least=1)
+            check_whole(name, value, minimum=1)
 
 
 def check_faults(faults: Faults | None, active: int) -> None:

@@ -101,7 +101,7 @@ def simulate(
         server: What the server makes of an average (default: `fedlama.server.Mean()`, the average itself).
         uplink: The code of what clients send, such as `fedlama.compress.Rotate(1.6)` (default: float32 as it is).
         downlink: The code of what clients that stay are sent. The server keeps what it leaves out and sends it later.
-            Clients that enter get the whole model as it is.
+            Clients that enter get the whole model as it is, so this needs a `window` of several rounds.
         partition: How samples are dealt to clients, such as `fedlama.Dirichlet(clients=32, alpha=0.5)`, or shards that
             were drawn already (default: the data's own client ids).
         participation: How many clients train at a time: a float is a fraction of all, a whole number a number of them.
@@ -131,7 +131,7 @@ def simulate(
     """
     check_kinds(data, policy, local, server, partition)
     check_codecs(uplink=uplink, downlink=downlink)
-    check_whole("seed", seed, least=0, most=MAX_SEED)
+    check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
     check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every, average_steps=average_steps)
     check_choice("precision", precision, PRECISIONS)
     check_choice("weights", weights, WEIGHTINGS)
@@ -271,8 +271,13 @@ def _channel_down(codec: Codec | None, layout: Layout, seed: int) -> Channel | N
     """The server stays as long as the run does, so what its code leaves out is never forgotten."""
     if codec is None:
         return None
-    kept = codec if codec.slots else ErrorFeedback(codec, lifetime="run")
-    return Channel(kept, layout, seed=seed, direction="downlink")
+    if not codec.slots:
+        codec = ErrorFeedback(codec, lifetime="run")
+    elif isinstance(codec, ErrorFeedback) and codec.lifetime == "window":
+        if codec.profile is not None or codec.gain:
+            raise InputError("downlink takes no profile and no gain: the server loses nothing when a window ends")
+        codec = replace(codec, lifetime="run")
+    return Channel(codec, layout, seed=seed, direction="downlink")
 
 
 def _check_memory(setup: Setup, workers: int) -> None:

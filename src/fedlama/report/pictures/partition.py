@@ -18,7 +18,7 @@ from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.partition import PartitionView, view_partition
 from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
-from fedlama.report.pictures.style import PALETTE, styled, without_dates
+from fedlama.report.pictures.style import MUTED, PALETTE, styled, without_dates
 from fedlama.run.config import Config, TrainSection
 from fedlama.run.resolve import prepared_data
 
@@ -91,13 +91,14 @@ def _chart(view: PartitionView, seed: int, number: int) -> Chart:
         rows=rows,
         drawing={
             "kind": "tiles",
-            "height": 70 + max(160, min(420, 22 * classes)),
+            "height": 160 + max(160, min(420, 22 * classes)),
             "at": {"y": 1, "x": 0, "end": 0, "value": 3},
             "x": axis("client", min=-0.5, max=clients - 0.5),
             "y": axis("class", scale="category", categories=labels, thin=True),
             "low": 0,
             "high": max(row[3] for row in rows),
             "colour": 0,
+            "sizes": counts_CK.sum(axis=1).tolist(),
         },
         figure=shares_figure(counts_CK),
     )
@@ -116,13 +117,15 @@ def _tiles(counts_CK: NDArray[np.int64]) -> list[list[Any]]:
 
 @styled
 def shares_figure(counts_CK: NDArray[np.int64]) -> Figure:
-    """The still picture: a column per client, a row per class, the darker the larger its share of the client's samples.
+    """The still picture: a column per client, a row per class, the darker the larger its share; sizes above.
 
     Arguments:
         counts_CK: how many samples of each class each client has.
     """
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(8.0, 4.4), layout="constrained")
+    sizes, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
+    sizes.bar(range(len(counts_CK)), counts_CK.sum(axis=1), width=0.9, color=MUTED)
+    sizes.set_ylabel("samples")
 
     shares_KC = _shares(counts_CK).T
     opacity_KC = shares_KC / shares_KC.max()

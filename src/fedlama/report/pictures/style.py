@@ -121,7 +121,11 @@ def say_nothing(axes: Axes, why: str) -> None:
 
 def show_percentages(axes: Axes) -> None:
     """A vertical axis of shares is labelled in percent."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+
+    def text(share: float, _: object) -> str:
+        return f"{100 * share:g} %"
+
+    axes.yaxis.set_major_formatter(FuncFormatter(text))
 
 
 def png(figure: Figure) -> bytes:
