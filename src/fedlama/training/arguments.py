@@ -100,7 +100,7 @@ def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric |
         module.train()
     if loss is nn.functional.cross_entropy and isinstance(outputs, Tensor) and outputs.dim() >= 2:
         _check_labels(data, outputs.shape[1])
-    measures = {"loss": loss}
+    measures: dict[str, Loss | Metric] = {"loss": loss}
     if metric is not None:
         measures["metric"] = metric
     values: dict[str, object] = {}
