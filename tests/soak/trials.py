@@ -95,7 +95,7 @@ def finish_killed(trial: Trial, file: Path, folder: Path, environment: dict[str,
         process = start(trial, file, folder, environment)
         wait_for_rounds(folder, process, rounds_of(folder) + rounds)
         if trial.stops:
-            stop(process)
+            stop(process, has_begun=rounds > 0)
         else:
             kill(process, trial.kills_a_worker)
     if trial.forges:
@@ -129,14 +129,17 @@ def kill(process: subprocess.Popen, a_worker: bool) -> None:
     process.communicate(timeout=PATIENCE)
 
 
-def stop(process: subprocess.Popen) -> None:
+def stop(process: subprocess.Popen, *, has_begun: bool) -> None:
     """Ask it to stop, and once more: it saves and ends, or ends at once, or was finished already."""
     for _ in range(2):
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         time.sleep(0.05)
     said = process.communicate(timeout=PATIENCE)[1]
-    require(process.returncode in (0, 1, 130), f"exit {process.returncode} after SIGTERM: {said}")
+    codes = (0, 1, 130)
+    if not has_begun:
+        codes += (-signal.SIGTERM,)  # Python itself was still starting
+    require(process.returncode in codes, f"exit {process.returncode} after SIGTERM: {said}")
     require("Traceback" not in said, said)
 
 
