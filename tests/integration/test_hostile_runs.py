@@ -113,6 +113,13 @@ def in_state(**values):
     return lambda plain: plain["state"].update(values)
 
 
+def for_every_layer(part, name, value):
+    def change(plain):
+        plain[part][name] = [value] * len(plain[part][name])
+
+    return change
+
+
 def deep(manifest):
     tables: dict = {}
     for _ in range(400):
@@ -121,13 +128,13 @@ def deep(manifest):
 
 
 FORGED = {
-    "an interval of zero": in_state(intervals=[0, 0, 0, 0]),
+    "an interval of zero": for_every_layer("state", "intervals", 0),
     "step of another run": in_state(step=10**9),
     "the last step": in_state(step=32),
-    "averaged in the future": in_state(synchronised_at=[99, 99, 99, 99]),
+    "averaged in the future": for_every_layer("state", "synchronised_at", 99),
     "a cycle from the future": in_state(cycle_start=99),
     "another round": in_state(round=1),
-    "sizes of another model": lambda plain: plain["ledger"].update(sizes=[1, 1, 1, 1]),
+    "sizes of another model": for_every_layer("ledger", "sizes", 1),
     "statistics of another model": lambda plain: plain["ledger"].update(statistics_size=7),
     "attempts without faults": lambda plain: plain.update(attempt=5),
     "attempts that are no number": lambda plain: plain.update(attempt="5"),
@@ -173,7 +180,7 @@ def test_forged_json_beside_a_checkpoint_is_refused_in_a_sentence(what, copied, 
 
 def test_where_every_checkpoint_is_forged_the_run_does_not_go_on(copied):
     for path in (copied / "checkpoint").glob("step-*.json"):
-        forge(path, in_state(synchronised_at=[99, 99, 99, 99]))
+        forge(path, for_every_layer("state", "synchronised_at", 99))
     with pytest.raises(InputError, match=r"averaged in the future; there is no other checkpoint"):
         execute(config(), copied, workers=1, resume=True)
 

@@ -85,8 +85,10 @@ class EventFile:
         from tensorboard.compat.proto import event_pb2, summary_pb2  # slow to import, so only here
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue] - made at import by protobuf
-        self._summary: Any = summary_pb2.Summary  # pyright: ignore[reportAttributeAccessIssue]
+        protocol: Any = event_pb2  # made by protobuf, without types
+        self._event: Any = protocol.Event
+        protocol = summary_pb2
+        self._summary: Any = protocol.Summary
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._path = folder / name

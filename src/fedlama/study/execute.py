@@ -57,7 +57,8 @@ def run_study(
 def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -> None:
     """Raise RunError where not one run of the table got through a round: there is nothing to compare."""
     for cell in cells:
-        if (out / cell.path / ROUNDS).is_file():
+        folder = out / cell.path
+        if (folder / ROUNDS).is_file() or not (folder / DIVERGED).is_file():
             return
     if cells:
         raise RunError(f"every run in {out} diverged in its first round: lower local.learning_rate")
