@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from fedlama.base.checks import MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import InputError
+from fedlama.base.text import shown
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
     Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple, as values of a
-    mapping or beside None, and whatever has a function of its own (`Checked`).
+    mapping or beside None.
     `prefix` comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
@@ -85,9 +86,6 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     if get_origin(annotation) is Annotated:
         annotation, *details = get_args(annotation)
         for detail in details:
-            if isinstance(detail, Checked):
-                detail.check(value)
-                return
             if isinstance(detail, Limits):
                 limits = detail
     if get_origin(annotation) in (Union, UnionType):
@@ -125,5 +123,8 @@ def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) ->
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
+    # By type first: comparing with an array gives no yes or no.
+    for choice in choices:
+        if isinstance(value, type(choice)) and value == choice:
+            return
+    raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {shown(value)}")

@@ -19,7 +19,7 @@ from fedlama.run.files import locked
 from fedlama.run.resolve import Resolved, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpoint import Check, Checkpointing, Control
 
 Observer = Callable[[Record], None]
 
@@ -58,10 +58,16 @@ def execute(
             if directory.is_finished():
                 return None
         keeping = _checkpointing(directory, resume)
-        written_first = _with_tensorboard(directory, observers)
+        board = None
+        watching: list[Observer] = [directory.record]  # first of all
+        if directory.config.output.tensorboard:
+            board = tensorboard_writer(directory.path)
+        if board is not None:
+            watching.append(board)
+        watching.extend(observers)
 
         def take(record: Record) -> None:
-            for observer in written_first:
+            for observer in watching:
                 observer(record)
 
         def ask_to_stop() -> None:
@@ -71,6 +77,8 @@ def execute(
 
         with stop_on_signals(ask_to_stop):
             result = _simulate(run, workers, take, keeping)
+        if board is not None:
+            board.finish(result, run.participation.count(len(run.shards)))
         directory.finish(result)
         return result
 
@@ -137,22 +145,15 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     if not resume:
         return keeping
     tables = config.model_dump(exclude_none=True)
-    found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded())
-    if found is None:
-        directory.check_same_config()
-        return keeping
-    for reason in found.refused:
-        print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
-    keeping.resume = found.content
-    keeping.earlier = directory.continue_after(found.round)
+
+    def find(round_of: Check) -> tuple[bytes, list[Record]]:
+        found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded(), round_of)
+        if found is None:
+            directory.check_same_config()
+            return b"", []
+        for reason in found.refused:
+            print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
+        return found.content, directory.continue_after(found.round)
+
+    keeping.find = find
     return keeping
-
-
-def _with_tensorboard(directory: RunDirectory, observers: Sequence[Observer]) -> list[Observer]:
-    """All that see a record, the directory first."""
-    watching: list[Observer] = [directory.record]
-    if directory.config.output.tensorboard:
-        board = tensorboard_writer(directory.path)
-        if board is not None:
-            watching.append(board)
-    return [*watching, *observers]
