@@ -22,7 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "frugal": {"preset": "frugal", "policy": {"base_interval": BASE_INTERVAL}},
 }
 SEEDS = 4
-LEARNING_RATE = 0.1  # chosen in a small pilot; the README says what 0.2 gives
+LEARNING_RATE = 0.1  # chosen in a small pilot
 
 
 def demo_config(setting: str, seed: int, iterations: int = 480, learning_rate: float = LEARNING_RATE) -> Config:
