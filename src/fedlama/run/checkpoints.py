@@ -112,7 +112,7 @@ def _load(path: Path) -> tuple[bytes, dict[str, Any]]:
         content = read_regular(path.with_suffix(".safetensors"), MAX_CONTENT, "a checkpoint")
         is_whole = checksum == _checksum(manifest) and manifest["sha256"] == _sha256(content)
         if is_whole:
-            check_whole("its round", manifest["round"], least=0)
+            check_whole("its round", manifest["round"], minimum=0)
             dict(manifest["config"])
     except DAMAGE as error:
         raise InputError(f"the checkpoint {path} is broken ({reason(error)})") from None
