@@ -192,3 +192,13 @@ def wait_for(condition, seconds=60):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_study_of_which_every_pilot_diverges_says_so(tmp_path):
+    text = STUDY.format(iterations=24).replace("[0.05, 0.2, 1e30]", "[1e29, 1e30]")
+    (tmp_path / "study.toml").write_text(text.replace("fedavg_intervals = [12]\n", ""))
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "every pilot in out diverged" in done.stderr
+    assert "(1e+29, 1e+30): add smaller ones to study.learning_rates" in done.stderr
+    assert "Traceback" not in done.stderr

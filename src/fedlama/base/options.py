@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from fedlama.base.checks import MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import InputError
+from fedlama.base.text import shown
 
 
 @dataclass(frozen=True)
@@ -112,5 +113,8 @@ def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) ->
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
+    # By type first: comparing with an array gives no yes or no.
+    for choice in choices:
+        if isinstance(value, type(choice)) and value == choice:
+            return
+    raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {shown(value)}")

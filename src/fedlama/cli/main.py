@@ -47,7 +47,6 @@ app.command()(study)
 app.command()(reproduce)
 app.command()(demo)
 app.command()(run)
-app.command()(diagnose)
 app.command()(report)
 
 

@@ -12,7 +12,29 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
+
+KINDS = ("cpu", "cuda")
+
+
+def check_device(name: str) -> None:
+    """Raise InputError unless the device is one that torch knows and finds, and that a run can compute on."""
+    if not isinstance(name, str):
+        raise InputError(f"device must be auto, cpu or cuda, not {shown(name)}")
+    try:
+        device = torch.device("cpu" if name == "auto" else name)
+    except (RuntimeError, ValueError, OverflowError):
+        raise InputError(f"device {shown(name)} is not one that torch knows: use auto, cpu or cuda") from None
+    if device.type not in KINDS:
+        raise InputError(f"device {shown(name)}: fedlama computes on a CPU or with CUDA; use auto, cpu or cuda")
+    if device.type == "cpu":
+        return
+    # Counting starts no CUDA, unlike torch.cuda.is_available: worker processes may still be forked
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise InputError(f"device {shown(name)}: torch finds no CUDA device on this machine; use auto or cpu")
+    if device.index is not None and device.index >= count:
+        raise InputError(f"device {shown(name)}: this machine has {count} CUDA devices, counted from 0")
 
 
 def is_on_gpu(device: str) -> bool:
@@ -34,6 +56,7 @@ def max_workers(device: str) -> int | None:
 
 def default_workers(device: str) -> int:
     """How many processes share a run on this device unless the user says: one per GPU, otherwise one per core."""
+    check_device(device)
     return max_workers(device) or available_cores()
 
 

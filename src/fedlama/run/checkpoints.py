@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlama.base import InputError
+from fedlama.base import InputError, check_whole, printable, read_regular, reason, shown
 from fedlama.run.config import as_written_today
 from fedlama.run.files import write_atomically, writing
 
 KEPT = 2
+MAX_MANIFEST = 16 << 20  # bytes
+MAX_CONTENT = 64 << 30
+MAX_NAMED = 8  # keys in a sentence
+MAX_KEY = 100  # characters
 # What reading a file that someone damaged may raise, from the disk to a missing key
-DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,20 @@ def _drop_old(folder: Path) -> None:
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def find_checkpoint(folder: Path, config: Mapping[str, Any], records: Sequence[bytes] | None = None) -> Found | None:
+def find_checkpoint(
+    folder: Path,
+    config: Mapping[str, Any],
+    records: Sequence[bytes] | None = None,
+    round_of: Callable[[bytes], int] | None = None,
+) -> Found | None:
     """The newest checkpoint that a run can go on from; None if there is no checkpoint.
 
     Arguments:
         folder: where checkpoints are kept.
         config: the configuration that it must be of.
         records: the lines of rounds.jsonl that it must continue (default: any).
+        round_of: the round that a checkpoint's content is of; raises InputError for one that the run cannot go on from
+            (default: its content is not looked at).
     """
     refused: list[str] = []
     for path in sorted(folder.glob("step-*.json"), reverse=True):
@@ -82,6 +93,8 @@ def find_checkpoint(folder: Path, config: Mapping[str, Any], records: Sequence[b
             _check_same_config(path, manifest["config"], config)
             if records is not None:
                 _check_records(path, manifest, records)
+            if round_of is not None:
+                _check_content(path, content, manifest["round"], round_of)
         except InputError as error:
             refused.append(str(error))
             continue
@@ -94,26 +107,40 @@ def find_checkpoint(folder: Path, config: Mapping[str, Any], records: Sequence[b
 def _load(path: Path) -> tuple[bytes, dict[str, Any]]:
     """A checkpoint that is whole: its state, and the JSON beside it."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(read_regular(path, MAX_MANIFEST, "the JSON beside a checkpoint"))
         checksum = manifest.pop("checksum")
-        content = path.with_suffix(".safetensors").read_bytes()
+        content = read_regular(path.with_suffix(".safetensors"), MAX_CONTENT, "a checkpoint")
         is_whole = checksum == _checksum(manifest) and manifest["sha256"] == _sha256(content)
-        is_whole = is_whole and "round" in manifest and "config" in manifest
+        if is_whole:
+            check_whole("its round", manifest["round"], minimum=0)
+            dict(manifest["config"])
     except DAMAGE as error:
-        raise InputError(f"the checkpoint {path} is broken ({error})") from None
+        raise InputError(f"the checkpoint {path} is broken ({reason(error)})") from None
     if not is_whole:
         raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")
     return content, manifest
 
 
 def _check_same_config(path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    different = changed_keys(saved, config)
+    try:
+        different = changed_keys(saved, config)
+    except RecursionError:
+        raise InputError(f"the checkpoint {path} is broken: its configuration has tables without end") from None
     if not different:
         return
     kind = "configuration"
     if all(key.startswith("versions.") for key in different):
         kind = "version"
     raise InputError(f"the checkpoint {path} is of another {kind}: {', '.join(different)}")
+
+
+def _check_content(path: Path, content: bytes, round_: int, round_of: Callable[[bytes], int]) -> None:
+    try:
+        found = round_of(content)
+    except InputError as error:
+        raise InputError(f"the checkpoint {path} cannot be used: {error}") from None
+    if found != round_:
+        raise InputError(f"the checkpoint {path} cannot be used: it is of round {found:,}, not {round_:,}")
 
 
 def _check_records(path: Path, manifest: Mapping[str, Any], records: Sequence[bytes]) -> None:
@@ -137,8 +164,10 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
         was = old.get(key, "not set")
         is_now = new.get(key, "not set")
         if was != is_now:
-            different.append(f"{key} (was {was!r}, is {is_now!r})")
-    return different
+            different.append(f"{printable(key, MAX_KEY)} (was {shown(was)}, is {shown(is_now)})")
+    if len(different) <= MAX_NAMED:
+        return different
+    return [*different[:MAX_NAMED], f"and {len(different) - MAX_NAMED} more"]
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

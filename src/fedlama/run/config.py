@@ -236,6 +236,8 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
     """`policy.base_interval=12` and the like; the value is TOML, or a string where it is no TOML."""
     result = dict(tables)
     for override in overrides:
+        if not _is_unicode(override):
+            raise InputError(f"--set {shown(override)}: is not UTF-8, and a configuration is")
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
             raise InputError(f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12")
@@ -269,6 +271,15 @@ def _after_choice(name: str, key: str, table: Any) -> Any:
     if section is None or key != section.chosen_by or not isinstance(table, Mapping):
         return table
     return section.without_other_choices(table)
+
+
+def _is_unicode(text: str) -> bool:
+    """What is not UTF-8 on the command line arrives as surrogates, which no file can hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _value(text: str) -> Any:

@@ -27,7 +27,7 @@ from fedlama.core import PolicyState
 from fedlama.run.checkpoints import changed_keys, save_checkpoint
 from fedlama.run.config import Config, parse_config, read_toml
 from fedlama.run.files import Held, append_line, write_atomically, writing
-from fedlama.run.reading import read_records, read_summary, read_timings
+from fedlama.run.reading import read_records, read_summary, timings_up_to
 from fedlama.training.records import Record, Result, Summary, Timing
 
 CONFIG = "config.toml"
@@ -124,9 +124,11 @@ class RunDirectory:
         records = list(islice(read_records(rounds), round_))  # what comes after may be torn
         if len(records) < round_:
             raise InputError(f"{rounds} has {len(records)} rounds, but the checkpoint is of round {round_}")
-        timed = list(islice(read_timings(timings), round_))
+        if not (self.path / CONFIG).exists():
+            # The checkpoint vouches for the configuration; without the file, the run could not be read when it is done.
+            write_atomically(self.path / CONFIG, to_toml(self._tables()))
         _keep_lines(rounds, len(records))
-        _keep_lines(timings, len(timed))
+        write_atomically(timings, timings_up_to(timings, round_))
         self._open = True
         return records
 

@@ -19,7 +19,7 @@ from fedlama.run.files import locked
 from fedlama.run.resolve import Resolved, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpoint import Check, Checkpointing, Control
 
 Observer = Callable[[Record], None]
 
@@ -145,12 +145,15 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     if not resume:
         return keeping
     tables = config.model_dump(exclude_none=True)
-    found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded())
-    if found is None:
-        directory.check_same_config()
-        return keeping
-    for reason in found.refused:
-        print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
-    keeping.resume = found.content
-    keeping.earlier = directory.continue_after(found.round)
+
+    def find(round_of: Check) -> tuple[bytes, list[Record]]:
+        found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded(), round_of)
+        if found is None:
+            directory.check_same_config()
+            return b"", []
+        for reason in found.refused:
+            print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
+        return found.content, directory.continue_after(found.round)
+
+    keeping.find = find
     return keeping

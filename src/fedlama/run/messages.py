@@ -44,7 +44,8 @@ def explain(error: ValidationError, root: type[BaseModel], tables: Mapping[str, 
 
 
 def _sentence(error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, Any]) -> str:
-    names = [str(part) for part in error["loc"]]
+    # A key that is no text, such as half a surrogate pair, has no place in the tables.
+    names = [str(part) for part in error["loc"]] or ["a key"]
     path = ".".join(names)
     *sections, key = names
     section = _section(root, sections, tables)

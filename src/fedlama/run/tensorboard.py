@@ -1,13 +1,21 @@
-"""TensorBoard scalars, where the extra `fedlama[tensorboard]` is installed."""
+"""TensorBoard scalars, where the extra `fedlama[tensorboard]` is installed.
+
+The file is written here, record by record. TensorBoard's own writer does it in a thread, which prints a traceback when
+the disk is full or the folder is gone.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from functools import cached_property
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from fedlama.run.files import writing
+from fedlama.run.files import append, writing
 from fedlama.training import LayerSummary, Record, Result
 
 
@@ -25,10 +33,8 @@ class Board:
         self.folder = folder
 
     @cached_property
-    def _writer(self) -> Any:
-        from torch.utils.tensorboard import SummaryWriter  # slow to import, so only here
-
-        return SummaryWriter(str(self.folder))  # makes the folder, so only with the first record
+    def _events(self) -> EventFile:
+        return EventFile(self.folder)  # makes the folder, so only with the first record
 
     def __call__(self, record: Record) -> None:
         """Loss, accuracy, cost and bytes of a round."""
@@ -56,11 +62,9 @@ class Board:
         self._write(scalars, result.iterations)
 
     def _write(self, scalars: dict[str, float | None], step: int) -> None:
+        known = {name: value for name, value in scalars.items() if value is not None}
         with writing(self.folder):
-            for name, value in scalars.items():
-                if value is not None:
-                    self._writer.add_scalar(name, value, step)
-            self._writer.flush()
+            self._events.add(known, step)
 
 
 def bits_per_number(layer: LayerSummary, clients: int) -> float | None:
@@ -68,3 +72,36 @@ def bits_per_number(layer: LayerSummary, clients: int) -> float | None:
     if layer.uplink_bytes is None or not layer.aggregations:
         return None
     return 8 * layer.uplink_bytes / (clients * layer.size * layer.aggregations)
+
+
+class EventFile:
+    """A file of events in TensorBoard's format; what was added is on disk.
+
+    Arguments:
+        folder: Where it is made, under a name that no other has.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # slow to import, so only here
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        protocol: Any = event_pb2  # made by protobuf, without types
+        self._event: Any = protocol.Event
+        protocol = summary_pb2
+        self._summary: Any = protocol.Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._path = folder / name
+        self._framed: Any = RecordWriter
+        self._add(file_version="brain.Event:2")
+
+    def add(self, scalars: dict[str, float], step: int) -> None:
+        """Add the values of these scalars at a step."""
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._add(step=step, summary=self._summary(value=values))
+
+    def _add(self, **content: Any) -> None:
+        event = self._event(wall_time=time.time(), **content)
+        framed = BytesIO()
+        self._framed(framed).write(event.SerializeToString())
+        append(self._path, framed.getvalue())

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fedlama.base import InputError
+from fedlama.base import InputError, RunError
 from fedlama.processes.devices import default_workers
+from fedlama.run.directory import ROUNDS
 from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
 from fedlama.study.sitting import Sitting
-from fedlama.study.study_file import Cell, Setting, Study
+from fedlama.study.study_file import Cell, Setting, Study, rate_text
 
 
 def run_study(
@@ -49,7 +50,26 @@ def run_study(
         run_cells(missing(cells, out), out, processes, watch, sitting)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
+        _check_anything_came_of_it(study, cells, out)
         return index
+
+
+def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -> None:
+    """Raise RunError where not one run of the table got through a round: there is nothing to compare."""
+    for cell in cells:
+        folder = out / cell.path
+        if (folder / ROUNDS).is_file() or not (folder / DIVERGED).is_file():
+            return
+    if cells:
+        raise RunError(f"every run in {out} diverged in its first round: lower local.learning_rate")
+    tried: set[float] = set()
+    for setting in study.settings:
+        tried.update(setting.learning_rates)
+    rates = ", ".join(rate_text(rate) for rate in sorted(tried))
+    raise RunError(
+        f"every pilot in {out} diverged, whatever the setting and the learning rate ({rates}): add smaller ones to "
+        f"study.learning_rates"
+    )
 
 
 def _index_there(out: Path) -> StudyIndex | None:
@@ -117,7 +137,7 @@ def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
     at_edge = len(scores) > 1 and best in (min(scores), max(scores))
     by_text: dict[str, float | None] = {}
     for rate, score in scores.items():
-        by_text[f"{rate:g}"] = score
+        by_text[rate_text(rate)] = score
     return Choice(rate=best, scores=by_text, at_edge=at_edge)
 
 

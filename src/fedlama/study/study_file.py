@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from fedlama.base import MAX_SEED, InputError
+from fedlama.base import MAX_SEED, InputError, printable, shown
 from fedlama.run.config import Config, Positive, merged, parse_config, read_toml
 from fedlama.run.messages import explain
 from fedlama.run.sections import Section
@@ -19,6 +21,10 @@ from fedlama.run.sections import Section
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 Rates = list[Annotated[float, Field(gt=0)]]
 OWN_KEYS = ("name", "seeds", "learning_rates")  # of a setting; everything else in it overrides the configuration
+MAX_NAME = 200  # characters
+MAX_FOLDER = 120  # bytes: file systems admit 255
+PILOTS = "pilots"
+OWN_FILES = ("report", "table", "study")  # what a study writes beside its settings' folders, without the endings
 
 
 class StudySection(Section):
@@ -51,8 +57,14 @@ class Setting:
 
     @property
     def folder(self) -> str:
-        """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4."""
-        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "setting"
+        """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4. Letters of every script stay."""
+        plain = unicodedata.normalize("NFKC", self.name).casefold()
+        folder = re.sub(r"[^\w.]+|_+", "-", plain).strip("-.") or "setting"
+        if len(folder.encode("utf-8")) <= MAX_FOLDER:
+            return folder
+        # Two long names may begin alike.
+        start = folder.encode("utf-8")[: MAX_FOLDER - 20].decode("utf-8", "ignore")
+        return f"{start}-{hashlib.sha256(folder.encode('utf-8')).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ class Cell:
         seed = f"seed {self.config.seed}"
         if self.rate is None:
             return f"{self.setting}, {seed}"
-        return f"{self.setting}, pilot at {self.rate:g}, {seed}"
+        return f"{self.setting}, pilot at {rate_text(self.rate)}, {seed}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,8 @@ class Study:
                 "train": config.train.model_copy(update={"evaluate_every": iterations}),
             }
         )
-        return Cell(setting.name, Path("pilots") / setting.folder / f"rate{rate:g}" / f"seed{seed}", config, rate)
+        path = Path(PILOTS) / setting.folder / f"rate{rate_text(rate)}" / f"seed{seed}"
+        return Cell(setting.name, path, config, rate)
 
     def _cell(self, setting: Setting, seed: int, rate: float | None) -> Cell:
         config = setting.config.model_copy(update={"seed": seed})
@@ -119,6 +132,14 @@ class Study:
             config = with_rate(config, rate)
         path = Path(setting.folder) / f"seed{seed}"
         return Cell(setting.name, path, config)
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate in as few digits as tell it from every other: rates that are equal in six digits are two."""
+    short = f"{rate:g}"
+    if float(short) == rate:
+        return short
+    return repr(rate)
 
 
 def with_rate(config: Config, rate: float) -> Config:
@@ -228,21 +249,40 @@ def _with_window(setting: Setting, steps: int) -> Setting:
 
 
 def _check_names(settings: Sequence[Setting], options: StudySection, source: str) -> None:
-    folders = [setting.folder for setting in settings]
-    repeated = _first_repeated(folders)
-    if repeated:
-        raise InputError(f'{source}: two settings are called {repeated}: give each a name = "…" of its own')
-    if "pilots" in folders:
-        raise InputError(f"{source}: a setting cannot be called pilots: that folder holds the runs for learning rates")
+    """Names are printed, and become folders: each prints, and has a folder of its own."""
+    owners: dict[str, Setting] = {}
+    for setting in settings:
+        _check_name(setting, source)
+        other = owners.setdefault(setting.folder, setting)
+        if other is setting:
+            continue
+        if other.name == setting.name:
+            raise InputError(
+                f'{source}: two settings are called {printable(setting.name)}: give each a name = "…" of its own'
+            )
+        raise InputError(
+            f"{source}: the settings {shown(other.name)} and {shown(setting.name)} would share the folder "
+            f'{setting.folder}: give one of them another name = "…"'
+        )
     names = [setting.name for setting in settings]
     if options.baseline is not None and options.baseline not in names:
-        raise InputError(f"{source}: study.baseline = {options.baseline!r} is no setting; there are {', '.join(names)}")
+        raise InputError(
+            f"{source}: study.baseline = {shown(options.baseline)} is no setting; there are {', '.join(names)}"
+        )
 
 
-def _first_repeated(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+def _check_name(setting: Setting, source: str) -> None:
+    name = setting.name
+    if not name.isprintable():
+        raise InputError(f"{source}: the setting's name {shown(name)} holds characters that do not print")
+    if len(name) > MAX_NAME:
+        raise InputError(
+            f"{source}: the setting's name {shown(name)} has {len(name):,} characters; {MAX_NAME} are allowed"
+        )
+    if setting.folder == PILOTS:
+        raise InputError(f"{source}: a setting cannot be called pilots: that folder holds the runs for learning rates")
+    stem, dot, _ = setting.folder.partition(".")
+    if dot and stem in OWN_FILES:
+        raise InputError(
+            f"{source}: a setting cannot be called {name}: the study's folder has a file of its own by such a name"
+        )

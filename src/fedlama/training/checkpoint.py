@@ -36,6 +36,9 @@ SEEN = "seen/"
 
 Rows = Mapping[str, NDArray[np.float32]]
 
+# Raises InputError for the content of a checkpoint that a run cannot go on from; the round that it is of
+Check = Callable[[bytes], int]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes:
@@ -100,7 +103,7 @@ class Checkpoint:
                 cohort_slots=_rows(tensors, COHORT),
                 seen=tensors.get("seen", np.zeros(0, np.int64)),
                 seen_slots=_rows(tensors, SEEN),
-                attempt=int(plain["attempt"]),
+                attempt=_whole(plain["attempt"]),
                 discarded=Discarded.from_plain(plain["discarded"]),
             )
         except (
@@ -164,6 +167,12 @@ def _message(plain: Mapping[str, Any], layers: int) -> Message:
     return Message(weights, statistics)
 
 
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError("a count is not a whole number")
+    return value
+
+
 def _metadata(content: bytes) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
     if length > len(content) - 8:
@@ -202,10 +211,13 @@ class Control:
 class Checkpointing:
     """What a caller of `simulate` who keeps checkpoints hands over, and where a resumed run starts.
 
-    `on_checkpoint` gets a file's content; `resume` is such a content, and `earlier` the records before it.
+    `on_checkpoint` gets a file's content; `resume` is such a content, and `earlier` the records before it. A caller
+    with several to choose from gives `find` instead: it is handed a check, which raises InputError for a content that
+    the run cannot go on from, and returns the newest content that passes, or none, with its records.
     """
 
     control: Control
     on_checkpoint: Callable[[bytes, PolicyState], None]
     resume: bytes = b""
     earlier: list[Record] = field(default_factory=list)
+    find: Callable[[Check], tuple[bytes, list[Record]]] | None = None

@@ -15,7 +15,7 @@ from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import LocalRule
-from fedlama.processes.devices import as_current, backend_for, check_workers, is_on_gpu
+from fedlama.processes.devices import as_current, backend_for, check_device, check_workers, is_on_gpu
 from fedlama.processes.memory import explain_out_of_memory
 from fedlama.processes.workers import run_workers
 from fedlama.processes.world import World, has_process_group, launched_by_torchrun, torchrun_world
@@ -24,7 +24,6 @@ from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import (
     check_choice,
     check_codecs,
-    check_device,
     check_faults,
     check_kinds,
     check_numbers,
@@ -40,6 +39,7 @@ from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.resuming import check_resumable
 from fedlama.training.trainers import (
     EXECUTIONS,
     PRECISIONS,
@@ -174,6 +174,8 @@ def simulate(
         setup = Setup(job, module, layout, _is_stacked(execution, module, layout, job), device, checkpointing)
         if not on_gpu:
             _check_memory(setup, workers)
+        if checkpointing and checkpointing.find:
+            checkpointing.resume, checkpointing.earlier = checkpointing.find(setup.round_of)
         records = list(checkpointing.earlier) if checkpointing else []
 
         def take(item: Record | Checkpoint) -> None:
@@ -217,6 +219,16 @@ class Setup:
             cohort=job.participation.count(len(job.shards)),
             clients=len(job.shards),
         )
+
+    def restored(self, content: bytes) -> Checkpoint:
+        """A checkpoint from its file's content; InputError if the run cannot go on from it."""
+        saved = Checkpoint.decode(content, self.shapes)
+        check_resumable(saved, self.job, self.layout)
+        return saved
+
+    def round_of(self, content: bytes) -> int:
+        """The round after which a checkpoint was saved; InputError if the run cannot go on from it."""
+        return self.restored(content).state.round
 
     @contextmanager
     def store(self) -> Iterator[ClientStore | None]:
@@ -294,7 +306,7 @@ def _run(setup: Setup, store: ClientStore | None, workers: int, take: Emit) -> P
             if checkpointing is None:
                 return federation.run(emit).on_cpu()
             saved = world.from_first(checkpointing.resume)
-            resume = Checkpoint.decode(saved, setup.shapes) if saved else None
+            resume = setup.restored(saved) if saved else None
             return federation.run(emit, checkpointing.control, resume).on_cpu()
 
     if launched_by_torchrun():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedlama.base import printable
 from fedlama.report.numbers.reading import config_of
 from fedlama.run.config import Config
 from fedlama.run.directory import Run
@@ -107,14 +108,6 @@ def shown_value(value: Any) -> str:
     if isinstance(value, str):
         return printable(value)
     return printable(json.dumps(value, ensure_ascii=False))
-
-
-def printable(text: str) -> str:
-    """Without characters that would command a terminal instead of being shown on it."""
-    shown = ""
-    for character in text:
-        shown += character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
-    return shown
 
 
 def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:

@@ -18,13 +18,19 @@ from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.partition import PartitionView, view_partition
 from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
-from fedlama.report.pictures.style import MUTED, PALETTE, styled
+from fedlama.report.pictures.style import MUTED, PALETTE, styled, without_dates
 from fedlama.run.config import Config, TrainSection
 from fedlama.run.resolve import prepared_data
 
 MAX_CLIENTS = 128  # columns of the page's chart
 MAX_CLIENTS_IN_FILE = 256  # columns of the picture that `fedlama data show` writes
 MAX_PARTITIONS = 3
+# By the ending of a picture's file: what says when and with what it was drawn, which would differ from run to run.
+NO_METADATA: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
 
 
 def partition_charts(comparison: Comparison) -> tuple[list[Chart], list[str]]:
@@ -145,17 +151,16 @@ def draw_partition(view: PartitionView, path: Path) -> Path:
         view: the partition; of very many clients the first are drawn.
         path: a .png, .svg or .pdf file.
     """
-    if path.suffix not in (".png", ".svg", ".pdf"):
+    if path.suffix not in NO_METADATA:
         raise InputError(f"{path}: a picture's name must end in .png, .svg or .pdf")
 
     figure = _sizes_and_shares_figure(view)
     FigureCanvasAgg(figure)
-    metadata = None
-    if path.suffix == ".png":
-        metadata = {"Software": None}
+    metadata = NO_METADATA[path.suffix]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130, metadata=metadata)
+        with without_dates():
+            figure.savefig(path, dpi=130, metadata=metadata)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return path
