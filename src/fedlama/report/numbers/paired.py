@@ -6,13 +6,13 @@ drops out of the difference, so a few seeds tell more than two means with their 
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.pairs import standard_error
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class Pair:
     @property
     def error(self) -> float | None:
         """The standard error of the mean; one seed has none."""
-        if len(self.differences) < 2:
-            return None
-        return statistics.stdev(self.differences) / math.sqrt(len(self.differences))
+        return standard_error(self.differences)
 
 
 def paired(comparison: Comparison) -> list[Pair]:
