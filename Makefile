@@ -20,7 +20,7 @@ help:            ## this list
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-demo: .venv/.run ## FedAvg against FedLAMA on the embedded digits: a table and a report
+demo: .venv/.run ## FedAvg against FedLAMA and frugal on the embedded digits: a table and a report
 	$(BIN)/fedlama demo
 
 test: .venv/.dev ## all tests

@@ -122,3 +122,42 @@ def lengthened(kernels, discrepancy, sizes):
         if 1 - Fraction(sum(sizes[name] for name in long), total_n) < delta:
             break
     return long
+
+
+def by_plan(model, *, batch, cohort, window, rounds, learning_rate, momentum=0.0):
+    """Train `model` in place by a plan: any policy's rounds, one copy of the module per client.
+
+    A round is a dictionary: `steps`, the names of the layers `due`, those that are `recycled` (the model takes its last
+    change of them once more) and those that are `trained`. Every client weighs the same. What each round measured of
+    the layers: (‖change‖², ‖value before‖²).
+    """
+    names = [name for name, _ in model.named_parameters()]
+    last = {}  # the last averaged change
+    measured = []
+    step = 0
+    for one in rounds:
+        if step % window == 0:
+            clients = cohort(step // window)
+            copies = {client: deepcopy(model) for client in clients}
+            velocities = {client: dict.fromkeys(names, 0.0) for client in clients}
+        for _ in range(one["steps"]):
+            for client, copy in copies.items():
+                inputs, targets = batch(client, step)
+                gradients = torch.autograd.grad(cross_entropy(copy(inputs), targets), list(copy.parameters()))
+                with torch.no_grad():
+                    for (name, tensor), gradient in zip(copy.named_parameters(), gradients, strict=True):
+                        if name in one["trained"]:
+                            velocities[client][name] = momentum * velocities[client][name] + gradient
+                            tensor.sub_(learning_rate * velocities[client][name])
+            step += 1
+        shown = {}
+        for name in [*one["due"], *one["recycled"]]:
+            before = model.state_dict()[name].clone()
+            if name in one["due"]:
+                mean = sum(copy.state_dict()[name].double() for copy in copies.values()) / len(copies)
+                last[name] = mean.float() - before
+            shown[name] = (float(last[name].double().square().sum()), float(before.double().square().sum()))
+            for state in (model.state_dict(), *(copy.state_dict() for copy in copies.values())):
+                state[name].copy_(before + last[name])
+        measured.append(shown)
+    return measured

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from reference import lengthened
 
 
-def federation(
+def federation(  # noqa: PLR0912 - one paper after the other, in the order of a round
     model,
     *,
     batch,
@@ -82,17 +82,17 @@ def federation(
                 loss.backward()
                 losses[client].append(loss.item())
                 with torch.no_grad():
-                    for name, tensor in copies[client].named_parameters():
-                        gradient = tensor.grad.clone()
+                    for name, weight in copies[client].named_parameters():
+                        gradient = weight.grad.clone()
                         if local == "fedprox":
-                            gradient += mu * (tensor - anchor[name])
+                            gradient += mu * (weight - anchor[name])
                         if local == "scaffold":
                             gradient += held["c"][name] - kept[client][name]
                         if local == "feddyn":
-                            gradient += alpha * (tensor - anchor[name]) - kept[client][name]
-                        gradient += decay * tensor
+                            gradient += alpha * (weight - anchor[name]) - kept[client][name]
+                        gradient += decay * weight
                         velocity[client][name] = momentum * velocity[client][name] + gradient
-                        tensor -= rate * velocity[client][name]
+                        weight.sub_(rate * velocity[client][name])
 
         weights = {client: samples[client] / sum(samples[one] for one in clients) for client in clients}
         for name in due:
@@ -167,9 +167,9 @@ def federation(
                 share = math.exp(-(done - (done - 1) // cycle * cycle) / average_steps)
                 if average is None:
                     average = now
-                for name in now:
-                    if now[name].is_floating_point():
-                        average[name] = share * average[name] + (1 - share) * now[name]
+                for name, tensor in now.items():
+                    if tensor.is_floating_point():
+                        average[name] = share * average[name] + (1 - share) * tensor
             if done % cycle == 0 and any(discrepancy.values()):
                 long = lengthened(kernels, discrepancy, sizes)
                 intervals = {name: cycle if name in long else base_interval for name in sizes}

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from fedlama import compress, core, data, local, models, server
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
-    from fedlama.core import FedAvg, FedLAMA, adjust_intervals
+    from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD, FedDyn, FedNova, FedProx, Scaffold
+    from fedlama.paper import presets
     from fedlama.training import Faults, Participation, Record, Result, simulate
 
 _ROOMS = {
     "fedlama.averager": ("LayerwiseModelAverager",),
     "fedlama.base": ("InputError", "RunError"),
-    "fedlama.core": ("FedAvg", "FedLAMA", "adjust_intervals"),
+    "fedlama.core": ("Budget", "FedAvg", "FedLAMA", "FedLUAR", "FedPart", "Fixed", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD", "FedDyn", "FedNova", "FedProx", "Scaffold"),
     "fedlama.training": ("Faults", "Participation", "Record", "Result", "simulate"),
@@ -32,13 +33,17 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [
     "IID",
     "SGD",
+    "Budget",
     "Dirichlet",
     "Faults",
     "FedAvg",
     "FedDyn",
     "FedLAMA",
+    "FedLUAR",
     "FedNova",
+    "FedPart",
     "FedProx",
+    "Fixed",
     "InputError",
     "LayerwiseModelAverager",
     "Natural",
@@ -54,6 +59,7 @@ __all__ = [
     "data",
     "local",
     "models",
+    "presets",
     "server",
     "simulate",
 ]
@@ -62,6 +68,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    if name == "presets":
+        return import_module("fedlama.paper.presets")
     if name in __all__:
         return import_module(f"fedlama.{name}")
     raise AttributeError(f"module 'fedlama' has no attribute {name!r}")

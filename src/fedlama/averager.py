@@ -24,7 +24,7 @@ from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
 from fedlama.base import InputError, RunError, check_whole
 from fedlama.compress import Channel, Codec, Decoded, Place
-from fedlama.core import FedLAMA, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Rule, Traffic
+from fedlama.core import FROZEN, FedLAMA, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Rule, Traffic
 from fedlama.core.saved import check_saved
 from fedlama.rows import describe, pack, statistics, trainable
 from fedlama.server import LAST_CHANGE, Reduce, Server, ServerRule
@@ -289,6 +289,13 @@ class LayerwiseModelAverager(ModelAverager):
             self._close_plain(plan, local)
         else:
             self._close_coded(self._uplink, plan, local)
+        self._write_back(plan)
+
+    def _write_back(self, plan: RoundPlan) -> None:
+        """Overwrite what has a new value on every rank."""
+        tensors = [self._parameters[index] for layer in plan.renewed for index in self._tensors_of_layer[layer]]
+        tensors += self._buffers
+        slices = [*self.layout.slices_of(plan.renewed), *self.layout.statistics]
         for tensor, part in zip(tensors, slices, strict=True):
             tensor.detach().copy_(self._server_state.row[part].view_as(tensor))
 
@@ -487,6 +494,10 @@ def _policy(policy: Policy | None, base_interval: int | None, increase_factor: i
         return FedLAMA(base_interval, increase_factor, rule)
     if base_interval is not None or increase_factor is not None:
         raise InputError("base_interval and increase_factor belong to the policy: leave them out beside policy=")
+    if FROZEN in policy.uses:
+        raise InputError(
+            f"{policy} freezes layers, and an averager has no say in what is trained: choose another policy"
+        )
     return policy
 
 

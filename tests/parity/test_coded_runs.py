@@ -20,6 +20,9 @@ EVERY_LAYER = tuple(range(len(LAYOUT.layers)))
 
 def test_a_code_that_leaves_nothing_out_gives_the_run_without_it_to_rounding():
     plain = run()
+    as_it_is = run(uplink=Cast("float32"), downlink=Cast("float32"))
+    assert [record.due for record in as_it_is.records] == [record.due for record in plain.records]
+    torch.testing.assert_close(weights(as_it_is), weights(plain), rtol=1e-4, atol=1e-5)
     for codec in (TopK(1.0), LowRank(12)):
         coded = run(uplink=codec)
         assert [record.due for record in coded.records] == [record.due for record in plain.records]

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from fedlama import IID, SGD, FedAvg, InputError, data, models, simulate
+from fedlama.cli.diagnose import diagnose
 from fedlama.processes.devices import available_cores, backend_for, check_workers, default_workers, is_on_gpu
 from fedlama.processes.exchange import Exchange, SharedWorld
 from fedlama.processes.world import Group, World
@@ -57,6 +58,22 @@ def test_a_run_starts_with_the_default_of_its_device(gpu_machine, monkeypatch, t
         with pytest.raises(InputError, match="far enough"):
             executing.execute(config, tmp_path / device)
     assert asked == [3, 3, available_cores()]
+
+
+def test_a_diagnosis_starts_one_worker_per_gpu(gpu_machine, monkeypatch, tmp_path):
+    gpu_machine(3)
+    asked: list[int] = []
+
+    def stop_at_workers(*arguments: object, workers: int, **options: object) -> None:
+        asked.append(workers)
+        raise InputError("far enough")
+
+    monkeypatch.setattr("fedlama.diagnose.diagnose", stop_at_workers)
+    config = tmp_path / "config.toml"
+    config.write_text('data.name = "digits"\ntrain.iterations = 24\n')
+    with pytest.raises(InputError, match="far enough"):
+        diagnose(config)
+    assert asked == [3]
 
 
 def test_more_workers_than_gpus_are_refused(gpu_machine):

@@ -96,7 +96,7 @@ def test_a_misspelt_choice_names_all_choices_and_the_nearest(section, key, value
 
 def test_a_choice_of_another_type_is_refused_without_a_suggestion():
     message = refusal(with_section("policy", kind=3))
-    assert message == "my.toml: policy.kind = 3: must be one of fedlama, fedavg"
+    assert message == "my.toml: policy.kind = 3: must be one of fedlama, fedavg, budget, fedluar, fedpart, fixed"
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,9 @@ def draw(number: int) -> Trial:
         },
         "output": {"tensorboard": False},
     }
+    # From here on draws of their own: the trials of before stay what they were in all else.
+    tables |= _rules(random.Random(f"rules {number}"), tables["local"])
+    tables["train"] |= _evaluated(random.Random(f"evaluated {number}"))
     if chance.random() < 0.7:
         tables["faults"] = _faults(chance, _count(active, clients))
     kills = tuple(chance.randint(0, 8) for _ in range(chance.choice([0, 1, 2, 3])))
@@ -103,6 +106,54 @@ def _policy(chance: random.Random) -> tuple[dict, int]:
         base *= factor
     policy = {"base_interval": base, "increase_factor": factor, "rule": rule, "warmup_rounds": chance.choice([0, 0, 3])}
     return policy, base if rule == "accelerate" else base * factor
+
+
+def _rules(chance: random.Random, sgd: dict) -> dict:
+    """Any local rule with any server rule and any two codecs."""
+    local = dict(sgd)
+    local["rule"] = chance.choice(["sgd", "sgd", "fedprox", "scaffold", "fednova", "feddyn"])
+    local |= {"fedprox": {"mu": 0.1}, "scaffold": {"momentum": 0.0}, "feddyn": {"alpha": 0.5}}.get(local["rule"], {})
+    if local["rule"] != "scaffold" and chance.random() < 0.4:
+        local["steps"] = chance.choice([1, 3, "0.5 epochs", [1, 5]])
+    server = chance.choice(
+        [
+            {"rule": "mean"},
+            {"rule": "momentum", "beta": 0.6, "rate": 0.5, "nesterov": chance.random() < 0.5},
+            {"rule": "adam", "rate": 0.01},
+            {"rule": "yogi", "rate": 0.01},
+        ]
+    )
+    return {"local": local, "server": server, "uplink": _codec(chance, clients=True), "downlink": _codec(chance)}
+
+
+def _codec(chance: random.Random, clients: bool = False) -> dict:
+    table = chance.choice(
+        [
+            {},
+            {"codec": "cast", "dtype": chance.choice(["float16", "bfloat16", "float32"])},
+            {"codec": "quantize", "bits": chance.randint(2, 8)},
+            {
+                "codec": "rotate",
+                "bits": chance.choice([0.64, 1.6, 4.0]),
+                "allocation": chance.choice(["uniform", "water"]),
+            },
+            {"codec": "topk", "share": 0.2},
+            {"codec": "lowrank", "rank": 2},
+            {"codec": ["topk", "quantize"], "share": 0.2, "bits": 6},
+        ]
+    )
+    feedback = chance.choice(["none", "window", "run"] if clients else ["none", "run"])
+    if not table:
+        return table
+    if table["codec"] in ("topk", "lowrank", ["topk", "quantize"]) and feedback == "none":
+        feedback = "run"
+    return {**table, "error_feedback": feedback}
+
+
+def _evaluated(chance: random.Random) -> dict:
+    if chance.random() < 0.3:
+        return {"evaluate": "ema", "average_steps": chance.choice([1, 20])}
+    return {}
 
 
 def _partition(chance: random.Random, clients: int) -> dict:

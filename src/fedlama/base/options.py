@@ -59,15 +59,15 @@ class Checked:
             self.check(value)
             return value
 
-        function = {"type": "no-info", "function": unchanged}
-        return {"type": "function-after", "function": function, "schema": handler(source)}
+        # Nothing else looks at the value: pydantic's own errors would name each alternative as if it were a key.
+        return {"type": "function-plain", "function": {"type": "no-info", "function": unchanged}}
 
 
 def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
-    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple or beside None,
-    and whatever has a function of its own (`Checked`).
+    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple, as values of a
+    mapping or beside None.
     `prefix` comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
@@ -86,16 +86,12 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     if get_origin(annotation) is Annotated:
         annotation, *details = get_args(annotation)
         for detail in details:
-            if isinstance(detail, Checked):
-                detail.check(value)
-                return
             if isinstance(detail, Limits):
                 limits = detail
     if get_origin(annotation) in (Union, UnionType):
         _check_alternatives(name, value, get_args(annotation))
-    elif get_origin(annotation) is tuple:
-        for entry in value:
-            _check(f"an entry of {name}", entry, get_args(annotation)[0])
+    elif get_origin(annotation) in (tuple, Mapping):
+        _check_entries(name, value, annotation)
     elif get_origin(annotation) is Literal:
         _check_choice(name, value, get_args(annotation))
     elif annotation is int:
@@ -107,6 +103,16 @@ def _check(name: str, value: Any, annotation: Any) -> None:
         check_number(
             name, value, minimum=limits.minimum, above=limits.above, maximum=limits.maximum, below=limits.below
         )
+
+
+def _check_entries(name: str, value: Any, annotation: Any) -> None:
+    """Every entry of a tuple, every value of a mapping."""
+    if get_origin(annotation) is tuple:
+        for entry in value:
+            _check(f"an entry of {name}", entry, get_args(annotation)[0])
+    else:
+        for key, entry in value.items():
+            _check(f"{name} of {key!r}", entry, get_args(annotation)[1])
 
 
 def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""`fedlama demo`: FedAvg against FedLAMA on the embedded digits."""
+"""`fedlama demo`: FedAvg against FedLAMA and the preset `frugal` on the embedded digits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def demo(
     learning_rate: Annotated[float, typer.Option(help="Of every client's SGD.")] = 0.1,
     workers: Workers = None,
 ) -> None:
-    """The main job on the embedded digits: three settings, a table, a report."""
-    from fedlama.paper.demo import POLICIES, run_demo
+    """The main job on the embedded digits: four settings, a table, a report."""
+    from fedlama.paper.demo import SETTINGS, run_demo
     from fedlama.run.progress import progress
 
-    with progress(iterations, len(POLICIES) * seeds) as display:
+    with progress(iterations, len(SETTINGS) * seeds) as display:
         paths = run_demo(out, seeds, iterations, learning_rate, workers, display)
     show_report(paths, out)

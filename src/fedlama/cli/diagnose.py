@@ -15,6 +15,8 @@ from fedlama.cli.shared import Workers
 if TYPE_CHECKING:
     from fedlama.core import Rule
 
+DIAGNOSED_ON = "auto"  # the device of the first cycles, whatever train.device says
+
 
 def diagnose(
     config: Annotated[Path, typer.Argument(help="A TOML file, as for `fedlama run`.")],
@@ -34,7 +36,7 @@ def diagnose(
     import json
 
     from fedlama.diagnose import diagnose as look_at
-    from fedlama.processes.devices import available_cores
+    from fedlama.processes.devices import default_workers
     from fedlama.report.pictures.diagnosis import draw_diagnosis
     from fedlama.report.words.diagnosis import diagnosis_text
     from fedlama.run.config import load_config
@@ -60,7 +62,7 @@ def diagnose(
             seed=planned.config.seed,
             layers=planned.config.model.layers,
             adaptive=planned.config.model.adaptive,
-            workers=workers or available_cores(),
+            workers=workers or default_workers(DIAGNOSED_ON),
             progress=progress,
         )
     picture = draw_diagnosis(found, out or Path(f"{config.stem}-diagnosis.png"))

@@ -23,7 +23,7 @@ HELP = "\n\n".join(
         "FedLAMA measures how far the clients' copies of a layer drift apart, and averages the layers that drift "
         "least, usually the largest, φ times less often than the rest.",
         "[bold]Start here[/bold]",
-        "  fedlama demo                FedAvg against FedLAMA on embedded data",
+        "  fedlama demo                FedAvg against FedLAMA and frugal on embedded data",
         "  fedlama run CONFIG.toml     one run of your own",
         "  fedlama diagnose CONFIG.toml   before a long run: noise, curvature, drift; what each policy would send",
         "  fedlama run CONFIG.toml --set policy.kind=fedavg --set participation.window=24 --out runs/fedavg",
@@ -47,7 +47,6 @@ app.command()(study)
 app.command()(reproduce)
 app.command()(demo)
 app.command()(run)
-app.command()(diagnose)
 app.command()(report)
 
 

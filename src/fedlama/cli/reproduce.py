@@ -1,4 +1,4 @@
-"""`fedlama reproduce`: a table or figure of the paper beside ours."""
+"""`fedlama reproduce`: a table or figure of the paper beside ours, and our own frontier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, or `list`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, frontier, or `list`.")
+    ],
     scale: Annotated[str, typer.Option(help="cpu: scaled down for two cores; paper: all of it.")] = "cpu",
     group: Annotated[
         int | None,
@@ -41,7 +43,7 @@ def reproduce(
 
     Tables and figures share their runs. What was scaled down, and where the paper is not consistent, is said below.
     """
-    from fedlama.paper.reproduce import Changes, reproduction
+    from fedlama.paper.reproduce import FRONTIER, Changes, reproduction
     from fedlama.study.progress import study_progress
     from fedlama.study.sitting import Sitting
 
@@ -49,6 +51,9 @@ def reproduce(
         _print_list()
         return
     sitting = Sitting(minutes, checkpoints)
+    if name == FRONTIER:
+        _frontier(out or Path("reproduction") / FRONTIER, workers, sitting)
+        return
     changes = Changes(iterations=iterations, decay=decay, pilots=pilots)
     made = reproduction(name, scale, group, changes)
     folder = out or Path("reproduction") / changes.folder(scale)
@@ -58,6 +63,29 @@ def reproduce(
         for panel in made.panels:
             outcomes.append(_outcome(panel, folder, workers, display, sitting))
     _show(made, outcomes, folder)
+
+
+def _frontier(folder: Path, workers: int | None, sitting: Sitting) -> None:
+    """Our own question: FedAvg's accuracy for how few of its bytes?"""
+    from rich.console import Console
+
+    from fedlama.paper.reproduce import frontier_study
+    from fedlama.report.pictures.paired import draw_paired
+    from fedlama.report.tables.paired import paired_grid
+    from fedlama.study.execute import run_study
+    from fedlama.study.progress import study_progress
+
+    made = frontier_study()
+    with study_progress([(made, folder)]) as display:
+        index = run_study(made, folder, workers, display, sitting=sitting)
+    comparison, page = report_on_study(folder, index)
+    grid = paired_grid(comparison)
+    grid.write(folder, "paired")
+    Console().print(grid.terminal())
+    picture = draw_paired(comparison, folder)
+    print_lines(
+        grid.notes, [f"table: {folder / 'paired.md'} (and .csv, .tex)", f"figure: {picture}", f"report: {page}"]
+    )
 
 
 def _outcome(panel: Panel, folder: Path, workers: int | None, display: StudyDisplay, sitting: Sitting) -> PanelOutcome:
@@ -90,7 +118,7 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
 
 
 def _print_list() -> None:
-    from fedlama.paper.reproduce import FIGURES, TABLES, reproduction
+    from fedlama.paper.reproduce import FIGURES, FRONTIER, TABLES, frontier_study, reproduction
 
     for name in (*TABLES, *FIGURES):
         made = reproduction(name, "cpu")
@@ -102,3 +130,5 @@ def _print_list() -> None:
             for pilot in panel.study.pilots():
                 pilots.add((panel.folder, pilot.path))
         print(f"{name:9} {made.title} ({len(runs)} runs and {len(pilots)} short pilots at the scale cpu)")
+    count = len(frontier_study().cells({}))
+    print(f"{FRONTIER:9} Not in the paper: accuracy over bytes with codecs and other policies ({count} short runs)")

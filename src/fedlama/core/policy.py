@@ -19,9 +19,12 @@ from fedlama.core.layers import Layer
 class RoundPlan:
     """One round: train `steps` steps, then average the layers `due`.
 
-    `cycle` holds the global steps of the cycle that the round belongs to. A round that `ends_cycle` averages every
-    layer, so the global model is whole after it. A policy changes its mind only after a round that `adjusts`: not where
-    the end of the run cut the cycle short.
+    `cycle` holds the global steps of the cycle that the round belongs to. After a round that `ends_cycle` all copies of
+    every layer are equal, so the global model is whole. A policy changes its mind only after a round that `adjusts`:
+    not where the end of the run cut the cycle short.
+
+    Layers that are `recycled` are not uploaded: the server changes them as it changed them at their last average, and
+    every client gets the result. Clients train the layers `trained` and leave all others as they are; None: all layers.
     """
 
     steps: int
@@ -29,6 +32,13 @@ class RoundPlan:
     cycle: range
     ends_cycle: bool
     adjusts: bool = False
+    recycled: tuple[int, ...] = ()
+    trained: tuple[int, ...] | None = None
+
+    @property
+    def renewed(self) -> tuple[int, ...]:
+        """The layers that have a new value after the round, the same for every client."""
+        return tuple(sorted({*self.due, *self.recycled}))
 
 
 @dataclass(frozen=True)
@@ -71,13 +81,19 @@ class PolicyState:
         return PolicyState(**restored)
 
 
+RECYCLED = "recycled"
+FROZEN = "frozen"
+
+
 @runtime_checkable
 class Policy(Protocol):
     """Decides which layers are averaged when.
 
     `base_interval` is τ', the shortest interval that costs are measured against. `longest_cycle` is the most steps that
     can lie between two moments at which all layers are averaged; a cohort stays for a whole number of them. `uses`
-    names the fields of the evidence that the policy looks at beside `spread`.
+    names what it asks of the server beside `spread`: other fields of the evidence, `RECYCLED` if its rounds may
+    recycle, for which the server keeps the last change of every layer, and `FROZEN` if they may train some layers only,
+    which not every runtime can do.
     """
 
     @property
@@ -92,7 +108,7 @@ class Policy(Protocol):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Which fields of the evidence it looks at beside `spread`."""
+        """What it asks of the server beside `spread`."""
         ...
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
@@ -138,6 +154,13 @@ def advance(state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Seq
         steps_apart = step - state.synchronised_at[layer]  # τ_l, except where the run's end cut the interval
         discrepancy[layer] = evidence.spread[layer] / (steps_apart * layers[layer].size)  # Eq. 2
         synchronised_at[layer] = step
+    for layer in plan.recycled:
+        synchronised_at[layer] = step
+    if plan.trained is not None:
+        for layer in range(len(layers)):
+            # Copies that were equal and were left alone are still equal: their drift begins later.
+            if layer not in plan.trained and state.synchronised_at[layer] == state.step:
+                synchronised_at[layer] = step
     after = replace(
         state,
         discrepancy=tuple(discrepancy),

@@ -21,6 +21,7 @@ from fedlama.study.study_file import Study, parse_study
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
 FIGURES = tuple(f"figure{number}" for number in range(1, 7))
+FRONTIER = "frontier"
 SCALES = ("cpu", "paper")
 PAPER_CLIENTS = 128
 PAPER_SEEDS = [0, 1, 2]
@@ -224,11 +225,16 @@ def _check(name: str, scale: str, changes: Changes) -> None:
     if name not in known:
         near = get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6)")
+        raise InputError(f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6, frontier)")
     if scale not in SCALES:
         raise InputError(f"--scale {scale!r}: must be one of {', '.join(SCALES)}")
     if scale == "paper" and changes.pilots:
         raise InputError("--pilots: the scale 'paper' has the paper's learning rates; pilots are for --scale cpu")
+
+
+def frontier_study() -> Study:
+    """Accuracy over bytes: FedAvg, FedLAMA, codecs, what others published, and their combinations."""
+    return parse_study(_read(FRONTIER), FRONTIER)
 
 
 @cache

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedlama.compress import Cast, Codec, LowRank, Quantize, Rotate, TopK
-from fedlama.core import FedAvg, FedLAMA, Policy
+from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, Policy
 from fedlama.local import SGD, FedDyn, FedNova, FedProx, LocalRule, Scaffold
 from fedlama.server import Adam, Mean, Momentum, ServerRule, Yogi
 
 POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
     "fedlama": FedLAMA,
     "fedavg": FedAvg,
+    "budget": Budget,
+    "fedluar": FedLUAR,
+    "fedpart": FedPart,
+    "fixed": Fixed,
 }
 
 LOCAL_RULES: Mapping[str, type[LocalRule]] = {  # [local] rule = …

@@ -60,6 +60,21 @@ class CodecSection(BaseModel):
         profile = None if self.profile is None else tuple(self.profile)
         return ErrorFeedback(codec, lifetime=self.error_feedback, profile=profile, gain=self.gain)
 
+    @property
+    def label(self) -> str:
+        """The code in a few words, such as Rotate(0.32) + window feedback; empty if there is none."""
+        names = [self.codec] if isinstance(self.codec, str) else self.codec
+        if names == [NO_CODEC]:
+            return ""
+        options = self.model_extra or {}
+        parts: list[str] = []
+        for name in names:
+            first = _options(name)[0]
+            parts.append(f"{CODECS[name].__name__}({options[first]})")
+        if self.error_feedback not in (None, "none"):
+            parts.append(f"{self.error_feedback} feedback")
+        return " + ".join(parts)
+
     def _feedback_options(self) -> list[str]:
         given = [name for name in FEEDBACK_OPTIONS if getattr(self, name) is not None]
         if self.error_feedback == "none":

@@ -19,6 +19,7 @@ from fedlama.rows import Grouping
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.messages import explain
+from fedlama.run.presets import with_preset
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
@@ -216,9 +217,13 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
     """A config from nested tables; what is wrong is said in one or two lines."""
     try:
-        return Config.model_validate(dict(tables))
+        expanded = with_preset(tables)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    try:
+        return Config.model_validate(expanded)
     except ValidationError as error:
-        raise InputError(*explain(error, Config, tables, source)) from None
+        raise InputError(*explain(error, Config, expanded, source)) from None
 
 
 def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -190,11 +190,16 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The setting's name: the study's, or the policy."""
+        """The setting's name: the study's, or the policy with how messages are coded."""
         if self.setting:
             return self.setting
         config = parse_config(self.config, str(self.path / CONFIG))
-        return str(config.policy.build())
+        label = str(config.policy.build())
+        if config.uplink.label:
+            label += f" + {config.uplink.label}"
+        if config.downlink.label:
+            label += f", downlink {config.downlink.label}"
+        return label
 
     @property
     def seed(self) -> int:

@@ -58,10 +58,16 @@ def execute(
             if directory.is_finished():
                 return None
         keeping = _checkpointing(directory, resume)
-        written_first = _with_tensorboard(directory, observers)
+        board = None
+        watching: list[Observer] = [directory.record]  # first of all
+        if directory.config.output.tensorboard:
+            board = tensorboard_writer(directory.path)
+        if board is not None:
+            watching.append(board)
+        watching.extend(observers)
 
         def take(record: Record) -> None:
-            for observer in written_first:
+            for observer in watching:
                 observer(record)
 
         def ask_to_stop() -> None:
@@ -71,6 +77,8 @@ def execute(
 
         with stop_on_signals(ask_to_stop):
             result = _simulate(run, workers, take, keeping)
+        if board is not None:
+            board.finish(result, run.participation.count(len(run.shards)))
         directory.finish(result)
         return result
 
@@ -149,13 +157,3 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
 
     keeping.find = find
     return keeping
-
-
-def _with_tensorboard(directory: RunDirectory, observers: Sequence[Observer]) -> list[Observer]:
-    """All that see a record, the directory first."""
-    watching: list[Observer] = [directory.record]
-    if directory.config.output.tensorboard:
-        board = tensorboard_writer(directory.path)
-        if board is not None:
-            watching.append(board)
-    return [*watching, *observers]

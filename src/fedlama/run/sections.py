@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, create_model, model_validator
 
@@ -207,6 +208,9 @@ def _keys(built: type[Any], names: Mapping[str, str], defaults: Mapping[str, Any
 
 def _as_in_toml(annotation: Any, default: Any) -> tuple[Any, Any]:
     """TOML has lists and no tuples."""
+    if get_origin(annotation) in (Union, UnionType):
+        alternatives = [_as_in_toml(one, ...)[0] for one in get_args(annotation)]
+        return Union[tuple(alternatives)], default  # noqa: UP007 - they are known only here
     if get_origin(annotation) is not tuple:
         return annotation, default
     entry = get_args(annotation)[0]

@@ -9,40 +9,69 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
-from functools import cache
+from functools import cached_property
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from fedlama.run.files import append, writing
-from fedlama.training import Record
+from fedlama.training import LayerSummary, Record, Result
 
 
-def tensorboard_writer(out: Path) -> Callable[[Record], None] | None:
-    """An observer that writes scalars below `out`/tensorboard, or None where TensorBoard is not installed."""
+def tensorboard_writer(out: Path) -> Board | None:
+    """A board below `out`/tensorboard, or None where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         return None
-    folder = out / "tensorboard"
+    return Board(out / "tensorboard")
 
-    @cache
-    def open_events() -> EventFile:
-        return EventFile(folder)  # makes the folder, so only with the first record
 
-    def write(record: Record) -> None:
+class Board:
+    """Writes scalars; called with a record, it writes those of a round."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def _events(self) -> EventFile:
+        return EventFile(self.folder)  # makes the folder, so only with the first record
+
+    def __call__(self, record: Record) -> None:
+        """Loss, accuracy, cost and bytes of a round."""
         scalars = {
             "loss/training": record.loss,
             "loss/test": record.test_loss,
             "accuracy/test": record.accuracy,
             "communication/cost": record.cost,
             "communication/uplink_bytes": record.uplink_bytes,
+            "communication/downlink_bytes": record.downlink_bytes,
         }
-        known = {name: value for name, value in scalars.items() if value is not None}
-        with writing(folder):
-            open_events().add(known, record.step)
+        self._write(scalars, record.step)
 
-    return write
+    def finish(self, result: Result, clients: int) -> None:
+        """What each layer sent over the whole run as coded: bytes, and bits per number of one client's message.
+
+        Arguments:
+            result: The finished run.
+            clients: How many clients train at a time.
+        """
+        scalars: dict[str, float | None] = {}
+        for layer in result.layers:
+            scalars[f"layers/uplink_bytes/{layer.name}"] = layer.uplink_bytes
+            scalars[f"layers/bits_per_number/{layer.name}"] = bits_per_number(layer, clients)
+        self._write(scalars, result.iterations)
+
+    def _write(self, scalars: dict[str, float | None], step: int) -> None:
+        known = {name: value for name, value in scalars.items() if value is not None}
+        with writing(self.folder):
+            self._events.add(known, step)
+
+
+def bits_per_number(layer: LayerSummary, clients: int) -> float | None:
+    """The rate at which a layer was sent: 32 where nothing is coded and nobody fails."""
+    if layer.uplink_bytes is None or not layer.aggregations:
+        return None
+    return 8 * layer.uplink_bytes / (clients * layer.size * layer.aggregations)
 
 
 class EventFile:

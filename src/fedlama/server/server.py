@@ -14,14 +14,25 @@ import torch
 from torch import Tensor
 
 from fedlama.compress import Channel, Place
-from fedlama.core import BYTES_PER_NUMBER, Evidence, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Traffic
+from fedlama.core import (
+    BYTES_PER_NUMBER,
+    RECYCLED,
+    Evidence,
+    Layout,
+    Ledger,
+    Message,
+    Policy,
+    PolicyState,
+    RoundPlan,
+    Traffic,
+)
 from fedlama.local import LocalRule, steps_taken
 from fedlama.rows import Slot, unpack
 from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
 
-LAST_CHANGE = "last change"  # the slot that low-rank codes start from
+LAST_CHANGE = "last change"  # the slot that low-rank codes start from, and that policies recycle
 AVERAGE = "moving average"  # the slot with the model that is evaluated, where that is not the global model itself
 
 
@@ -89,7 +100,8 @@ class Server:
         slots = list(self.rule.slots)
         if self.local is not None:
             slots += self.local.server_slots
-        if self.uplink is not None and self.uplink.codec.wants_warm:
+        starts_warm = self.uplink is not None and self.uplink.codec.wants_warm
+        if starts_warm or RECYCLED in self.policy.uses:
             slots.append(Slot(LAST_CHANGE, "run"))
         if self.downlink is not None:
             slots += self.downlink.slots
@@ -144,8 +156,10 @@ class Server:
         # The spread is around the clients' average, so it is measured before any rule moves the model off it.
         spread = reduce.spread(row, plan.due)
         slots = self._apply_rules(state, plan, row, share, paces)
+        for part in self.layout.slices_of(plan.recycled):
+            row[part] = state.row[part] + slots[LAST_CHANGE][part]
         ledger = state.ledger.charge(traffic, aggregated=plan.due)
-        broadcast = ledger.plain_message(plan.due)
+        broadcast = ledger.plain_message(plan.renewed)
         if self.downlink is not None and window_ends:
             self._settle(state, plan, row, slots)
         elif self.downlink is not None:
@@ -215,12 +229,12 @@ class Server:
     def _send_coded(
         self, state: ServerState, plan: RoundPlan, row: Tensor, slots: dict[str, Tensor], place: Place
     ) -> Message:
-        """Replace what is due in `row` by what clients will decode; what one client's message weighs."""
+        """Replace what is new in `row` by what clients will decode; what one client's message weighs."""
         assert self.downlink is not None
         difference = row - state.row
         own = {slot.name: slots[slot.name] for slot in self.downlink.slots}
-        message = self.downlink.simulate(difference, plan.due, place, anchor=state.row, own=own, out=difference)
-        for part in [*self.layout.slices_of(plan.due), *self.layout.statistics]:
+        message = self.downlink.simulate(difference, plan.renewed, place, anchor=state.row, own=own, out=difference)
+        for part in [*self.layout.slices_of(plan.renewed), *self.layout.statistics]:
             torch.add(state.row[part], difference[part], out=row[part])
         return message.charged
 
@@ -230,7 +244,7 @@ class Server:
         difference = row - state.row
         before = difference.clone()
         own = {slot.name: slots[slot.name] for slot in self.downlink.slots}
-        self.downlink.settle(difference, plan.due, own)
+        self.downlink.settle(difference, plan.renewed, own)
         row.add_(difference - before)
 
     def _move_average(

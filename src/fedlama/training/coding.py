@@ -69,7 +69,7 @@ class Uplink:
         for place in cohort.present_here():
             row = cohort.rows[place]
             difference = row - anchor
-            if not all(bool(difference[part].isfinite().all()) for part in slices):
+            if not _is_finite(difference, slices):
                 continue
             message = self.channel.simulate(
                 difference,
@@ -132,6 +132,13 @@ class Uplink:
             mean_sq,
             self.place(position, plan, client=0),
         )
+
+
+def _is_finite(difference: Tensor, slices: Sequence[slice]) -> bool:
+    """Whether these parts are finite; as a rule all of the row is, which one look tells."""
+    if bool(difference.isfinite().all()):
+        return True
+    return all(bool(difference[part].isfinite().all()) for part in slices)
 
 
 def _figures(message: Decoded, due: Sequence[int]) -> Tensor:

@@ -128,6 +128,9 @@ class Rounds:
         losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=cohort.rows.device)
         clients = [cohort.clients[index] for index in cohort.mine]
         server_rows = self._server_rows(current.position)
+        trained: tuple[slice, ...] | None = None
+        if current.plan.trained is not None:
+            trained = tuple(self.layout.slices_of(current.plan.trained))
         local_steps = [self._taken(cohort.paces[index], current.steps) for index in cohort.mine]
         with phase("train"):
             for part in cohort.trained_parts(self.trainer.block):
@@ -139,6 +142,7 @@ class Rounds:
                     server_rows,
                     current.steps,
                     local_steps[part],
+                    trained,
                 )
             self._sync(current, server_rows)
         if self.uplink is not None:
@@ -222,7 +226,7 @@ class Rounds:
                 window_ends=window_ends,
             )
             if not window_ends:  # those who come next are given the whole row
-                for part in self.averaged_slices(plan):
+                for part in [*self.layout.slices_of(plan.renewed), *self.layout.statistics]:
                     cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
         if window_ends:

@@ -170,6 +170,7 @@ def simulate(
         check_outputs(module, data, loss, metric)
         check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
+        policy.start(layout.layers)  # refuses a policy that does not fit this model before anything is started
         job = replace(job, uplink=_channel(uplink, layout, seed), downlink=_channel_down(downlink, layout, seed))
         setup = Setup(job, module, layout, _is_stacked(execution, module, layout, job), device, checkpointing)
         if not on_gpu:

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from fedlama.base import InputError
 from fedlama.report.numbers.outcomes import LayerCount, Outcome, Point, known_sizes, outcome
 from fedlama.report.numbers.settings import SettingRuns, differing_keys, setting_runs, shown_value
+from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
 from fedlama.run.directory import Run
 
@@ -72,8 +73,10 @@ class Setting:
 
     @property
     def adapts(self) -> bool:
-        """Whether the policy adjusts intervals."""
-        return self.config.policy.kind != "fedavg"
+        """Whether this is anything but plain FedAvg: another policy, coded messages or another server rule."""
+        config = self.config
+        is_coded = config.uplink.codec != NO_CODEC or config.downlink.codec != NO_CODEC
+        return config.policy.kind != "fedavg" or is_coded or config.server.rule != "mean"
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,10 @@ class IntervalMap:
 
 
 def interval_maps(comparison: Comparison) -> list[IntervalMap]:
-    """One for each setting that adapts, from the first of its runs."""
+    """One for each setting that has more than one interval to choose from, from the first of its runs."""
     found: list[IntervalMap] = []
     for index, setting in enumerate(comparison.settings):
-        if not setting.adapts:
+        if setting.config.policy.kind == "fedavg":
             continue
         one = _interval_map(index, setting)
         if one is not None:

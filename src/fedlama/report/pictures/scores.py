@@ -12,16 +12,17 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from fedlama.report.numbers.comparison import Comparison, Curve, Setting
-from fedlama.report.pictures.charts import Chart, axis, round_axis, series_list
+from fedlama.report.pictures.charts import Chart, axis, decades, log_axis, round_axis, series_list
 from fedlama.report.pictures.style import GRID, colour, dashes, say_nothing, show_percentages, styled, titled
-from fedlama.report.words.formats import BYTE_UNITS
+from fedlama.report.words.formats import BYTE_UNITS, human_bytes
 
 Over = Literal["steps", "bytes"]
 
 HEIGHT = 340
+LOGARITHMIC_FROM = 10  # times the bytes of the setting with the fewest
 MAX_POINTS = 400  # of a curve that is drawn; a training loss has one per round
 MAX_END_LABELS = 8
 LABEL_LINE = 0.07  # height of a label in parts of a score panel
@@ -92,6 +93,9 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
         other_column = bytes_column
     else:
         across = axis("bytes sent by all clients", "bytes", min=0)
+        logarithmic = _logarithmic_range(comparison)
+        if logarithmic is not None:
+            across = log_axis("bytes sent by all clients", "bytes", *logarithmic, decades())
         x_column = bytes_column
         other_column = step_column
 
@@ -115,6 +119,20 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
         },
         figure=score_figure(comparison, measure, over),
     )
+
+
+def _logarithmic_range(comparison: Comparison) -> tuple[float, float] | None:
+    """The ends of a logarithmic axis of bytes, where settings differ so much that an even one would hide the small."""
+    firsts: list[float] = []
+    lasts: list[float] = []
+    for setting in comparison.settings:
+        curve = setting.curve
+        if curve.uplink_bytes and curve.uplink_bytes[0] > 0:
+            firsts.append(curve.uplink_bytes[0])
+            lasts.append(curve.uplink_bytes[-1])
+    if not lasts or max(lasts) < LOGARITHMIC_FROM * min(lasts):
+        return None
+    return min(firsts) / 1.2, max(lasts) * 1.2
 
 
 def _title(measure: Measure, over: Over) -> str:
@@ -204,23 +222,34 @@ def draw_score(axes: Axes, comparison: Comparison, measure: Measure, over: Over)
         over: what goes from left to right.
     """
     unit, size = byte_unit(comparison)
+    logarithmic = _logarithmic_range(comparison)
     for index, setting in enumerate(comparison.settings):
         curve = measure.curve(setting)
         if not curve.steps:
             continue
         if over == "steps":
             places = [float(step) for step in curve.steps]
+        elif logarithmic is not None:
+            places = list(curve.uplink_bytes)
         else:
             places = [sent / size for sent in curve.uplink_bytes]
         _draw_curve(axes, places, curve, index, finished=setting.finished)
 
     titled(axes, _title(measure, over))
     axes.margins(x=0.01)
-    axes.set_xlim(left=0)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     if over == "steps":
+        axes.set_xlim(left=0)
         axes.set_xlabel("steps of every client")
+    elif logarithmic is not None:
+        axes.set_xscale("log")
+        axes.set_xlim(*logarithmic)
+        axes.xaxis.set_major_locator(LogLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("uplink of all clients")
     else:
+        axes.set_xlim(left=0)
         axes.set_xlabel(f"uplink of all clients, {unit}")
 
     _scale_score(axes, comparison, measure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -17,6 +18,17 @@ from fedlama.training.modules import seed_module_draws
 
 Precision = Literal["float32", "bfloat16"]  # of local steps; bfloat16 is autocast, and weights stay float32
 PRECISIONS = get_args(Precision)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A stretch of a row, or a part of one, as the local rule sees it; `inside` is where it is in the stretch."""
+
+    inside: slice | None
+    row: Tensor
+    slots: Mapping[str, Tensor]
+    server: Mapping[str, Tensor]
+    kernels: Tensor
 
 
 class OneByOneTrainer:
@@ -42,13 +54,14 @@ class OneByOneTrainer:
         server: Mapping[str, Tensor],
         steps: range,
         local_steps: Sequence[range],
+        trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
         for place, client in enumerate(clients):
             own = {name: values[place] for name, values in slots.items()}
             losses[place] = self._train_one(
-                client, rows[place], own, counters[place], server, steps, local_steps[place]
+                client, rows[place], own, counters[place], server, steps, local_steps[place], trained
             )
         if clients:
             # Once per round: whatever a module does to itself, it does for every client.
@@ -64,12 +77,13 @@ class OneByOneTrainer:
         server: Mapping[str, Tensor],
         steps: range,
         local_steps: range,
+        trained: Sequence[slice] | None,
     ) -> Tensor:
         binding = self.binding
         binding.point_at(row)
         binding.load_counters(counters)
         seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
-        stretches = [self._stretch(part, row, own, server) for part in binding.stretches]
+        stretches = [self._pieces(part, trained, row, own, server) for part in binding.stretches]
         total = torch.zeros((), dtype=torch.float64, device=row.device)
         batches = self.batches.of_steps(client, local_steps)
         for number, (step, (inputs, targets)) in enumerate(zip(local_steps, batches, strict=True)):
@@ -83,8 +97,10 @@ class OneByOneTrainer:
             total += loss.detach()
             # The schedule of the rate goes by global steps, whatever the client's own pace.
             rate = self.rule.rate(steps.start + number * len(steps) // len(local_steps))
-            for (numbers, slots, server_numbers, kernels), gradient in zip(stretches, binding.gradients(), strict=True):
-                self.rule.step(numbers, gradient, slots, server_numbers, rate=rate, kernels=kernels)
+            for pieces, gradient in zip(stretches, binding.gradients(), strict=True):
+                for piece in pieces:
+                    own_gradient = gradient if piece.inside is None else gradient[piece.inside]
+                    self.rule.step(piece.row, own_gradient, piece.slots, piece.server, rate=rate, kernels=piece.kernels)
         binding.collect()
         binding.save_counters(counters)
         if [parameter._version for parameter in self._frozen] != self._frozen_versions:
@@ -94,13 +110,40 @@ class OneByOneTrainer:
             )
         return total / len(local_steps)
 
-    def _stretch(
-        self, part: slice, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], Tensor]:
-        """The views that the rule works on; made once per client, because slicing costs as much as a short update."""
-        of_client = {name: values[part] for name, values in own.items()}
-        of_server = {name: values[part] for name, values in server.items()}
-        return row[part], of_client, of_server, self._kernels[part]
+    def _pieces(
+        self,
+        stretch: slice,
+        trained: Sequence[slice] | None,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> list[_Piece]:
+        """What the rule works on in a stretch of the row: all of it, or the tensors in it that are trained."""
+        if trained is None:
+            return [self._piece(stretch, None, row, own, server)]
+        pieces: list[_Piece] = []
+        for part in trained:
+            if stretch.start <= part.start < stretch.stop:
+                inside = slice(part.start - stretch.start, part.stop - stretch.start)
+                pieces.append(self._piece(part, inside, row, own, server))
+        return pieces
+
+    def _piece(
+        self,
+        part: slice,
+        inside: slice | None,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> _Piece:
+        """The views are made once per client, because slicing costs as much as a short update."""
+        return _Piece(
+            inside=inside,
+            row=row[part],
+            slots={name: values[part] for name, values in own.items()},
+            server={name: values[part] for name, values in server.items()},
+            kernels=self._kernels[part],
+        )
 
     def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
         try:

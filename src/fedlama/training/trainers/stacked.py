@@ -100,6 +100,7 @@ class StackedTrainer:
         server: Mapping[str, Tensor],
         steps: range,
         local_steps: Sequence[range],
+        trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
@@ -108,9 +109,9 @@ class StackedTrainer:
             block = clients[part]
             own = {name: slots[name][part] for name in self._slots}
             if len(block) == BLOCK:
-                losses[part] = self._train_block(block, rows[part], own, server, steps)
+                losses[part] = self._train_block(block, rows[part], own, server, steps, trained)
             else:
-                losses[part] = self._train_padded(block, rows[part], own, server, steps)
+                losses[part] = self._train_padded(block, rows[part], own, server, steps, trained)
         return losses
 
     def _train_padded(
@@ -120,6 +121,7 @@ class StackedTrainer:
         own: Mapping[str, Tensor],
         server: Mapping[str, Tensor],
         steps: range,
+        trained: Sequence[slice] | None,
     ) -> Tensor:
         """A block that is not full: the first client stands in for those who are missing, and nobody reads them."""
         height = len(clients)
@@ -129,7 +131,7 @@ class StackedTrainer:
             self._slots[name][:height] = values
             self._slots[name][height:] = 0
         padded = clients + [clients[0]] * (BLOCK - height)
-        losses = self._train_block(padded, self._rows, self._slots, server, steps)
+        losses = self._train_block(padded, self._rows, self._slots, server, steps, trained)
         rows.copy_(self._rows[:height])
         for name, values in own.items():
             values.copy_(self._slots[name][:height])
@@ -143,6 +145,7 @@ class StackedTrainer:
         own: Mapping[str, Tensor],
         server: Mapping[str, Tensor],
         steps: range,
+        trained: Sequence[slice] | None,
     ) -> Tensor:
         stretches = [rows[:, part] for part in self._slices]
         kernels = [self._kernels[part] for part in self._slices]
@@ -152,13 +155,16 @@ class StackedTrainer:
             own_stretches.append({name: values[:, part] for name, values in own.items()})
             server_stretches.append({name: values[part] for name, values in server.items()})
         views = list(zip(stretches, own_stretches, server_stretches, kernels, strict=True))
+        chosen = [index for index, part in enumerate(self._slices) if trained is None or part in trained]
         total = torch.zeros(BLOCK, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
             losses, gradients = self._backward(stretches, self._inputs[indices], indices, weights_BN)
             total += losses
             rate = self.rule.rate(step)
-            for (numbers, slots, of_server, kernel), gradient in zip(views, gradients, strict=True):
+            for index in chosen:
+                numbers, slots, of_server, kernel = views[index]
+                gradient = gradients[index]
                 self.rule.step(numbers, gradient.flatten(1), slots, of_server, rate=rate, kernels=kernel)
         return total / len(steps)
 

@@ -30,6 +30,7 @@ class Trainer(Protocol):
         server: Mapping[str, Tensor],
         steps: range,
         local_steps: Sequence[range],
+        trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these steps with every one of these clients.
 
@@ -41,6 +42,7 @@ class Trainer(Protocol):
             server: The server's rows that the local rule looks at, [width] for each name.
             steps: The global steps of the round.
             local_steps: The steps that each client takes itself in that time, which are the global ones for most rules.
+            trained: The slices of the tensors to train; all others stay as they are (default: all tensors).
 
         Returns:
             The mean loss of every client over these steps, in float64.

@@ -1,0 +1,240 @@
+"""Intervals for a budget of bytes.
+
+A layer that is averaged every τ_l steps drifts by about ½ n_l d_l τ_l on the way, where d_l is the discrepancy of
+Eq. 2, and costs c_l / τ_l bytes per step. Minimising Σ_l h_l n_l d_l τ_l for Σ_l c_l / τ_l ≤ B gives
+τ_l ∝ √(c_l / (h_l n_l d_l)): with bytes in proportion to size, 1/√(h_l d_l). Against one interval for all layers at
+equal bytes this divides the predicted drift by 1 + CV², CV being the size-weighted coefficient of variation of
+√(h_l d_l). h_l says how much a layer's drift matters.
+
+Intervals are among τ'·2^k, so that they nest in a cycle, at whose end every layer is averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from fedlama.base import InputError, Limits, check_options
+from fedlama.core.layers import Layer
+from fedlama.core.ledger import BYTES_PER_NUMBER
+from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance, plan_by_intervals
+
+SMALL_NORM = 1e-12  # squared: a layer of zeros has a relative drift, too
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Spends a share of FedAvg's uplink where the clients drift apart most.
+
+    The share is of what FedAvg sends at `base_interval` with the same codec, of all layers; BatchNorm's statistics
+    travel with every round and are not chosen. Layers that are not adaptive stay at the base interval. Until all layers
+    were measured, the adaptive ones have one interval, the shortest that the budget allows.
+
+    Arguments:
+        base_interval: τ', the shortest interval of a layer, in steps.
+        cycle: The longest interval, after which every layer is averaged, in steps: a multiple of `base_interval`.
+        share: The share of FedAvg's bytes that may be spent: from base_interval / cycle to 1.
+        drift: How a layer's drift counts: "plain", as it is (h_l = 1), or "relative" to the layer's own mean square
+            (h_l = n_l / ‖x_l‖²), as suits layers whose scale means nothing because a normalisation follows.
+        staggered: Whether layers of the same interval take turns inside a cycle instead of being averaged in the same
+            rounds. That costs no byte and levels the rounds, but gaps of one layer are then less even.
+    """
+
+    base_interval: Annotated[int, Limits(minimum=1)]
+    cycle: Annotated[int, Limits(minimum=1)]
+    share: Annotated[float, Limits(above=0, maximum=1)]
+    drift: Literal["plain", "relative"] = "plain"
+    staggered: bool = False
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.cycle % self.base_interval:
+            raise InputError(f"cycle must be a multiple of base_interval = {self.base_interval}, not {self.cycle}")
+        if self.share < self.base_interval / self.cycle:
+            raise InputError(
+                f"share must be at least base_interval / cycle = {self.base_interval / self.cycle:g}, "
+                f"not {self.share}: every layer is averaged once per cycle"
+            )
+
+    @property
+    def longest_cycle(self) -> int:
+        """The cycle."""
+        return self.cycle
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The bytes of a layer, and its norm where drift is relative to it."""
+        if self.drift == "relative":
+            return ("sent", "norm")
+        return ("sent",)
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """The intervals that a layer may have, the shortest first: τ'·2^k as long as they fit, and the cycle."""
+        intervals: list[int] = []
+        interval = self.base_interval
+        while interval < self.cycle:
+            if self.cycle % interval == 0:
+                intervals.append(interval)
+            interval *= 2
+        intervals.append(self.cycle)
+        return tuple(intervals)
+
+    def start(self, layers: Sequence[Layer]) -> PolicyState:
+        """The state before the first step: one interval for all adaptive layers."""
+        count = len(layers)
+        costs = [float(BYTES_PER_NUMBER * layer.size) for layer in layers]
+        return PolicyState(
+            intervals=self._uniform(costs, layers),
+            discrepancy=(0.0,) * count,
+            synchronised_at=(0,) * count,
+            own={"bytes": costs, "norm": [0.0] * count},
+        )
+
+    def next(self, state: PolicyState, iterations: int) -> RoundPlan:
+        """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
+        if not self.staggered:
+            return plan_by_intervals(state, iterations, self.cycle)
+        shifts = self.shifts(state.intervals)
+        every_layer = range(len(state.intervals))
+        into_cycle = state.step - state.cycle_start
+        due: list[int] = []
+        steps = 0
+        while not due:
+            # All intervals and shifts are multiples of τ', so nothing falls due in between.
+            steps += self.base_interval
+            after = into_cycle + steps
+            due = [layer for layer in every_layer if self._is_due(after, state.intervals[layer], shifts[layer])]
+        cycle = range(state.cycle_start, min(state.cycle_start + self.cycle, iterations))
+        if state.step + steps >= iterations:
+            left = iterations - state.step
+            whole = into_cycle + left == self.cycle
+            return RoundPlan(left, tuple(every_layer), cycle, ends_cycle=True, adjusts=whole)
+        ends = into_cycle + steps == self.cycle
+        return RoundPlan(steps, tuple(due), cycle, ends_cycle=ends, adjusts=ends)
+
+    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+        """The state after a round; the intervals are chosen anew at a cycle's end."""
+        after = advance(state, plan, evidence, layers)
+        own: dict[str, Any] = {"bytes": list(state.own["bytes"]), "norm": list(state.own["norm"])}
+        for layer in plan.due:
+            # Without an account of bytes, those of float32 stay.
+            if evidence.clients and evidence.sent.get(layer):
+                own["bytes"][layer] = evidence.sent[layer] / evidence.clients
+            if layer in evidence.norm:
+                own["norm"][layer] = evidence.norm[layer]
+        after = replace(after, own=own)
+        if not plan.adjusts or not any(after.discrepancy):
+            return after
+        return replace(after, intervals=self._choose(after, layers))
+
+    def shifts(self, intervals: Sequence[int]) -> list[int]:
+        """How many steps later than a multiple of its interval each layer is averaged, at most half an interval.
+
+        Layers of the same interval take turns: with three base intervals 0, 1, −1, 0, … base intervals later.
+        """
+        seen: dict[int, int] = {}
+        shifts: list[int] = []
+        for interval in intervals:
+            turns = interval // self.base_interval
+            turn = seen.get(interval, 0) % turns
+            seen[interval] = seen.get(interval, 0) + 1
+            distance = (turn + 1) // 2
+            later = turn % 2 == 1
+            shift = distance if later else -distance
+            shifts.append(shift * self.base_interval)
+        return shifts
+
+    def _is_due(self, after: int, interval: int, shift: int) -> bool:
+        """Whether a layer is averaged so many steps into a cycle: as often as without the shift, and at its end."""
+        if after == self.cycle:
+            return True
+        multiple = after - shift
+        return multiple % interval == 0 and interval <= multiple <= self.cycle - interval
+
+    def _share_of_interval(self, interval: int) -> Fraction:
+        return Fraction(self.base_interval, interval)
+
+    def _allowed(self, costs: Sequence[float]) -> Fraction:
+        """The bytes per base interval that may be spent."""
+        total = sum(map(Fraction, costs))
+        return Fraction(self.share) * total
+
+    def _spent(self, costs: Sequence[float], intervals: Sequence[int]) -> Fraction:
+        """The bytes per base interval that these intervals cost."""
+        spent = Fraction(0)
+        for cost, interval in zip(costs, intervals, strict=True):
+            spent += Fraction(cost) * self._share_of_interval(interval)
+        return spent
+
+    def _uniform(self, costs: Sequence[float], layers: Sequence[Layer]) -> tuple[int, ...]:
+        """The shortest interval for all adaptive layers that the budget allows, or the longest there is."""
+        intervals: tuple[int, ...] = ()
+        for rung in self.ladder:
+            intervals = tuple(rung if layer.adaptive else self.base_interval for layer in layers)
+            if self._spent(costs, intervals) <= self._allowed(costs):
+                break
+        return intervals
+
+    def _choose(self, state: PolicyState, layers: Sequence[Layer]) -> tuple[int, ...]:
+        """The intervals for the next cycle, in exact fractions: the same on every machine.
+
+        Every adaptive layer starts at the longest interval. Then the shortening that saves most drift for a byte is
+        bought, as long as the budget allows. Drift falls less with every halving, so buying in this order is optimal
+        for what is spent; what a large layer would overspend may go to smaller ones.
+        """
+        costs: list[float] = state.own["bytes"]
+        intervals = [self.cycle if layer.adaptive else self.base_interval for layer in layers]
+        weights = [self._weight(index, state, layers) for index in range(len(layers))]
+        offers: list[tuple[Fraction, int, int, int]] = []
+        for index, layer in enumerate(layers):
+            if not layer.adaptive:
+                continue
+            for shorter, longer in zip(self.ladder, self.ladder[1:], strict=False):
+                saved = weights[index] * (longer - shorter)
+                price = Fraction(costs[index]) * (self._share_of_interval(shorter) - self._share_of_interval(longer))
+                # Best first; of equal offers the longer interval first, as a layer is shortened rung by rung.
+                offers.append((-saved / price, -longer, index, shorter))
+        left = self._allowed(costs) - self._spent(costs, intervals)
+        for _, longer, index, shorter in sorted(offers):
+            price = Fraction(costs[index]) * (self._share_of_interval(shorter) - self._share_of_interval(-longer))
+            if intervals[index] == -longer and price <= left:
+                intervals[index] = shorter
+                left -= price
+        return tuple(intervals)
+
+    def _weight(self, index: int, state: PolicyState, layers: Sequence[Layer]) -> Fraction:
+        """h_l n_l d_l: what a step more between two averages of a layer costs in drift."""
+        size = layers[index].size
+        weight = Fraction(state.discrepancy[index]) * size
+        if self.drift == "relative":
+            norm: float = state.own["norm"][index]
+            weight *= size / Fraction(max(norm, SMALL_NORM))
+        return weight
+
+    def __str__(self) -> str:
+        variants = ""
+        if self.drift != "plain":
+            variants += f", {self.drift}"
+        if self.staggered:
+            variants += ", staggered"
+        return f"Budget({self.base_interval}, {self.cycle}, {self.share:g}{variants})"
+
+
+def spread_of_roots(discrepancy: Sequence[float], sizes: Sequence[int]) -> float:
+    """CV², the squared size-weighted coefficient of variation of √d_l.
+
+    The best intervals have 1 / (1 + CV²) of the predicted drift of one interval for all layers at equal bytes.
+    """
+    total = sum(sizes)
+    mean = 0.0
+    square = 0.0
+    for d, size in zip(discrepancy, sizes, strict=True):
+        mean += size / total * math.sqrt(d)
+        square += size / total * d
+    if mean == 0:
+        return 0.0
+    return square / mean**2 - 1

@@ -1,0 +1,151 @@
+"""FedPart: "Why Go Full? Elevating Federated Learning Through Partial Network Updates", NeurIPS 2024
+(arXiv 2410.11559).
+
+As in the released code: `full_rounds` rounds train and average the whole model, then each group of layers, from the
+shallow to the deep, is the only one that is trained and averaged for `group_rounds` rounds; then it begins again.
+
+Where ours differs: a round is `interval` steps, not 8 epochs, and clients train with the run's local rule, not with
+Adam. Clients still compute the gradients of frozen layers, which are then not used. BatchNorm's statistics go on in
+frozen layers, too, and are averaged in every round. Momentum of a frozen layer rests and is taken up again within a
+window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from fedlama.base import InputError, Limits, check_options
+from fedlama.core.layers import Layer
+from fedlama.core.policy import FROZEN, Evidence, PolicyState, RoundPlan, advance
+
+
+@dataclass(frozen=True)
+class FedPart:
+    """Rounds of full updates, then one group of layers after the other is trained and averaged alone.
+
+    Arguments:
+        interval: How many steps lie between two rounds.
+        groups: One pattern of layers' names for each group, in the order in which they are trained, or a number of
+            groups of about as many kernels each (default: one group for each kernel). A layer without a kernel
+            belongs to the kernel before it, and so does one that no pattern matches to the group before it.
+        full_rounds: How many rounds train the whole model before the first group's turn comes.
+        group_rounds: How many rounds in a row train one group.
+    """
+
+    interval: Annotated[int, Limits(minimum=1)]
+    groups: int | tuple[str, ...] | None = None
+    full_rounds: Annotated[int, Limits(minimum=0)] = 5
+    group_rounds: Annotated[int, Limits(minimum=1)] = 2
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if isinstance(self.groups, int):
+            check_options(_Count(self.groups))
+        elif isinstance(self.groups, str):
+            raise InputError(f"groups must be a list of patterns or a number of groups, not {self.groups!r}")
+        elif self.groups is not None:
+            object.__setattr__(self, "groups", tuple(self.groups))
+            if not self.groups:
+                raise InputError("groups must have at least one pattern")
+
+    @property
+    def base_interval(self) -> int:
+        """The interval: FedAvg at it is the 100 % of costs."""
+        return self.interval
+
+    @property
+    def longest_cycle(self) -> int:
+        """After every round all copies of all layers are equal: what is not averaged was not trained."""
+        return self.interval
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Nothing of the evidence: the schedule is fixed."""
+        return (FROZEN,)
+
+    def start(self, layers: Sequence[Layer]) -> PolicyState:
+        """The state before the first step."""
+        count = len(layers)
+        return PolicyState(
+            intervals=(self.interval,) * count,
+            discrepancy=(0.0,) * count,
+            synchronised_at=(0,) * count,
+            own={"groups": self.members(layers)},
+        )
+
+    def members(self, layers: Sequence[Layer]) -> list[list[int]]:
+        """The layers of each group."""
+        if isinstance(self.groups, tuple):
+            return _by_pattern(self.groups, layers)
+        kernels = sum(layer.adaptive for layer in layers)
+        count = self.groups or max(1, kernels)
+        if count > max(1, kernels):
+            raise InputError(f"policy.groups must be at most the number of adaptive layers, {kernels}, not {count}")
+        return _by_number(count, max(1, kernels), layers)
+
+    def next(self, state: PolicyState, iterations: int) -> RoundPlan:
+        """The next round of a run of `iterations` steps."""
+        steps = min(self.interval, iterations - state.step)
+        groups: list[list[int]] = state.own["groups"]
+        turn = state.round % (self.full_rounds + self.group_rounds * len(groups))
+        due = tuple(range(len(state.intervals)))
+        trained: tuple[int, ...] | None = None
+        if turn >= self.full_rounds:
+            due = tuple(groups[(turn - self.full_rounds) // self.group_rounds])
+            trained = due
+        return RoundPlan(
+            steps=steps,
+            due=due,
+            cycle=range(state.step, state.step + steps),
+            ends_cycle=True,
+            adjusts=steps == self.interval,
+            trained=trained,
+        )
+
+    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+        """The state after a round."""
+        return advance(state, plan, evidence, layers)
+
+    def __str__(self) -> str:
+        if self.groups is None:
+            return f"FedPart({self.interval})"
+        count = self.groups if isinstance(self.groups, int) else len(self.groups)
+        return f"FedPart({self.interval}, {count} groups)"
+
+
+@dataclass(frozen=True)
+class _Count:
+    """A number of groups."""
+
+    groups: Annotated[int, Limits(minimum=1)]
+
+
+def _by_number(count: int, kernels: int, layers: Sequence[Layer]) -> list[list[int]]:
+    """The k-th of all kernels falls into group ⌊k · count / kernels⌋; the vectors behind a kernel go with it."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    kernel = -1
+    for index, layer in enumerate(layers):
+        if layer.adaptive:
+            kernel += 1
+        groups[max(kernel, 0) * count // kernels].append(index)
+    return groups
+
+
+def _by_pattern(patterns: Sequence[str], layers: Sequence[Layer]) -> list[list[int]]:
+    """The first pattern that a layer's name matches is its group."""
+    groups: list[list[int]] = [[] for _ in patterns]
+    latest = 0
+    for index, layer in enumerate(layers):
+        for place, pattern in enumerate(patterns):
+            if fnmatchcase(layer.name, pattern):
+                latest = place
+                break
+        groups[latest].append(index)
+    for pattern, members in zip(patterns, groups, strict=True):
+        if not members:
+            names = ", ".join(layer.name for layer in layers)
+            raise InputError(f"policy.groups: pattern {pattern!r} matches no layer of its own; layers are {names}")
+    return groups

@@ -1,0 +1,83 @@
+"""Intervals by hand: the baseline of every policy that chooses them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from fedlama.base import MAX_WHOLE, InputError, Limits, check_options
+from fedlama.core.layers import Layer
+from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance, plan_by_intervals
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Every layer has the interval that you give it, from the first step to the last.
+
+    Arguments:
+        base_interval: τ', the interval of layers without one of their own, in steps.
+        intervals: Pattern of layers' names → their interval in steps, a whole number of base intervals. Of several
+            patterns that a name matches the first counts.
+    """
+
+    base_interval: Annotated[int, Limits(minimum=1)]
+    # A mapping has no hash; the interval is enough of one.
+    intervals: Mapping[str, Annotated[int, Limits(minimum=1)]] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.intervals, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"intervals must be a table of pattern → interval, not {self.intervals!r}")
+        object.__setattr__(self, "intervals", dict(self.intervals))
+        check_options(self)
+        for pattern, interval in self.intervals.items():
+            if interval % self.base_interval:
+                raise InputError(
+                    f"intervals of {pattern!r} must be a multiple of base_interval = {self.base_interval}, "
+                    f"not {interval}"
+                )
+        if self.longest_cycle > MAX_WHOLE:
+            raise InputError(f"intervals have a common multiple of at most {MAX_WHOLE} steps, not {self.longest_cycle}")
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Nothing, not even the spread; that is in the records all the same."""
+        return ()
+
+    @property
+    def longest_cycle(self) -> int:
+        """The least common multiple of all intervals."""
+        return math.lcm(self.base_interval, *self.intervals.values())
+
+    def start(self, layers: Sequence[Layer]) -> PolicyState:
+        """The state before the first step: every layer at its interval."""
+        for pattern in self.intervals:
+            if not any(fnmatchcase(layer.name, pattern) for layer in layers):
+                names = ", ".join(layer.name for layer in layers)
+                raise InputError(f"policy.intervals: pattern {pattern!r} matches no layer; layers are {names}")
+        count = len(layers)
+        return PolicyState(
+            intervals=tuple(self._interval(layer) for layer in layers),
+            discrepancy=(0.0,) * count,
+            synchronised_at=(0,) * count,
+        )
+
+    def next(self, state: PolicyState, iterations: int) -> RoundPlan:
+        """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
+        return plan_by_intervals(state, iterations, self.longest_cycle)
+
+    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+        """The state after a round; no interval changes."""
+        return advance(state, plan, evidence, layers)
+
+    def _interval(self, layer: Layer) -> int:
+        for pattern, interval in self.intervals.items():
+            if fnmatchcase(layer.name, pattern):
+                return interval
+        return self.base_interval
+
+    def __str__(self) -> str:
+        by_hand = ", ".join(f"{pattern}: {interval}" for pattern, interval in self.intervals.items())
+        return f"Fixed({self.base_interval}, {by_hand})"

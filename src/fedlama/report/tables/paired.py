@@ -1,0 +1,65 @@
+"""The table of paired differences: what each setting sends, and what that costs in points of accuracy."""
+
+from __future__ import annotations
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.paired import Pair, paired
+from fedlama.report.tables.grids import Grid
+from fedlama.report.words.formats import UNKNOWN
+
+
+def paired_grid(comparison: Comparison) -> Grid:
+    """One row per setting, the baseline first.
+
+    Arguments:
+        comparison: the study's runs.
+    """
+    pairs = paired(comparison)
+    baseline = pairs[0].label
+    return Grid(
+        headings=["setting", "uplink", "both ways", "difference in points", "seeds"],
+        rows=[_cells(pair, baseline) for pair in pairs],
+        notes=[
+            f"Differences are to {baseline} ({100 * pairs[0].accuracy:.1f} %) at the same seed, with the same clients, "
+            f"batches and first weights: mean ± standard error over seeds.",
+            f"Bytes are shares of those of {baseline}, everything that travels counted.",
+        ],
+        records=[_record(pair) for pair in pairs],
+        parts={},
+    )
+
+
+def points(value: float) -> str:
+    """A difference of accuracies for people."""
+    text = f"{abs(100 * value):.2f}"
+    if value < 0 and float(text):
+        return f"−{text}"
+    return f"+{text}"
+
+
+def share(value: float) -> str:
+    """A share of bytes with as many digits as tell something."""
+    shown = 100 * value
+    if shown >= 10:
+        return f"{shown:.1f} %"
+    return f"{shown:.2f} %"
+
+
+def _cells(pair: Pair, baseline: str) -> list[str]:
+    difference = points(pair.mean)
+    if pair.error is not None:
+        difference += f" ± {100 * pair.error:.2f}"
+    if pair.label == baseline:
+        difference = UNKNOWN
+    return [pair.label, share(pair.uplink_share), share(pair.total_share), difference, str(len(pair.seeds))]
+
+
+def _record(pair: Pair) -> dict[str, object]:
+    return {
+        "setting": pair.label,
+        "uplink_share": pair.uplink_share,
+        "total_share": pair.total_share,
+        "difference": pair.mean,
+        "standard_error": pair.error,
+        "seeds": " ".join(map(str, pair.seeds)),
+    }

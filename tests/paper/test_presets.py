@@ -1,0 +1,91 @@
+"""Presets: the same as values and in a configuration, where what the file sets itself stands."""
+
+import pytest
+
+import fedlama
+from fedlama.run.config import apply_overrides, parse_config
+
+SMALLEST = {"data": {"name": "digits"}, "train": {"iterations": 8}}
+
+
+def built(**tables):
+    config = parse_config({**SMALLEST, **tables})
+    return {
+        "policy": config.policy.build(),
+        "server": config.server.build(),
+        "uplink": config.uplink.build(),
+        "downlink": config.downlink.build(),
+    }
+
+
+def test_a_preset_is_the_same_as_values_and_in_a_configuration():
+    assert built(preset="frugal") == fedlama.presets.frugal()
+    assert built(preset="frugal", share=0.05) == fedlama.presets.frugal(share=0.05)
+    twelve = built(preset="frugal", policy={"base_interval": 12})
+    assert twelve == fedlama.presets.frugal(base_interval=12)
+    assert (
+        parse_config(apply_overrides(SMALLEST, ["preset=frugal", "share=0.02"])).uplink.build()
+        == (fedlama.presets.frugal(share=0.02)["uplink"])
+    )
+
+
+def test_what_the_file_sets_itself_stands():
+    given = built(preset="frugal", uplink={"codec": "quantize", "bits": 8}, policy={"kind": "fedlama"})
+    assert given["uplink"] == fedlama.compress.Quantize(8)
+    assert given["policy"] == fedlama.FedLAMA(6, 4)
+    assert built(preset="frugal", uplink={"bits": 0.5})["uplink"].codec.bits == 0.5
+    assert built(preset="frugal", server={"rule": "momentum", "beta": 0.5})["server"] == fedlama.server.Momentum(0.5)
+
+
+def test_a_resolved_configuration_has_no_preset_left():
+    assert "preset" not in parse_config({**SMALLEST, "preset": "frugal"}).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("tables", "sentence"),
+    [
+        ({"preset": "thrifty"}, "my.toml: preset = 'thrifty': must be one of frugal"),
+        ({"preset": 3}, "my.toml: preset = 3: must be one of frugal"),
+        ({"share": 0.01}, "my.toml: share means nothing without a preset"),
+        ({"preset": "frugal", "share": 0.9}, "my.toml: share must be at least 0.00125 and at most 0.25, not 0.9"),
+        ({"preset": "frugal", "share": "all"}, "my.toml: share must be at least 0.00125 and at most 0.25, not 'all'"),
+    ],
+)
+def test_a_preset_that_means_nothing_is_refused(tables, sentence):
+    with pytest.raises(fedlama.InputError) as caught:
+        parse_config({**SMALLEST, **tables}, "my.toml")
+    assert str(caught.value).startswith(sentence)
+
+
+def test_bits_follow_the_share():
+    # 24 of 32 bits are for the kernels: 0.24 at a hundredth.
+    assert fedlama.presets.frugal()["uplink"].codec.bits == 0.24
+    assert fedlama.presets.frugal(share=0.1)["uplink"].codec.bits == 2.4
+    assert fedlama.presets.frugal(share=0.1)["policy"] == fedlama.Budget(6, 24, 1.0)
+    # 0.06 bits would be too few: half as often with 0.12.
+    half = fedlama.presets.frugal(share=0.0025)
+    assert half["uplink"].codec.bits == 0.12
+    assert half["policy"] == fedlama.Budget(6, 24, 0.5)
+
+
+def test_at_a_hundredth_every_layer_is_averaged_at_the_base_interval():
+    arguments = {"local": fedlama.SGD(0.1, 16), "partition": fedlama.IID(4), "iterations": 48}
+    data = fedlama.data.digits()
+    preset = fedlama.presets.frugal()
+    ours = fedlama.simulate(fedlama.models.mlp, data, **preset, **arguments)
+    theirs = fedlama.simulate(fedlama.models.mlp, data, policy=fedlama.FedAvg(6), window=24, **arguments)
+    assert [record.due for record in ours.records] == [record.due for record in theirs.records]
+    assert ours.cost == theirs.cost == 1.0
+
+
+def test_a_program_with_a_preset_sends_about_its_share():
+    result = fedlama.simulate(
+        lambda: fedlama.models.mlp(10, 64, hidden=(256, 256)),
+        fedlama.data.digits(),
+        **fedlama.presets.frugal(share=0.02),
+        local=fedlama.SGD(0.1, 16),
+        partition=fedlama.IID(8),
+        window=24,
+        iterations=24,
+    )
+    assert 0.015 < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers)) <= 0.02
