@@ -25,9 +25,7 @@ class MemoryGrid:
     def join(self, partition, population, node_config=None):
         node = 1000 - 7 * partition  # the order of node ids is not that of partitions
         config = {"partition-id": partition, "num-partitions": population, **(node_config or {})}
-        self.contexts[node] = Context(
-            run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={}
-        )
+        self.contexts[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
 
     def leave(self, partition):
         del self.contexts[1000 - 7 * partition]

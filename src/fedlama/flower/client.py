@@ -116,9 +116,7 @@ class _RuleTrainer:
         _, shards = self._shard(context, client, seed)
         return shards.size_of(client)
 
-    def train(
-        self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context
-    ) -> float:
+    def train(self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context) -> float:
         """Take the task's steps on the row, in place; the mean loss."""
         data, shards = self._shard(context, task.client, task.seed)
         loss, _ = task_of(data, self.loss, None)
@@ -183,9 +181,7 @@ class _FunctionTrainer:
             return 1
         return self._samples(context)
 
-    def train(
-        self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context
-    ) -> float:
+    def train(self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context) -> float:
         binding.point_at(rows[ROW])
         binding.load_counters(counters)
         loss = self.function(binding.module, task.global_steps, context)

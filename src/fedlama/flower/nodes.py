@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from logging import DEBUG
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedlama.base import InputError, RunError
@@ -160,9 +162,8 @@ class Nodes:
                         return
                 except Exception:
                     # Whatever a client makes of its reply, this client alone is late.
-                    if time.monotonic() >= end:
-                        return
-                time.sleep(pause)
+                    log(DEBUG, "pulling the reply of node %s failed", node, exc_info=True)
+                time.sleep(max(0.0, min(pause, end - time.monotonic())))
                 pause = min(MAX_POLL_SECONDS, pause * 1.2)
 
         thread = threading.Thread(target=pull, daemon=True, name=f"fedlama-{node}")

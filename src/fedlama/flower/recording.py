@@ -129,5 +129,3 @@ class Recording:
         """Write the model and the summary."""
         if self.directory is not None:
             self.directory.finish(result)
-
-

@@ -30,8 +30,8 @@ from fedlama.flower.wire import (
     Keep,
     Task,
     all_slices,
-    coded_array,
     codec_to_plain,
+    coded_array,
     layout_digest,
     place_to_plain,
     plain_array,
@@ -420,9 +420,7 @@ class _Run:
         weights = self._weights(list(counted))
         updates = list(counted.values())
         place = self._place(position, plan, client=0)
-        reduce = UpdatesReduce(
-            self.layout, updates, weights, uplink=self.uplink, position=position, plan=plan
-        )
+        reduce = UpdatesReduce(self.layout, updates, weights, uplink=self.uplink, position=position, plan=plan)
         after = self.server.close(
             position.server,
             plan,

@@ -55,9 +55,7 @@ class Reader:
         tag: What a reply to this round's tasks is marked with.
     """
 
-    def __init__(
-        self, position: Position, plan: RoundPlan, layout: Layout, uplink: Uplink | None, *, tag: str
-    ) -> None:
+    def __init__(self, position: Position, plan: RoundPlan, layout: Layout, uplink: Uplink | None, *, tag: str) -> None:
         self.position = position
         self.plan = plan
         self.layout = layout
@@ -96,9 +94,7 @@ class Reader:
     def _accepted(self, report: Report, row: Tensor, decoded: Decoded | None, upload: Bytes) -> Update:
         if decoded is not None:
             upload = decoded.charged
-        return Update(
-            row=row, loss=report.loss, counters=tuple(report.counters), decoded=decoded, upload=upload
-        )
+        return Update(row=row, loss=report.loss, counters=tuple(report.counters), decoded=decoded, upload=upload)
 
     def _row(self, client: int, array: Array) -> tuple[Tensor, Decoded | None]:
         due = self.plan.due

@@ -35,9 +35,7 @@ class Uplink:
 
     def place(self, position: Position, plan: RoundPlan, client: int) -> Place:
         """Where a message belongs: its round and client, and how far the window has come."""
-        return place_in_window(
-            position, plan, client, window_steps=self.window_steps, base_interval=self.base_interval
-        )
+        return place_in_window(position, plan, client, window_steps=self.window_steps, base_interval=self.base_interval)
 
     def code(self, cohort: Cohort, position: Position, plan: RoundPlan) -> Tensor:
         """Replace what is due in every row here by what the server decodes; what is known of each message.
