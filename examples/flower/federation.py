@@ -70,9 +70,12 @@ class Federation:
         for name in list(self.processes)[::-1]:
             self.stop(name)
         # Flower detaches what it starts; that goes by itself when its parent is gone, but not always at once.
-        for process in self.descendants():
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        end = time.monotonic() + 20
+        while (left := self.descendants()) and time.monotonic() < end:
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.2)
 
     def descendants(self) -> list[int]:
         """The ids of all processes that have this federation's FLWR_HOME in their environment."""
@@ -144,16 +147,24 @@ class Federation:
         printed = self.flwr("run", str(app), NAME, "--run-config", values, "--format", "json")
         return str(_json(printed)["run-id"])
 
-    def wait(self, run: str, seconds: float | None = None) -> str:
-        """Wait for a run's end; its last status, such as finished:completed."""
-        end = time.monotonic() + (seconds or self.seconds)
-        while True:
-            status = self.status(run)
-            if status.startswith(ENDED):
-                return status
-            if time.monotonic() > end:
-                raise TimeoutError(f"run {run} is {status} after {seconds or self.seconds:g} seconds")
-            time.sleep(2)
+    def wait(self, run: str, sign: Path | None = None) -> str:
+        """Wait for a run's end; its last status, such as finished:completed.
+
+        Arguments:
+            run: The run's id.
+            sign: A file that the run writes last. Asking Flower takes seconds of a core, so a file is looked for first.
+        """
+        end = time.monotonic() + self.seconds
+        ask = 0.0
+        while time.monotonic() < end:
+            has_sign = sign is not None and sign.exists()
+            if has_sign or time.monotonic() >= ask:
+                status = self.status(run)
+                if status.startswith(ENDED):
+                    return status
+                ask = time.monotonic() + 20
+            time.sleep(0.5)
+        raise TimeoutError(f"run {run} did not end in {self.seconds:g} seconds")
 
     def status(self, run: str) -> str:
         """The status of a run."""
@@ -221,9 +232,7 @@ def make_certificates(folder: Path) -> None:
     server = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedlama example CA")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    names = x509.SubjectAlternativeName(
-        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    )
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     root = _certificate(issuer, issuer, authority.public_key())
     root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
@@ -238,14 +247,10 @@ def make_certificates(folder: Path) -> None:
     (folder / "ca.crt").write_bytes(root.sign(authority, hashes.SHA256()).public_bytes(pem))
     (folder / "server.crt").write_bytes(leaf.sign(authority, hashes.SHA256()).public_bytes(pem))
     plain = serialization.NoEncryption()
-    _write_secret(
-        folder / "server.key", server.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    )
+    _write_secret(folder / "server.key", server.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
 
 
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
+def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())

@@ -8,7 +8,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 
 class MemoryGrid:
-    """As much of Flower's Grid as a strategy uses. `misbehave(partition, message, reply)` gives another reply, or None."""
+    """As much of Flower's Grid as a strategy uses.
+
+    `misbehave(partition, message, reply)` gives another reply, or None for silence.
+    """
 
     def __init__(self, app, partitions, population=None, misbehave=None, node_config=None):
         # Flower sets it where it starts a ServerApp; a message takes its sender from here.

@@ -5,10 +5,9 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 import fedlama
+from digits_app.task import network
 from fedlama.data import digits
 from fedlama.flower import LayerwiseStrategy, initial_arrays
-
-from digits_app.task import network
 
 app = ServerApp()
 

@@ -1,10 +1,10 @@
-"""What is learnt: a small network on the embedded digits, which a Dirichlet partition deals to five clients."""
+"""What is learnt: a small network on the embedded digits, which a Dirichlet partition deals to four clients."""
 
 from torch import nn
 
 import fedlama
 
-CLIENTS = 5
+CLIENTS = 4
 PARTITION = fedlama.Dirichlet(clients=CLIENTS, alpha=0.5)
 LOCAL = fedlama.SGD(learning_rate=0.1, batch_size=16)
 

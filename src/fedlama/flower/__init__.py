@@ -26,7 +26,12 @@ __all__ = ["LayerwiseStrategy", "client_app", "initial_arrays", "layerwise"]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        try:
+            return getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "flwr":
+                raise
+            raise ImportError(f"fedlama.flower.{name} needs Flower: pip install 'fedlama[flower]'") from error
     raise AttributeError(f"module 'fedlama.flower' has no attribute {name!r}")
 
 

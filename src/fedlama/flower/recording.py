@@ -83,8 +83,7 @@ def _codec_table(codec: Codec | None) -> dict[str, Any]:
         first = _codec_table(codec.first)
         second = _codec_table(codec.second)
         return {**first, **second, "codec": [first["codec"], second["codec"]]}
-    table = _chosen("codec", CODECS, codec, {})
-    return table
+    return _chosen("codec", CODECS, codec, {})
 
 
 class Recording:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from flwr.app import Array, Message, RecordDict
@@ -40,7 +40,7 @@ class Update:
     loss: float = 0.0
     counters: tuple[int, ...] = ()
     decoded: Decoded | None = None
-    upload: Bytes = Bytes()
+    upload: Bytes = field(default_factory=Bytes)
     reason: str | None = None
 
 
@@ -80,16 +80,18 @@ class Reader:
         upload = self._weight(reply.content)
         try:
             report = read_report(reply.content, len(self.position.counters))
-            if report.lost or report.tag != self.tag:
-                raise InputError("it replied to another round")
-            array = read_array(reply.content)
-            row, decoded = self._row(client, array)
+            self._check_round(report)
+            row, decoded = self._row(client, read_array(reply.content))
             check_loss(report.loss)
         except NotFiniteError:
             return Update(reason=NOT_FINITE, upload=upload)
         except InputError as error:
             return Update(reason=f"{REFUSED}: {error}", upload=upload)
         return self._accepted(report, row, decoded, upload)
+
+    def _check_round(self, report: Report) -> None:
+        if report.lost or report.tag != self.tag:
+            raise InputError("it replied to another round")
 
     def _accepted(self, report: Report, row: Tensor, decoded: Decoded | None, upload: Bytes) -> Update:
         if decoded is not None:

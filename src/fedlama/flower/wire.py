@@ -222,11 +222,11 @@ def codec_from_plain(plain: dict[str, Any]) -> Codec:
         raise InputError(f"there is no codec {plain['codec']!r} in fedlama.compress: install the server's fedlama")
     options: dict[str, Any] = {}
     for name, value in plain["options"].items():
-        if isinstance(value, dict):
-            value = codec_from_plain(value)
-        elif isinstance(value, list):
-            value = tuple(value)
         options[name] = value
+        if isinstance(value, dict):
+            options[name] = codec_from_plain(value)
+        elif isinstance(value, list):
+            options[name] = tuple(value)
     return kind(**options)
 
 
