@@ -13,19 +13,17 @@ import torch
 
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
-from flower.grid import MemoryGrid
-from flower.proxy import CountingProxy
+from digits_app.task import CLIENTS, LOCAL, PARTITION, network
+from federation import Federation
 from safetensors.torch import load_file
 
 import fedlama
 from fedlama.data import digits
 from fedlama.flower import LayerwiseStrategy, client_app, initial_arrays
+from flower.grid import MemoryGrid
+from flower.proxy import CountingProxy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
-sys.path.insert(0, str(EXAMPLE))
-
-from digits_app.task import CLIENTS, LOCAL, PARTITION, network
-from federation import Federation
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")]
 
@@ -123,18 +121,32 @@ def test_an_unregistered_supernode_is_refused(deployment):
 @pytest.mark.parametrize("coded", [False, True])
 def test_a_real_deployment_gives_what_simulate_gives_and_its_ledger_is_right(deployment, coded):
     proxy = deployment.proxy
-    before = (proxy.up, proxy.down, time.monotonic())
+    idle_up, idle_down = idle_rates(proxy)
+    before = proxy.up, proxy.down
+    started = time.monotonic()
     folder = played(deployment, f"coded-{coded}", **(CODED if coded else {}))
+    seconds = time.monotonic() - started
+    up = proxy.up - before[0]
+    down = proxy.down - before[1]
     assert_same_run(folder, simulated(coded))
     summary = json.loads((folder / "summary.json").read_text())
-    print(
-        coded,
-        proxy.up - before[0],
-        summary["uplink_bytes"],
-        proxy.down - before[1],
-        summary["downlink_bytes"],
-        time.monotonic() - before[2],
-    )
+    # Six rounds of two clients, and a question to each of four nodes.
+    messages = 6 * 2 + CLIENTS
+    for passed, counted, idle in (
+        (up, summary["uplink_bytes"], idle_up),
+        (down, summary["downlink_bytes"], idle_down),
+    ):
+        assert passed >= counted
+        # SuperNodes ask for work every few seconds, and more often while they have some.
+        assert passed <= 1.03 * counted + 5_000 * messages + 2 * idle * seconds, (passed, counted, idle, seconds)
+
+
+def idle_rates(proxy):
+    """Bytes per second in each direction while there is nothing to do."""
+    time.sleep(2)
+    up, down = proxy.up, proxy.down
+    time.sleep(15)
+    return (proxy.up - up) / 15, (proxy.down - down) / 15
 
 
 @pytest.fixture(scope="module")
