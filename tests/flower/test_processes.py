@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -220,3 +221,63 @@ def test_a_killed_supernode_does_not_stop_the_run_and_takes_part_again_when_it_i
     assert {entry["client"] for record in records for entry in record["excluded"]} == {1}
     # Whoever is absent is named once per cycle, of two rounds; in the last cycle nobody is.
     assert not any(absent[-2:])
+
+
+HOSTILE_CLIENT = """
+import json
+
+from digits_app.task import LOCAL, PARTITION, network
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedlama.data import digits
+from fedlama.flower import client_app
+
+honest = client_app(network, digits(), local=LOCAL, partition=PARTITION)
+app = ClientApp()
+
+
+@app.query()
+def query(message, context):
+    return honest(message, context)
+
+
+@app.train()
+def train(message, context):
+    reply = honest(message, context)
+    if context.node_config["partition-id"] == 0:
+        return reply
+    array = reply.content["layers"]["layers"]
+    nan = bytes([0, 0, 192, 127])
+    replies = [
+        ("layers", array.data[:-3], array.stype, None),
+        ("layers", nan * sum(one.numel() for one in network().parameters()), "fedlama.float32", None),
+        ("layers", nan * 7, "fedlama.float32", None),
+        ("another.weight", array.data, array.stype, None),
+        ("layers", array.data[:64], "numpy.ndarray", (10**12,)),
+        ("layers", bytes(10**9), array.stype, None),
+    ]
+    step = json.loads(message.content["fedlama"]["task"])["step"]
+    name, data, stype, shape = replies[step // 2]
+    lie = Array(dtype="uint8", shape=shape or (len(data),), stype=stype, data=data)
+    content = RecordDict({"fedlama": reply.content["fedlama"], "layers": ArrayRecord({name: lie})})
+    return Message(content, reply_to=message)
+"""
+
+
+def test_hostile_clients_are_excluded_and_the_others_go_on(pair):
+    hostile = pair.folder / "hostile-app"
+    shutil.copytree(EXAMPLE, hostile, ignore=shutil.ignore_patterns("__pycache__"))
+    (hostile / "digits_app" / "client.py").write_text(HOSTILE_CLIENT)
+    folder = pair.folder / "hostile"
+    # Every round is a cycle, so the hostile client comes back six times, each time with another lie.
+    config = {**RUN, "increase_factor": 1, "iterations": 12, "uplink_bits": 2.0, "deadline": 150.0}
+    run = pair.run(hostile, save_to=str(folder), **config)
+    assert pair.wait(run, folder / "summary.json") == "finished:completed", pair.run_log(run)
+    records = records_of(folder)
+    assert [[entry["client"] for entry in record["excluded"]] for record in records] == [[1]] * 6
+    reasons = [record["excluded"][0]["reason"] for record in records]
+    assert reasons[1] == "not finite"
+    assert all(reason.startswith("refused") for reason in (reasons[0], *reasons[2:5])), reasons
+    # Whether a gigabyte arrives before the deadline is the machine's affair.
+    assert reasons[5].startswith("refused") or reasons[5] == "missed the deadline", reasons
