@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from logging import WARNING
 
 import torch
 from flwr.app import Array, Message, RecordDict
+from flwr.common import log
 from torch import Tensor
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 from fedlama.compress import Decoded
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
@@ -76,6 +78,7 @@ class Reader:
         if reply is None:
             return Update(reason=LATE)
         if reply.has_error():
+            log(WARNING, "client %s: %s", client, shown(reply.error.reason or ""))
             return Update(reason=f"{FAILED_DURING} (Flower's error {reply.error.code})")
         upload = self._weight(reply.content)
         try:
