@@ -103,8 +103,8 @@ def test_the_averager_is_a_model_averager_of_torch():
     by_position = parameters(fedlama.LayerwiseModelAverager, BY_POSITION)
     contract = {
         "module": EMPTY,
-        "base_interval": EMPTY,
-        "increase_factor": EMPTY,
+        "base_interval": None,  # needed, unless there is a policy
+        "increase_factor": None,
         "warmup_steps": 0,
         "process_group": None,
     }

@@ -10,7 +10,7 @@ from fedlama.base import MAX_SEED, MAX_WHOLE, InputError, check_number, check_wh
 
 @pytest.mark.parametrize("value", [1, 7, MAX_WHOLE, np.int64(3), torch.tensor(3)])
 def test_whole_numbers(value):
-    check_whole("n", value, least=1)
+    check_whole("n", value, minimum=1)
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_whole_numbers(value):
 )
 def test_other_values_are_named(value, sentence):
     with pytest.raises(InputError) as caught:
-        check_whole("n", value, least=1)
+        check_whole("n", value, minimum=1)
     assert str(caught.value) == sentence
 
 
 def test_another_upper_bound():
-    check_whole("seed", MAX_SEED, least=0, most=MAX_SEED)
+    check_whole("seed", MAX_SEED, minimum=0, maximum=MAX_SEED)
     with pytest.raises(InputError, match="at most 4,611,686,018,427,387,904"):
-        check_whole("seed", MAX_SEED + 1, least=0, most=MAX_SEED)
+        check_whole("seed", MAX_SEED + 1, minimum=0, maximum=MAX_SEED)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_another_upper_bound():
     ids=shown,
 )
 def test_numbers_within_limits(value, sentence):
-    check_number("x", 0.5, least=0, below=1)
+    check_number("x", 0.5, minimum=0, below=1)
     with pytest.raises(InputError) as caught:
-        check_number("x", value, least=0, below=1)
+        check_number("x", value, minimum=0, below=1)
     assert str(caught.value) == sentence
 
 

@@ -12,8 +12,8 @@ from fedlama.base import InputError, expand_home, open_regular, read_regular, re
 def test_a_regular_file_is_read(tmp_path):
     (tmp_path / "a").write_bytes(b"content")
     (tmp_path / "link").symlink_to("a")
-    assert read_regular(tmp_path / "a", most=7, what="a test") == b"content"
-    assert read_regular(tmp_path / "link", most=7, what="a test") == b"content"
+    assert read_regular(tmp_path / "a", maximum=7, what="a test") == b"content"
+    assert read_regular(tmp_path / "link", maximum=7, what="a test") == b"content"
     with open_regular(tmp_path / "a") as file:
         assert file.read(3) == b"con"
 
@@ -22,14 +22,14 @@ def test_a_larger_file_is_not_read(tmp_path):
     with (tmp_path / "a").open("wb") as file:
         file.truncate(1 << 40)  # a hole: no disk is used
     with pytest.raises(InputError, match=r"has 1,099,511,627,776 bytes; a config has at most 1,000$"):
-        read_regular(tmp_path / "a", most=1000, what="a config")
+        read_regular(tmp_path / "a", maximum=1000, what="a config")
     with pytest.raises(InputError, match="has 7 bytes"):
-        read_regular(_written(tmp_path / "b", b"content"), most=6, what="a config")
+        read_regular(_written(tmp_path / "b", b"content"), maximum=6, what="a config")
 
 
 def test_a_file_that_does_not_tell_its_length():
     with pytest.raises(InputError, match="more bytes than it claims"):
-        read_regular(Path("/proc/self/status"), most=10, what="a config")
+        read_regular(Path("/proc/self/status"), maximum=10, what="a config")
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
@@ -41,9 +41,9 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 def test_devices_and_folders_are_refused(tmp_path):
     (tmp_path / "zero").symlink_to("/dev/zero")
     with pytest.raises(InputError, match="is a device"):
-        read_regular(tmp_path / "zero", most=10, what="a config")
+        read_regular(tmp_path / "zero", maximum=10, what="a config")
     with pytest.raises(IsADirectoryError):
-        read_regular(tmp_path, most=10, what="a config")
+        read_regular(tmp_path, maximum=10, what="a config")
 
 
 def test_a_socket_or_a_missing_file_is_an_oserror(tmp_path):

@@ -25,5 +25,5 @@ def test_the_table_of_rates(bits, noise, lost):
 
 
 def test_the_page_has_both():
-    assert len(SNIPPETS) == 2
+    assert len(SNIPPETS) == 3
     assert len(ROWS) == 7

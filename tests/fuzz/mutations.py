@@ -242,6 +242,36 @@ def _in_npy(draw: random.Random, member: bytes) -> bytes:
     )
 
 
+STUDY_NAMES = [
+    "report.html",
+    "study.json",
+    "pilots",
+    "\u5e73\u5747",
+    "\u5206\u5c42",
+    "a b",
+    "a-b",
+    "A_B",
+    "..",
+    "!",
+    "[/red]",
+]
+STUDY_NAMES += ["\x1b[31m", "\u2028", "x" * 199, "\u9577" * 199, "\u9577" * 198 + "x", "COM1", "table.md"]
+
+
+def _in_study(draw: random.Random, content: bytes) -> bytes:
+    """Another name for a setting, a learning rate that is nearly another, or any other change of a TOML file."""
+    if draw.random() < 0.4:
+        return _in_toml(draw, content)
+    name = json.dumps(draw.choice(STUDY_NAMES)).encode()
+    rates = json.dumps([draw.choice((0.1, 0.1000001, 0.10000000001, 1e-300, 5e-324, 1e308)) for _ in range(3)]).encode()
+    lines = content.split(b"\n")
+    places = [place for place, line in enumerate(lines) if line.startswith((b"name = ", b"learning_rates = "))]
+    if places:
+        place = draw.choice(places)
+        lines[place] = b"learning_rates = " + rates if lines[place].startswith(b"learning") else b"name = " + name
+    return b"\n".join(lines)
+
+
 def _in_safetensors(draw: random.Random, content: bytes) -> bytes:
     """The header, with its length right, or a field of the state that it carries."""
     length = int.from_bytes(content[:8], "little")
@@ -361,6 +391,7 @@ SPECIAL: dict[str, Change] = {
     "leaf": _in_json,
     "npz": _in_npz,
     "config": _in_toml,
+    "study": _in_study,
     "checkpoint": _in_safetensors,
     "voucher": _in_json,
     "rounds": _in_lines,

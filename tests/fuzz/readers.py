@@ -18,12 +18,13 @@ from fedlama.data.fetch import fetch
 from fedlama.data.idx import MNIST, read_idx, read_idx_set
 from fedlama.data.leaf import read_leaf
 from fedlama.data.npz import read_npz
-from fedlama.report import compare, terminal_table, verdict
+from fedlama.report import ComparisonGroup, compare, terminal_table, verdict
 from fedlama.report.page.draw import View, render_page
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
 from fedlama.run.directory import RunDirectory, to_toml
 from fedlama.study.runs import load_run
+from fedlama.study.study_file import load_study
 from fedlama.training.checkpoint import Checkpoint
 
 from . import samples
@@ -77,6 +78,21 @@ def read_config(content: bytes, folder: Path) -> object:
     return config.partition.build(has_ids=False)
 
 
+def read_study(content: bytes, folder: Path) -> object:
+    """Names print, and every run has a folder of its own inside the study's."""
+    (folder / "study.toml").write_bytes(content)
+    study = load_study(folder / "study.toml")
+    cells = [*study.pilots(), *study.cells({})]
+    paths = [(folder / cell.path).resolve() for cell in cells]
+    assert len(set(paths)) == len(paths)
+    for cell, path in zip(cells, paths, strict=True):
+        assert cell.label.isprintable()
+        assert path.is_relative_to(folder.resolve())
+        assert max(len(part.encode()) for part in cell.path.parts) <= 255
+        assert not {"report.html", "report.png", "study.json", "table.md"} & set(cell.path.parts)
+    return cells
+
+
 def read_checkpoint(content: bytes, folder: Path) -> object:
     return Checkpoint.decode(content, samples.CHECKPOINT_SHAPES)
 
@@ -91,6 +107,8 @@ def _run(folder: Path, **files: bytes) -> Path:
     stored = {"config": samples.CONFIG_TOML, "rounds": samples.ROUNDS, "summary": samples.SUMMARY, **files}
     for name, ending in (("config", "toml"), ("rounds", "jsonl"), ("summary", "json")):
         path = folder / f"{name}.{ending}"
+        if path.is_dir():
+            path.rmdir()
         path.unlink(missing_ok=True)
         if stored[name]:
             path.write_bytes(stored[name])
@@ -100,7 +118,8 @@ def _run(folder: Path, **files: bytes) -> Path:
 def _show(folder: Path, *, draw: bool) -> object:
     comparison = compare([load_run(folder)])
     Console(file=io.StringIO(), width=100).print(terminal_table(comparison))
-    return (render_page(comparison, folder, View()) if draw else verdict(comparison)).encode()
+    group = ComparisonGroup("", comparison)
+    return (render_page([group], folder, View()) if draw else verdict(comparison)).encode()
 
 
 def read_rounds(content: bytes, folder: Path) -> object:
@@ -177,6 +196,7 @@ READERS: dict[str, Reader] = {
     "leaf": read_leaf_folder,
     "npz": read_npz_file,
     "config": read_config,
+    "study": read_study,
     "checkpoint": read_checkpoint,
     "voucher": read_voucher,
     "rounds": read_rounds,

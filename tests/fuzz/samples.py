@@ -93,6 +93,22 @@ CONFIG_TOML, ROUNDS, SUMMARY = _run_files()
 CONFIG = tomllib.loads(CONFIG_TOML.decode())
 TIMINGS = b"".join(b'{"round": %d, "seconds": 1.0}\n' % number for number in range(1, 9))
 _X, _Y = np.arange(16, dtype=np.uint8).reshape(4, 2, 2), np.arange(4) % 2
+STUDY = b"""
+[data]
+name = "digits"
+[train]
+iterations = 24
+[study]
+seeds = [0, 1]
+learning_rates = [0.1, 0.2]
+fedavg_intervals = [12]
+[[study.setting]]
+name = "average"
+policy = { kind = "fedavg", base_interval = 6 }
+[[study.setting]]
+name = "by layer"
+policy = { kind = "fedlama", base_interval = 6, increase_factor = 4 }
+"""
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 _PARTIAL = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5\r\n\r\nhello"
 _MOVED = b"HTTP/1.1 301 Moved\r\nLocation: file:///etc/passwd\r\n\r\n"
@@ -107,6 +123,7 @@ SAMPLES: dict[str, list[bytes]] = {
         _npz(np.savez_compressed, x_train=_X, y_train=_Y, x_test=_X, y_test=_Y, clients_train=np.array(list("abca"))),
     ],
     "config": [CONFIG_TOML],
+    "study": [STUDY],
     "checkpoint": [CHECKPOINT],
     "voucher": [_voucher()],
     "rounds": [ROUNDS],

@@ -19,15 +19,44 @@ def build() -> nn.Module:
     return fedlama.models.mlp(classes=10, inputs=64, hidden=(48, 16))
 
 
-def count_bytes(log: list[int]):
-    """Wrap the process group's all-reduce, so that we know what is really handed to it."""
-    real = dist.all_reduce
+def count_bytes(log: list[int]) -> None:
+    """Wrap the process group's collectives, so that we know what is really handed to it."""
+    all_reduce, all_gather = dist.all_reduce, dist.all_gather
 
     def counting(tensor, *args, **kwargs):
         log.append(tensor.numel() * tensor.element_size())
-        return real(tensor, *args, **kwargs)
+        return all_reduce(tensor, *args, **kwargs)
 
-    return counting
+    def counting_gather(tensors, tensor, *args, **kwargs):
+        log.append(tensor.numel() * tensor.element_size())
+        return all_gather(tensors, tensor, *args, **kwargs)
+
+    dist.all_reduce = counting
+    dist.all_gather = counting_gather
+
+
+CODED = {
+    "coded": {"uplink": fedlama.compress.Rotate(1.6), "seed": SEED},
+    "diloco": {
+        "server": fedlama.server.Momentum(0.5, nesterov=True),
+        "uplink": fedlama.compress.ErrorFeedback(fedlama.compress.Rotate(1.0), lifetime="run"),
+    },
+}
+
+
+def averager_for(mode: str, model: nn.Module) -> fedlama.LayerwiseModelAverager:
+    if mode == "other-interval":
+        return fedlama.LayerwiseModelAverager(model, BASE + dist.get_rank(), FACTOR)
+    if mode == "other-module" and dist.get_rank():  # as large, in other layers
+        model = fedlama.models.mlp(classes=10, inputs=48, hidden=(64, 16))
+    if mode == "other-weights":
+        with torch.no_grad():
+            next(model.parameters()).add_(dist.get_rank())
+        return fedlama.LayerwiseModelAverager(model, BASE, FACTOR, uplink=fedlama.compress.Cast("float16"))
+    options = CODED.get(mode.removesuffix("-restart"))
+    if options is None:
+        return fedlama.LayerwiseModelAverager(model, BASE, FACTOR)
+    return fedlama.LayerwiseModelAverager(model, policy=fedlama.FedLAMA(BASE, FACTOR), **options)
 
 
 def main(mode: str, folder: Path) -> None:
@@ -39,19 +68,27 @@ def main(mode: str, folder: Path) -> None:
     batches = fedlama.data.Batches(data, shards, BATCH, SEED)
     model = seeded_build(build, SEED)
     handed: list[int] = []
-    dist.all_reduce = count_bytes(handed)
-    averager = fedlama.LayerwiseModelAverager(model, BASE, FACTOR)
+    averager = averager_for(mode, model)
+    count_bytes(handed)  # from here on: at first the ranks only make sure that they agree
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     if mode == "post-local":
         from torch.distributed.optim import PostLocalSGDOptimizer  # its import warns of torch's own deprecations
 
         optimizer = PostLocalSGDOptimizer(optim=optimizer, averager=averager)
     intervals, cycle_end_weights = [], []
+    counted_before = 0
     for step in range(STEPS):
         if mode == "restart" and step == 20:  # a new process would do just this, inside a cycle
             saved = json.loads(json.dumps(averager.state_dict()))
-            averager = fedlama.LayerwiseModelAverager(model, BASE, FACTOR)
+            averager = averager_for(mode, model)
             averager.load_state_dict(saved)
+        if mode.endswith("-restart") and step == 20:  # with a rule or a codec there are rows in the state
+            file = folder / f"state{rank}.pt"
+            torch.save(averager.state_dict(), file)
+            averager = averager_for(mode, model)
+            averager.load_state_dict(torch.load(file, weights_only=True))
+            handed.clear()
+            counted_before = averager.sent_bytes
         inputs, targets = batches.at(rank, step)
         optimizer.zero_grad()
         cross_entropy(model(inputs), targets).backward()
@@ -66,7 +103,8 @@ def main(mode: str, folder: Path) -> None:
         "cycle_end_weights": cycle_end_weights,
         "aggregations": list(averager.ledger.aggregations),
         "discrepancy": list(averager.state.discrepancy),
-        "sent_bytes": averager.sent_bytes,
+        "sent_bytes": averager.sent_bytes - counted_before,
+        "ledger_bytes": averager.ledger.uplink_bytes,
         "handed_bytes": sum(handed),
         "collectives": len(handed),
         "step": averager.step,

@@ -19,17 +19,17 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
 
 
-def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def torchrun(*arguments: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     return subprocess.run(
         [*launcher, *arguments], capture_output=True, text=True, timeout=300, check=False, cwd=REPOSITORY
     )
 
 
-def ranks_of(mode: str, folder: Path) -> list[dict]:
-    finished = torchrun(str(HERE / "averager_program.py"), mode, str(folder))
+def ranks_of(mode: str, folder: Path, ranks: int = 2) -> list[dict]:
+    finished = torchrun(str(HERE / "averager_program.py"), mode, str(folder), ranks=ranks)
     assert finished.returncode == 0, finished.stderr
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,32 @@ def test_the_bytes_counted_are_the_bytes_handed_to_the_process_group(tmp_path, s
         assert seen["collectives"] == 2 * len(simulated.records)
         distances = 8 * sum(layer.aggregations for layer in simulated.layers)
         assert seen["handed_bytes"] == simulated.uplink_bytes // 2 + distances
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "ranks"), [("coded", 2), ("diloco", 3)])
+def test_coded_messages_leave_all_ranks_with_the_same_model(mode, ranks, tmp_path):
+    plain = ranks_of("plain", tmp_path, ranks)[0]
+    seen = ranks_of(mode, tmp_path, ranks)
+    for one in seen:
+        assert one["cycle_end_weights"] == seen[0]["cycle_end_weights"]
+        assert one["intervals"] == seen[0]["intervals"]
+        assert one["sent_bytes"] == one["handed_bytes"]
+        # one packed all-gather per round, and a second one where a message was longer than its buffer
+        assert one["collectives"] <= 1.3 * plain["collectives"] / 2
+        assert one["ledger_bytes"] < 0.1 * plain["ledger_bytes"]
+        # the first buffer has room for float32
+        assert one["handed_bytes"] < 0.25 * plain["handed_bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["coded", "diloco"])
+def test_a_coded_run_goes_on_from_its_state(mode, tmp_path):
+    whole = ranks_of(mode, tmp_path)[0]
+    again = ranks_of(f"{mode}-restart", tmp_path)[0]
+    assert again["cycle_end_weights"] == whole["cycle_end_weights"]
+    assert again["aggregations"] == whole["aggregations"]
+    assert again["sent_bytes"] == again["handed_bytes"]
 
 
 @pytest.mark.slow
@@ -228,3 +254,40 @@ def test_nan_weights_are_told_by_layer(alone):
 def test_without_a_process_group_the_sentence_says_what_to_call():
     with pytest.raises(fedlama.InputError, match="init_process_group"):
         fedlama.LayerwiseModelAverager(nn.Linear(2, 2), 2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [
+        ("other-interval", "has another module or other settings"),
+        ("other-module", "has another module or other settings"),
+        ("other-weights", "began with other weights"),
+    ],
+)
+def test_ranks_that_differ_are_refused_and_nobody_waits(mode, sentence, tmp_path):
+    finished = torchrun(str(HERE / "averager_program.py"), mode, str(tmp_path))
+    assert finished.returncode != 0
+    assert finished.stderr.count(sentence) >= 2  # both ranks say so
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"step": -5}, "counts below zero"),
+        ({"step": "x"}, "not a state"),
+        ({"state": {"intervals": (0,) * 6}}, "not a state"),
+        ({"state": {"intervals": ("x",) * 6}}, "not a state"),
+        ({"state": {"discrepancy": (float("nan"),) * 6}}, "not a state"),
+        ({"ledger": {"layer_uplink": (-1,) * 6}}, "not a state"),
+    ],
+)
+def test_a_forged_state_is_refused(alone, change, sentence):
+    _, averager = averager_with_bn(alone)
+    saved = averager.state_dict()
+    for name, value in change.items():
+        saved[name] = {**saved[name], **value} if isinstance(value, dict) else value
+    before = averager.state_dict()
+    with pytest.raises(fedlama.InputError, match=sentence):
+        averager.load_state_dict(saved)
+    assert averager.state_dict() == before

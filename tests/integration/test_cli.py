@@ -149,7 +149,7 @@ def test_every_command_has_help(name, options):
 def test_help_tells_the_defaults():
     shown = command("run", "--help").stdout
     assert "runs/NAME-OF-CONFIG" in shown
-    assert "one a core" in shown
+    assert "one per GPU" in shown
 
 
 def test_no_arguments_show_the_help():
@@ -284,8 +284,9 @@ def test_demo_prints_three_settings_and_draws_the_report(tmp_path):
     done = command("demo", "--seeds", "1", "--iterations", "48", "--out", tmp_path / "demo")
     assert done.returncode == 0, done.stderr
     for setting in ("FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)"):
-        row = next(line for line in done.stdout.splitlines() if setting in line)
+        row = next(line for line in done.stdout.splitlines() if line.startswith(f"│ {setting} "))
         assert row.count("%") == 2  # accuracy and cost
+    assert "of FedAvg(6)" in done.stdout  # what the cost is a share of
     assert done.stdout.splitlines()[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
     assert (tmp_path / "demo" / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
     assert (tmp_path / "demo" / "report.png").read_bytes().startswith(b"\x89PNG")

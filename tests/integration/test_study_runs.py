@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,8 +77,17 @@ def test_the_table_in_four_forms(finished):
             json.loads(path.read_text()) for path in (folder / "out").glob(f"{slug(row['setting'])}/*/summary.json")
         ]
         assert float(row["accuracy"]) == pytest.approx(sum(one["accuracy"] for one in summaries) / 2)
+        first = [json.loads(path.read_text()) for path in sorted((folder / "out").glob("fedavg-6/*/summary.json"))]
+        gaps = [own["accuracy"] - base["accuracy"] for own, base in zip(by_seed(summaries), first, strict=True)]
+        if row["setting"] != "FedAvg(6)":
+            assert float(row["difference"]) == pytest.approx(sum(gaps) / 2)
+            assert float(row["difference_error"]) == pytest.approx(abs(gaps[0] - gaps[1]) / 2)  # |d₀ − d₁| / √2 / √2
         assert float(row["uplink_bytes"]) == sum(one["uplink_bytes"] for one in summaries) / 2
     assert [float(row["relative_cost"]) for row in rows][0::2] == [1.0, 0.5]
+
+
+def by_seed(summaries):
+    return sorted(summaries, key=lambda summary: summary["seed"])
 
 
 def slug(name):
@@ -142,6 +152,28 @@ def test_an_interrupted_study_goes_on_and_ends_with_the_same_numbers(tmp_path):
     assert (tmp_path / "whole/out/table.csv").read_bytes() == (tmp_path / "broken/out/table.csv").read_bytes()
 
 
+def test_sittings_with_a_limit_end_with_the_same_numbers(tmp_path):
+    text = STUDY.format(iterations=2400).replace("learning_rates = [0.05, 0.2, 1e30]\n", "")
+    for name in ("whole", "sittings"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "study.toml").write_text(text)
+    assert run(tmp_path / "whole").returncode == 0
+    folder, kept = tmp_path / "sittings", tmp_path / "kept"
+    first = run(folder, "--minutes", "0.05", "--checkpoints", str(kept), "--workers", "1")
+    assert first.returncode == 1
+    assert re.search(r"stopped after 0.05 minutes, as asked, with [1-6] of 6 runs left", first.stderr)
+    assert "the same command goes on from here" in first.stderr
+    waiting = list(kept.rglob("step-*.safetensors"))
+    assert len({path.parent for path in waiting}) == 1  # one worker, so one run was going
+    assert not list((folder / "out").rglob("step-*"))
+    assert run(folder, "--checkpoints", str(kept)).returncode == 0
+    assert not list(kept.rglob("*.jsonl"))
+    for path in sorted((tmp_path / "whole").rglob("rounds.jsonl")):
+        assert path.read_bytes() == (folder / path.relative_to(tmp_path / "whole")).read_bytes()
+    assert (tmp_path / "whole/out/table.csv").read_bytes() == (folder / "out/table.csv").read_bytes()
+    assert not list((folder / "out").rglob("step-*"))
+
+
 def test_a_killed_cell_stops_the_study_and_loses_nothing(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY.format(iterations=2400))
     command = [*FEDLAMA, "study", "study.toml", "--out", "out", "--workers", "1"]
@@ -160,3 +192,13 @@ def wait_for(condition, seconds=60):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_study_of_which_every_pilot_diverges_says_so(tmp_path):
+    text = STUDY.format(iterations=24).replace("[0.05, 0.2, 1e30]", "[1e29, 1e30]")
+    (tmp_path / "study.toml").write_text(text.replace("fedavg_intervals = [12]\n", ""))
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "every pilot in out diverged" in done.stderr
+    assert "(1e+29, 1e+30): add smaller ones to study.learning_rates" in done.stderr
+    assert "Traceback" not in done.stderr

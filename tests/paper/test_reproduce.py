@@ -5,7 +5,7 @@ import io
 import pytest
 
 from fedlama.base import InputError
-from fedlama.paper.reproduce import FIGURES, TABLES, reproduction, table_recipe
+from fedlama.paper.reproduce import FIGURES, TABLES, Changes, reproduction, table_recipe
 from fedlama.study.progress import StudyDisplay, planned
 
 
@@ -53,14 +53,84 @@ def test_rounds_are_those_that_the_printed_costs_need():
 
 
 def test_what_was_scaled_down_is_said():
-    panel = reproduction("table4", "cpu").panels[0]
-    said = "; ".join(panel.scaled)
-    assert "4 of 16 clients in place of 32 of 128" in said
+    said = "; ".join(reproduction("table4", "cpu").panels[0].scaled)
+    assert "8 of 128 clients train at a time, in place of 32 of 128" in said
+    assert "3,000 steps in place of 6,000" in said
+    assert "learning rate 0.1 for every setting, from short pilots of FedAvg(6)" in said
     assert "α = 0.5 in place of 0.1" in said
     assert "3 seeds" in said
-    assert "the model wide_resnet in place of wide_resnet28_10" in "; ".join(
+    assert "in place of all 128" in "; ".join(reproduction("table1", "cpu").panels[0].scaled)
+    assert "not from pilots" in "; ".join(reproduction("table2", "cpu").panels[0].scaled)
+    assert "the model WRN-16-2 in place of wide_resnet28_10" in "; ".join(
         reproduction("table2", "cpu").panels[0].scaled
     )
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_small_scale_keeps_the_shards_and_scales_the_cohort(name):
+    data = table_recipe(name).data
+    for panel in reproduction(name, "cpu").panels:
+        for setting in panel.study.settings:
+            config = setting.config
+            assert config.partition.clients == (None if data == "femnist" else 128)  # None: every writer
+            assert config.participation.active == 8
+            assert config.train.iterations == (2000 if data == "femnist" else 3000)
+            assert config.local.batch_size == 32
+            assert config.local.weight_decay == (0.0 if data == "femnist" else 2e-4)
+            assert not setting.learning_rates
+
+
+# half and three quarters of the paper's 6,000 and 3,600 steps, and of 3,000
+@pytest.mark.parametrize(
+    ("name", "scale", "steps"),
+    [("table4", "paper", [3000, 4500]), ("table1", "paper", [1800, 2700]), ("table4", "cpu", [1500, 2250])],
+)
+def test_the_rate_is_divided_at_half_and_three_quarters(name, scale, steps):
+    made = reproduction(name, scale)
+    configs = [setting.config for panel in made.panels for setting in panel.study.settings]
+    assert all(config.local.decay_steps == steps for config in configs)
+    assert all(config.local.decay_factor == 0.1 for config in configs)
+    assert any("at half and at three quarters" in remark for remark in made.remarks)
+
+
+def test_what_the_user_changes():
+    made = reproduction("table4", "cpu", 1, Changes(iterations=960))
+    config = made.panels[0].study.settings[0].config
+    assert (config.train.iterations, config.local.decay_steps) == (960, [480, 720])
+    assert "960 steps in place of 6,000" in made.panels[0].scaled
+    flat = reproduction("table4", "cpu", 1, Changes(decay=False))
+    assert flat.panels[0].study.settings[0].config.local.decay_steps == []
+    assert not any("three quarters" in remark for remark in flat.remarks)
+
+
+def test_changed_runs_are_kept_apart():
+    assert Changes().folder("cpu") == "cpu"
+    assert Changes(iterations=960, decay=False, pilots=True).folder("cpu") == "cpu-960-steps-no-decay-pilots"
+
+
+def test_pilots_have_the_schedule_of_the_runs_in_small():
+    study = reproduction("table4", "cpu", 1, Changes(pilots=True)).panels[0].study
+    pilots = study.pilots()
+    assert [pilot.rate for pilot in pilots] == [0.05, 0.1, 0.2] * 4
+    assert {pilot.config.train.iterations for pilot in pilots} == {960}
+    assert all(pilot.config.local.decay_steps == [480, 720] for pilot in pilots)
+    said = "; ".join(reproduction("table4", "cpu", 1, Changes(pilots=True)).panels[0].scaled)
+    assert "out of 0.05, 0.1, 0.2, from a pilot of 960 steps" in said
+    with pytest.raises(InputError, match="pilots are for --scale cpu"):
+        reproduction("table4", "paper", 1, Changes(pilots=True))
+
+
+def test_a_part_of_a_data_set_is_called_one(monkeypatch):
+    class Half:
+        x_train = range(25_000)
+
+    monkeypatch.setattr("fedlama.paper.reproduce._present", lambda: {"cifar100"})
+    monkeypatch.setattr("fedlama.paper.reproduce.load_data", lambda name: Half)
+    panel = reproduction("table2", "cpu").panels[0]
+    part = "25,000 of the 50,000 training samples"
+    assert panel.title == f"CIFAR-100 with WRN-28-10 (here WRN-16-2, {part}), 100 % active (here 8 of 128), IID"
+    assert part in panel.scaled
+    assert part in reproduction("table2", "paper").panels[0].scaled
 
 
 def test_the_same_runs_serve_tables_and_figures():
@@ -94,22 +164,20 @@ def test_one_group_of_a_table():
 
 
 def test_what_is_printed_as_another_alpha_says_so():
-    assert reproduction("table4", "cpu").panels[0].title.endswith("α = 0.1 (here 0.5)")
-    assert reproduction("table4", "paper").panels[0].title.endswith("α = 0.1")
-    assert reproduction("table1", "cpu").panels[0].title.endswith("100 % active, IID")
-    assert reproduction("table2", "cpu").panels[0].title == (
-        "CIFAR-100 with WRN-28-10 (here wide_resnet), 100 % active, IID"
-    )
+    assert reproduction("table4", "cpu").panels[0].title.endswith("25 % active (here 8 of 128), α = 0.1 (here 0.5)")
+    assert reproduction("table4", "paper").panels[0].title.endswith("25 % active, α = 0.1")
+    assert reproduction("table1", "cpu").panels[0].title.endswith("100 % active (here 8 of 128), IID")
     assert reproduction("table3", "paper").panels[0].title.endswith("25 % active")  # by writer
-    twins = reproduction("table7", "cpu").panels[7:9]
-    assert twins[0].folder == twins[1].folder
-    assert any("the runs of the group above or below" in text for text in twins[1].scaled)
+    # at 25 and 100 % the same clients train here, and α = 0.1 is 0.5 in both
+    twins = [reproduction("table4", "cpu").panels[number] for number in (0, 2)]
+    assert twins[0].folder == twins[1].folder == "cifar10-dirichlet0.5-8of128-window24"
+    assert any("also the runs of the table's other groups" in text for text in twins[1].scaled)
 
 
 def test_data_that_stand_in_are_named_in_the_title(monkeypatch):
     monkeypatch.setattr("fedlama.paper.reproduce._source", lambda common: "mnist_by_writer")
     title = reproduction("table3", "cpu").panels[0].title
-    assert title == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active"
+    assert title == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active (here 8 of all writers)"
 
 
 def test_progress_counts_every_run_once(tmp_path):
@@ -118,7 +186,7 @@ def test_progress_counts_every_run_once(tmp_path):
     display = StudyDisplay(len(cells), sum(cell.config.train.iterations for cell in cells), None, io.StringIO())
     for cell in cells:
         display(cell, "done")
-    assert sum(display._done.values()) == display.steps
+    assert display._done() == display.steps
 
 
 def test_progress_says_of_a_run_that_diverged_that_it_did(tmp_path):

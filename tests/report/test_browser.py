@@ -199,6 +199,66 @@ def test_a_page_of_runs_that_are_going_reads_itself_again(page, tmp_path):
     assert page.value("window.seen") is None
 
 
+def lines_of(page, chart):
+    """The colours of the lines that a chart draws."""
+    paths = f"[...document.querySelectorAll('#chart-{chart} .drawing svg path')]"
+    return set(page.value(f"{paths}.map(path => path.getAttribute('stroke'))"))
+
+
+def test_one_legend_shows_and_hides_a_setting_in_all_charts(page, reports):
+    page.open(reports["three_runs"])
+    orange = "#d55e00"  # of the second setting, FedAvg(24)
+    charts = ("accuracy-over-steps", "accuracy-over-bytes", "network")
+    assert all(orange in lines_of(page, chart) for chart in charts)
+    page.value("document.querySelector('.legend [data-setting=\"1\"]').click()")
+    assert not any(orange in lines_of(page, chart) for chart in charts)
+    assert page.value("document.querySelector('.legend [data-setting=\"1\"]').ariaPressed") == "false"
+    page.value("document.querySelector('.legend [data-setting=\"2\"]').click()")  # the one with a decision of its own
+    assert page.value("document.getElementById('chart-crossing-1').getBoundingClientRect().height") == 0
+    page.value("document.querySelectorAll('.legend [aria-pressed=false]').forEach(button => button.click())")
+    assert all(orange in lines_of(page, chart) for chart in charts)
+    assert page.value("document.getElementById('chart-crossing-1').getBoundingClientRect().height") > 100
+    assert page.complaints == []
+
+
+def test_curves_switch_between_the_late_and_the_whole_range(page, reports):
+    page.open(reports["three_runs"])
+    texts = (
+        "[...document.querySelectorAll('#chart-training-loss-over-steps .drawing svg text')].map(t => t.textContent)"
+    )
+    assert "0.25" in page.value(texts)  # the loss after half of the run
+    assert "1" not in page.value(texts)
+    page.value("document.querySelector('[data-range]').click()")
+    assert "1" in page.value(texts)  # and after the first round
+    page.value("document.querySelector('[data-range]').click()")
+    assert "1" not in page.value(texts)
+
+
+def test_many_layers_are_reduced_to_the_kernels_and_back(page, tmp_path):
+    layers = {f"block{place}.{part}": 10 for place in range(12) for part in ("weight", "bias")}
+    page.open(draw_report([write_run(tmp_path / "run", layers=layers)], tmp_path / "out"))
+    names = "[...document.querySelectorAll('#chart-aggregations-by-layer .drawing svg text')].map(t => t.textContent)"
+    height = "document.querySelector('#chart-aggregations-by-layer .drawing').clientHeight"
+    before = page.value(height)
+    assert "block3.bias" in page.value(names)
+    page.value("document.querySelector('[data-kernels]').click()")
+    assert "block3.bias" not in page.value(names)
+    assert "block3.weight" in page.value(names)
+    assert page.value(height) < before
+    page.value("document.querySelector('[data-kernels]').click()")
+    assert "block3.bias" in page.value(names)
+
+
+def test_a_table_that_is_wider_than_a_phone_says_so(page, reports):
+    shown = "[...document.querySelectorAll('.hint')].filter(hint => hint.getBoundingClientRect().height > 0).length"
+    page.open(reports["three_runs"])
+    assert page.value(shown) == 0
+    page.open(reports["three_runs"], width=390)
+    assert page.value(shown) == 3
+    page.value("document.querySelectorAll('.box').forEach(box => { box.scrollLeft = 10000; })")
+    assert page.until(f"{shown} === 0")
+
+
 def test_tapping_gives_values(page, reports):
     """Last, because a screen that was touched once takes the mouse for a finger."""
     page.open(reports["three_runs"], width=380, touch=True)

@@ -18,9 +18,11 @@ from fedlama.report.numbers.network import (
     Demand,
     Network,
     Payoff,
+    Replay,
     active_clients,
     bandwidths,
     common_target,
+    fastest_bands,
     payoff,
     replay,
     slowest_of,
@@ -140,12 +142,42 @@ def test_sentences_say_where_it_pays_off(comparison):
     assert payoff_sentences(played, comparison) == [
         "FedLAMA(6, 4) pays off against FedAvg(6) at every bandwidth.",
         "FedLAMA(6, 4) never pays off against FedAvg(24): at every bandwidth it is no sooner at 70.0 %.",
+        "FedLAMA(6, 4) is never the fastest: at every bandwidth another setting is sooner.",
     ]
     # To 45 %, FedAvg(6) takes 4 rounds and 24 steps: 2 + 6 s, and 4 · 400 · 8 · 1.5 bits, which are 19,200.
     # FedLAMA takes 4 + 12 s, and 1,280 · 8 · 1.5 = 15,360 bits. They are level at 3,840 bits / 8 s.
     earlier = payoff_sentences(replay(comparison, SLOW, 0.45), comparison)
     assert earlier[0] == "FedLAMA(6, 4) pays off against FedAvg(6) where the uplink is slower than 480 bit/s."
     assert earlier[-1] == "FedAvg(6) had 45.0 % at the first evaluation already and may have been faster."
+
+
+def demands(*waiting_and_bytes):
+    """Settings that wait for so many seconds and move so many bytes each way."""
+    found = tuple(Demand(seconds, 0, sent, sent, 2) for seconds, sent in waiting_and_bytes)
+    return Replay(EVEN, 0.9, True, found)
+
+
+def test_the_fastest_setting_at_each_bandwidth():
+    """Times of 10 + 16,000 / u, 20 + 8,000 / u and 40 + 1,600 / u: level at 800, 320 and (1 and 3) 480 bit/s."""
+    bands = fastest_bands(demands((10, 1000), (20, 500), (40, 100)), low=100.0, high=10_000.0)
+    assert [(band.low, band.high, band.index) for band in bands] == [
+        (100.0, 320.0, 2),
+        (320.0, 800.0, 1),
+        (800.0, 10_000.0, 0),
+    ]
+    # With 30 s the second is level with the third at 640 and with the first at 400: the two others part it at 480.
+    bands = fastest_bands(demands((10, 1000), (30, 500), (40, 100)), low=100.0, high=10_000.0)
+    assert [(band.low, band.high, band.index) for band in bands] == [(100.0, 480.0, 2), (480.0, 10_000.0, 0)]
+    assert fastest_bands(Replay(EVEN, 0.9, True, (None,))) == []
+
+
+def test_who_is_the_fastest_somewhere_is_not_called_never_the_fastest(comparison):
+    said = payoff_sentences(demands((10, 1000), (40, 100), (20, 500)), comparison)
+    assert not any("never the fastest" in sentence for sentence in said)
+    said = payoff_sentences(demands((10, 1000), (10, 1000), (10, 1000)), comparison)  # nor who is as fast as any
+    assert not any("never the fastest" in sentence for sentence in said)
+    said = payoff_sentences(demands((10, 1000), (40, 100), (30, 500)), comparison)
+    assert "FedLAMA(6, 4) is never the fastest: at every bandwidth another setting is sooner." in said
 
 
 def test_assumptions_and_table_name_the_numbers(comparison):

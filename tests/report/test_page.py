@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +21,7 @@ from fedlama.report.numbers.intervals import interval_maps
 from fedlama.report.page.draw import View
 from fedlama.report.pictures.layers import layers_figure
 from fedlama.report.pictures.overview import report_figure
+from fedlama.report.pictures.scores import TRAINING_LOSS
 from fedlama.report.pictures.style import svg
 from fedlama.study.runs import load_run
 
@@ -92,10 +95,10 @@ def deep_runs(folder):
     return three_runs(folder, layers, long=list(layers)[40:])
 
 
-def drawn(runs, out):
-    page = draw_report(runs, out)
+def drawn(runs, out, pictures=("report.png",), **options):
+    page = draw_report(runs, out, **options)
     assert page == out / "report.html"
-    assert sorted(path.name for path in out.iterdir()) == ["report.html", "report.png"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(["report.html", *pictures])
     return Page(page.read_text(encoding="utf-8"))
 
 
@@ -122,7 +125,8 @@ def test_page_needs_nothing_from_elsewhere(tmp_path):
 
 def test_hostile_text_stays_text(tmp_path):
     runs = hostile_runs(tmp_path / "runs")
-    page = drawn(runs, tmp_path / "out")
+    labels = {run.path: f"{HOSTILE} {number}" for number, run in enumerate(runs)}
+    page = drawn(runs, tmp_path / "out", ("report.png", "report-2.png"), labels=labels)
     assert "img" not in page.tags
     own = [(STATIC / name).read_text(encoding="utf-8") for name in ("echarts.js", "charts.js", "page.js")]
     assert page.scripts[1:] == own  # and the first is data
@@ -217,7 +221,9 @@ def test_the_charting_library_is_the_one_that_notice_names():
 
 def test_no_text_ends_the_data_early(tmp_path):
     ending = "</script><script>alert(1)</script><!--"
-    page = drawn([write_run(tmp_path / "a"), write_run(tmp_path / "b", data={"name": ending})], tmp_path / "out")
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", data={"name": ending})]
+    labels = {runs[0].path: ending}
+    page = drawn(runs, tmp_path / "out", ("report.png", "report-2.png"), labels=labels)
     assert any(ending in series["name"] for series in page.charts["accuracy-over-steps"]["series"])
     assert len(page.scripts) == 4
 
@@ -228,6 +234,8 @@ def test_charts_hold_the_numbers_that_were_recorded(tmp_path):
         "frontier",
         "accuracy-over-steps",
         "accuracy-over-bytes",
+        "test-loss-over-steps",
+        "training-loss-over-steps",
         "aggregations-by-layer",
         "bytes-by-layer",
         "crossing-1",
@@ -236,6 +244,9 @@ def test_charts_hold_the_numbers_that_were_recorded(tmp_path):
         "partition",
     ]
     assert charts["accuracy-over-steps"]["rows"][-1] == ["FedLAMA(6, 4)", 48, 2560, 0.8, 0.8, 0.8]
+    assert charts["test-loss-over-steps"]["rows"][-1] == ["FedLAMA(6, 4)", 48, 2560, 1 / 8, 1 / 8, 1 / 8]
+    losses = [row[3] for row in charts["training-loss-over-steps"]["rows"] if row[0] == "FedLAMA(6, 4)"]
+    assert losses == [1 / number for number in range(1, 9)]  # one per round
     assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 2] in charts["aggregations-by-layer"]["rows"]
     assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 1280] in charts["bytes-by-layer"]["rows"]
     assert charts["intervals-1"]["rows"] == [["conv.weight", 1, 2, 24], ["conv.bias", 1, 2, 6], ["fc.weight", 1, 2, 6]]
@@ -244,9 +255,9 @@ def test_charts_hold_the_numbers_that_were_recorded(tmp_path):
 
 def test_intervals_are_spans_of_cycles(tmp_path):
     run = write_run(tmp_path / "run")
-    for record in run.records:  # two cycles of four rounds: the first layer becomes long in the second
-        record["intervals"] = [24 if record["cycle"] == 2 else 6, 6, 6]
-    (one,) = interval_maps(compare([run]))
+    intervals = {1: [6, 6, 6], 2: [24, 6, 6]}  # two cycles of four rounds: the first layer becomes long in the second
+    records = [replace(record, intervals=intervals[record.cycle]) for record in run.records]
+    (one,) = interval_maps(compare([replace(run, records=records)]))
     assert [(span.layer, span.first, span.last, span.interval) for span in one.spans] == [
         ("conv.weight", 1, 1, 6),
         ("conv.weight", 2, 2, 24),
@@ -275,6 +286,82 @@ def test_a_model_of_which_no_layer_may_be_lengthened_has_no_crossing(tmp_path):
     run = write_run(tmp_path / "run", layers={"a.bias": 4, "b.bias": 6})
     page = drawn([run], tmp_path / "out")
     assert "crossing-1" not in page.charts
+
+
+def test_runs_of_two_experiments_have_a_part_of_the_page_each(tmp_path):
+    runs = [
+        *three_runs(tmp_path / "uneven"),
+        write_run(tmp_path / "even" / "fast", policy="fast", accuracy=0.5, data={"validation": 0.2}),
+        write_run(tmp_path / "even" / "lama", policy="fedlama", accuracy=0.4, data={"validation": 0.2}),
+    ]
+    page = drawn(runs, tmp_path / "out", ("report.png", "report-2.png"))
+    assert "These runs are 2 experiments." in page.words
+    assert "held out for validation 0.0" in page.words
+    assert "held out for validation 0.2" in page.words
+    assert "reached 80.0 % against 90.0 %" in page.words
+    assert "reached 40.0 % against 50.0 %" in page.words
+    assert "40.0 % against 90.0 %" not in page.words
+    for name in ("accuracy-over-steps", "network", "partition"):
+        assert page.charts[name]["group"] == 1
+        assert page.charts[f"group2-{name}"]["group"] == 2
+    assert json.loads(page.scripts[0])["settings"] == {
+        "1": ["FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)"],
+        "2": ["FedAvg(6)", "FedLAMA(6, 4)"],
+    }
+    assert drawn(runs[:3], tmp_path / "out").words.count("experiments") == 0  # and its second picture is gone
+
+
+def test_the_contents_lead_to_every_section(tmp_path):
+    page = drawn(three_runs(tmp_path / "runs"), tmp_path / "out")
+    sections = ("equal-bytes", "curves", "layers", "crossing", "intervals", "numbers", "network", "clients")
+    for section in (*sections, "configurations"):
+        assert f"#{section}-1" in page.links
+
+
+def test_curves_have_their_whole_range_beside_the_late_one(tmp_path):
+    """Means of 45, 35 and 40 % after the first cycle, 90, 70 and 80 % after the second: both halves of the run."""
+    charts = drawn(three_runs(tmp_path / "runs"), tmp_path / "out").charts
+    full = charts["training-loss-over-steps"]["full"]  # from 1 in the first round down to 1/8
+    late = charts["training-loss-over-steps"]["y"]  # from 1/4 in the fourth
+    assert (full["min"], full["max"]) == (0.0, 1.0)
+    assert (late["min"], late["max"]) == (0.1, 0.25)
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path):
+    run = write_run(tmp_path / "run")
+    (curve,) = [setting.training_loss for setting in compare([run]).settings]
+    long = replace(curve, steps=list(range(1, 1002)))
+    for values in ("uplink_bytes", "mean", "low", "high"):
+        long = replace(long, **{values: list(range(1001))})
+    setting = replace(compare([run]).settings[0], training_loss=long)
+    thin = TRAINING_LOSS.curve(setting)
+    assert len(thin.steps) == 334  # every third of 1,001, the last among them
+    assert (thin.steps[-1], thin.mean[-1]) == (1001, 1000)
+    assert TRAINING_LOSS.curve(compare([run]).settings[0]) == curve
+
+
+def test_many_layers_can_be_reduced_to_the_kernels(tmp_path):
+    layers = {f"block{place}.{part}": 10 for place in range(12) for part in ("weight", "bias")}
+    charts = drawn([write_run(tmp_path / "run", layers=layers)], tmp_path / "out").charts
+    assert charts["aggregations-by-layer"]["kernels"] == [f"block{place}.weight" for place in range(12)]
+    charts = drawn(three_runs(tmp_path / "few"), tmp_path / "out").charts
+    assert charts["aggregations-by-layer"]["kernels"] == []
+
+
+def test_the_page_says_when_and_how_long(tmp_path):
+    run = write_run(tmp_path / "run", versions={"machine": "x86_64"})
+    os.utime(run.path / "summary.json", (0, 86400))
+    page = drawn([run], tmp_path / "out")
+    assert "Finished 1970-01-02; a run took 1 s." in page.words
+    assert "finished 1970-01-02 a run took 1 s machine x86_64" in page.words
+
+
+def test_the_partition_tells_how_much_each_client_has(tmp_path):
+    partition = {"kind": "dirichlet", "clients": 8, "alpha": 0.5}
+    chart = drawn([write_run(tmp_path / "run", partition=partition)], tmp_path / "out").charts["partition"]
+    sizes = [sum(row[2] for row in chart["rows"] if row[0] == client) for client in range(8)]
+    assert chart["sizes"] == sizes
+    assert sum(sizes) == 1437
 
 
 def test_a_page_reads_itself_again_only_while_runs_are_going(tmp_path):

@@ -135,8 +135,9 @@ def test_no_runs_are_refused():
 @pytest.mark.parametrize("summary", [[1], {}, {"accuracy": 1.0, "layers": []}])
 def test_foreign_summaries_are_refused_in_a_sentence(write, summary):
     run = write()
+    (run.path / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(InputError, match="not one of a run"):
-        compare([Run(run.path, run.config, run.records, summary)])
+        load_run(run.path)
 
 
 def test_a_configuration_of_another_program_is_refused_in_a_sentence(write):

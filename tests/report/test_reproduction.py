@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from fedlama.base import InputError
 from fedlama.paper.reproduce import Panel, Reproduction, Row
@@ -59,10 +60,10 @@ def test_the_papers_numbers_stand_beside_ours(outcome):
     grid = reproduction_grid(made(), [outcome])
     by_name = {row[0]: row for row in grid.rows}
     assert by_name["FedAvg(3)"][1:4] == ["88.61 ± 0.1 %", "100.00 %", "0.4"]
-    assert by_name["FedAvg(3)"][5] == "100.00 %"
+    assert by_name["FedAvg(3)"][5:7] == ["–", "100.00 %"]  # the baseline has no difference to itself
     assert by_name["FedLAMA(3, 2)"][1:4] == ["86.60 ± 0.1 %", "–", "0.3"]  # the paper prints no cost in its appendix
     assert by_name["FedAvg(6)"][1:4] == ["–", "–", "–"]  # only ours
-    assert by_name["FedAvg(6)"][5] == "50.00 %"
+    assert by_name["FedAvg(6)"][6] == "50.00 %"
     assert grid.parts == {0: "Digits, α = 0.1"}
 
 
@@ -72,6 +73,26 @@ def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(ou
     assert "The paper: it contradicts itself." in notes
     assert "At equal bytes FedLAMA(3, 2)" in notes
     assert "not the paper's and are not to be read as such" in notes
+
+
+def test_the_terminal_has_room_for_the_widest_line(outcome):
+    grid = reproduction_grid(made(), [outcome])
+    widest = [
+        "FedLAMA(10, 4)",
+        "88.61 ± 0.1 %",
+        "100.00 %",
+        "0.4",
+        "36.68 ± 2.60 %",
+        "−13.7 ± 3.1",
+        "39.94 %",
+        "0.1",
+        "3",
+    ]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(replace(grid, rows=[widest], parts={}).terminal())
+    shown = console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")
+    for number in grid.narrow:
+        assert widest[number] in shown
 
 
 def test_a_rate_at_the_edge_is_told_of_its_group(outcome):

@@ -96,9 +96,16 @@ def test_ctrl_c_before_the_first_round_draws_nothing(tmp_path):
     assert drawings == []
 
 
-def test_a_folder_that_is_not_there_and_a_broken_run_are_refused(tmp_path):
-    with pytest.raises(InputError, match="there is no such folder"):
-        watch([tmp_path / "nope"], Drawings(), script())
+def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path, finished):
+    drawings = Drawings()
+    watch([tmp_path / "later"], drawings, script(None, lambda: shutil.copytree(finished, tmp_path / "later"), None))
+    assert drawings == [(8, REFRESH), (8, None)]
+
+
+def test_a_file_and_a_broken_run_are_refused(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        watch([tmp_path / "taken"], Drawings(), script())
     run = write_run(tmp_path / "run", finished=False)
     (run.path / "rounds.jsonl").write_text("no JSON\n")
     with pytest.raises(InputError, match="line 1 is not JSON"):

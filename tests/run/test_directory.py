@@ -23,6 +23,7 @@ from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
 from fedlama.run.resolve import load_data, resolve
 from fedlama.study.runs import find_runs, load_run
+from fedlama.training import LayerSummary
 
 RECORD_KEYS = {
     *("round", "step", "cycle", "due", "intervals", "discrepancy", "loss", "accuracy"),
@@ -435,6 +436,21 @@ def test_tensorboard_gets_the_scalars(tmp_path):
     accuracies = [(event.step, event.value) for event in events.Scalars("accuracy/test")]
     evaluated = [record for record in records if record.accuracy is not None]
     assert accuracies == [(record.step, pytest.approx(record.accuracy)) for record in evaluated]
+    summary = load_run(tmp_path / "run").summary
+    assert summary is not None
+    for layer in summary.layers:  # 32 bits per number: nothing is coded
+        (sent,) = events.Scalars(f"layers/uplink_bytes/{layer.name}")
+        assert (sent.step, sent.value) == (records[-1].step, layer.uplink_bytes)
+        (rate,) = events.Scalars(f"layers/bits_per_number/{layer.name}")
+        assert rate.value == 32
+
+
+def test_bits_per_number_by_hand():
+    # 10 numbers sent twice by 3 clients in 90 bytes: 720 bits for 60 numbers
+    layer = LayerSummary("a", 10, True, aggregations=2, interval=6, uplink_bytes=90)
+    assert tensorboard.bits_per_number(layer, clients=3) == 12
+    assert tensorboard.bits_per_number(replace(layer, aggregations=0), clients=3) is None
+    assert tensorboard.bits_per_number(replace(layer, uplink_bytes=None), clients=3) is None
 
 
 def test_tensorboard_can_be_switched_off(finished):

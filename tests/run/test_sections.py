@@ -1,22 +1,38 @@
 """Options have one home: a class and its section of the file agree, and a choice is one line of a registry."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from inspect import signature
+from typing import Annotated, ClassVar, Literal, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SerializeAsAny, ValidationError
 
-from fedlama import IID, SGD, Dirichlet, Faults, FedLAMA, InputError, Natural, Participation
+from fedlama import (
+    IID,
+    SGD,
+    Dirichlet,
+    Faults,
+    FedAvg,
+    FedLAMA,
+    InputError,
+    Natural,
+    Participation,
+    data,
+    models,
+    simulate,
+)
 from fedlama.base import Limits, annotated_fields, check_options
 from fedlama.run import config
 from fedlama.run.config import (
     FaultsSection,
     LocalSection,
+    ModelSection,
     ParticipationSection,
     PartitionSection,
     PolicySection,
+    TrainSection,
     apply_overrides,
     merged,
     parse_config,
@@ -210,3 +226,29 @@ def test_the_local_rule_was_called_kind_before():
     assert read.model_dump()["local"]["rule"] == "sgd"
     with pytest.raises(InputError, match=r"unknown key 'local\.kind'"):
         parse_config({**SMALLEST, "local": {"rule": "sgd", "kind": "sgd"}})
+
+
+# The keys of [train] and [model] that are arguments of simulate: the same values, the same defaults.
+
+
+@pytest.mark.parametrize(
+    "name", ["weights", "evaluate", "average_steps", "execution", "precision", "device", "layers", "adaptive"]
+)
+def test_a_key_has_the_default_of_its_argument(name):
+    section = ModelSection if name in ModelSection.model_fields else TrainSection
+    assert section.model_fields[name].default == signature(simulate).parameters[name].default
+
+
+@pytest.mark.parametrize("name", ["weights", "evaluate", "execution", "precision", "layers"])
+def test_an_argument_takes_the_values_of_its_key_and_no_others(name):
+    section = ModelSection if name in ModelSection.model_fields else TrainSection
+    options = {
+        "policy": FedAvg(2),
+        "local": SGD(learning_rate=0.1, batch_size=8),
+        "partition": IID(4),
+        "iterations": 2,
+    }
+    for value in get_args(section.model_fields[name].annotation):
+        simulate(lambda: models.mlp(10, inputs=64), data.digits(), **options, **{name: value})
+    with pytest.raises(InputError, match=name):
+        simulate(lambda: models.mlp(10, inputs=64), data.digits(), **options, **{name: "other"})

@@ -3,6 +3,29 @@
 import random
 from dataclasses import dataclass
 
+from fedlama.run.choices import CODECS, LOCAL_RULES, POLICIES, SERVER_RULES
+from fedlama.run.config import parse_config
+
+BY_INTERVALS = ("fedlama", "fedavg")
+# Of what has no default, or one that is too large for a run of a few steps
+OPTIONS = {
+    "fedprox": {"mu": 0.1},
+    "scaffold": {"momentum": 0.0},
+    "feddyn": {"alpha": 0.01, "momentum": 0.0},
+    "momentum": {"beta": 0.5},
+    "adam": {"rate": 0.01},
+    "yogi": {"rate": 0.01},
+    "cast": {"dtype": "bfloat16"},
+    "quantize": {"bits": 4},
+    "rotate": {"bits": 2.0},
+    "topk": {"share": 0.2},
+    "lowrank": {"rank": 2},
+    "budget": {"base_interval": 2, "cycle": 8, "share": 0.5},
+    "fedluar": {"interval": 3, "recycled": 1},
+    "fedpart": {"interval": 3},
+    "fixed": {"base_interval": 2, "intervals": {"*weight": 4}},
+}
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -11,6 +34,8 @@ class Trial:
     workers: int
     kills: tuple[int, ...]  # after how many more rounds each
     kills_a_worker: bool  # instead of the parent
+    stops: bool  # with SIGTERM instead of SIGKILL
+    forges: bool  # the newest checkpoint, before the run goes on for the last time
 
 
 def draw(number: int) -> Trial:
@@ -41,10 +66,35 @@ def draw(number: int) -> Trial:
         },
         "output": {"tensorboard": False},
     }
+    # From here on draws of their own: the trials of before stay what they were in all else.
+    tables |= _rules(random.Random(f"rules {number}"), tables["local"])
+    tables["train"] |= _evaluated(random.Random(f"evaluated {number}"))
     if chance.random() < 0.7:
         tables["faults"] = _faults(chance, _count(active, clients))
     kills = tuple(chance.randint(0, 8) for _ in range(chance.choice([0, 1, 2, 3])))
-    return Trial(number, tables, chance.randint(1, 3), kills, chance.random() < 0.3)
+    workers = chance.randint(1, 3)
+    kills_a_worker = chance.random() < 0.3
+    _choose(random.Random(f"choices {number}"), tables)
+    more = random.Random(f"interruptions {number}")
+    return Trial(number, tables, workers, kills, kills_a_worker, more.random() < 0.25, more.random() < 0.25)
+
+
+def _choose(chance: random.Random, tables: dict) -> None:
+    """What else can be chosen by name: another policy, a local rule, a server's rule, codecs."""
+    kind = chance.choice(list(POLICIES))
+    if kind not in BY_INTERVALS and chance.random() < 0.6:
+        tables["policy"] = {"kind": kind, **OPTIONS.get(kind, {})}
+        cycle = parse_config(tables | {"participation": {}}).policy.build().longest_cycle
+        tables["participation"]["window"] = cycle * chance.choice([1, 2])
+    rule = chance.choice(list(LOCAL_RULES))
+    tables["local"] |= {"rule": rule, **OPTIONS.get(rule, {})}
+    server = chance.choice([*SERVER_RULES, "mean"])
+    tables["server"] = {"rule": server, **OPTIONS.get(server, {})}
+    for direction in ("uplink", "downlink"):
+        codec = chance.choice(["none", "none", "none", *CODECS])
+        tables[direction] = {"codec": codec, **OPTIONS.get(codec, {})}
+        if codec != "none" and direction == "uplink":
+            tables[direction]["error_feedback"] = chance.choice(["none", "window", "run"])
 
 
 def _policy(chance: random.Random) -> tuple[dict, int]:
@@ -56,6 +106,54 @@ def _policy(chance: random.Random) -> tuple[dict, int]:
         base *= factor
     policy = {"base_interval": base, "increase_factor": factor, "rule": rule, "warmup_rounds": chance.choice([0, 0, 3])}
     return policy, base if rule == "accelerate" else base * factor
+
+
+def _rules(chance: random.Random, sgd: dict) -> dict:
+    """Any local rule with any server rule and any two codecs."""
+    local = dict(sgd)
+    local["rule"] = chance.choice(["sgd", "sgd", "fedprox", "scaffold", "fednova", "feddyn"])
+    local |= {"fedprox": {"mu": 0.1}, "scaffold": {"momentum": 0.0}, "feddyn": {"alpha": 0.5}}.get(local["rule"], {})
+    if local["rule"] != "scaffold" and chance.random() < 0.4:
+        local["steps"] = chance.choice([1, 3, "0.5 epochs", [1, 5]])
+    server = chance.choice(
+        [
+            {"rule": "mean"},
+            {"rule": "momentum", "beta": 0.6, "rate": 0.5, "nesterov": chance.random() < 0.5},
+            {"rule": "adam", "rate": 0.01},
+            {"rule": "yogi", "rate": 0.01},
+        ]
+    )
+    return {"local": local, "server": server, "uplink": _codec(chance, clients=True), "downlink": _codec(chance)}
+
+
+def _codec(chance: random.Random, clients: bool = False) -> dict:
+    table = chance.choice(
+        [
+            {},
+            {"codec": "cast", "dtype": chance.choice(["float16", "bfloat16", "float32"])},
+            {"codec": "quantize", "bits": chance.randint(2, 8)},
+            {
+                "codec": "rotate",
+                "bits": chance.choice([0.64, 1.6, 4.0]),
+                "allocation": chance.choice(["uniform", "water"]),
+            },
+            {"codec": "topk", "share": 0.2},
+            {"codec": "lowrank", "rank": 2},
+            {"codec": ["topk", "quantize"], "share": 0.2, "bits": 6},
+        ]
+    )
+    feedback = chance.choice(["none", "window", "run"] if clients else ["none", "run"])
+    if not table:
+        return table
+    if table["codec"] in ("topk", "lowrank", ["topk", "quantize"]) and feedback == "none":
+        feedback = "run"
+    return {**table, "error_feedback": feedback}
+
+
+def _evaluated(chance: random.Random) -> dict:
+    if chance.random() < 0.3:
+        return {"evaluate": "ema", "average_steps": chance.choice([1, 20])}
+    return {}
 
 
 def _partition(chance: random.Random, clients: int) -> dict:

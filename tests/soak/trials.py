@@ -1,6 +1,7 @@
 """One trial: an uninterrupted run in this process, then the same through the command line, killed and resumed."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,11 +12,12 @@ from pathlib import Path
 import torch
 
 from fedlama.base import InputError, RunError
+from fedlama.run.checkpoints import _checksum, _hash_of_records
 from fedlama.run.config import parse_config
 from fedlama.run.directory import to_toml
 from fedlama.run.execute import execute
 from fedlama.training.checkpoint import Control
-from fedlama.training.loop import Federation
+from fedlama.training.rounds import Rounds
 
 from .checks import check_run, contents, require
 from .drawing import Trial
@@ -27,7 +29,10 @@ MARK = "FEDLAMA_SOAK"  # in the environment of all that a trial starts
 
 def try_out(trial: Trial, folder: Path) -> bool:
     """Whether the configuration could be run at all; BrokenError if something did not hold."""
-    config = parse_config(trial.tables)
+    try:
+        config = parse_config(trial.tables)
+    except InputError:  # choices that do not go together
+        return False
     whole, killed, temporary = folder / "whole", folder / "killed", folder / "temporary"
     temporary.mkdir(parents=True)
     file = folder / "config.toml"
@@ -63,29 +68,40 @@ def finish_in_process(config, folder: Path) -> None:
 
 @contextlib.contextmanager
 def synchronised_rows_checked():
-    """Let every cycle's end look at the rows: all clients' copies of all layers are the global row."""
-    aggregate = Federation._aggregate
+    """Let every cycle's end look at the rows: all clients' copies of all layers are the global row.
 
-    def checked(self, cohort, position, turn, verdict):
-        after = aggregate(self, cohort, position, turn, verdict)
-        if turn.ends_cycle:
-            same = torch.equal(cohort.rows_CP, after.row.expand_as(cohort.rows_CP))
-            require(same, f"rows differ from the global one at the end of cycle {after.state.cycle}")
+    At a window's end the copies are left alone, because those who come next are given the whole row.
+    """
+    close = Rounds.close
+
+    def checked(self, current, verdict, downloads=None):
+        played = close(self, current, verdict, downloads)
+        after = played.position
+        if current.plan.ends_cycle:
             require(bool(after.row.isfinite().all()), f"the global row is not finite after cycle {after.state.cycle}")
-        return after
+        if current.plan.ends_cycle and after.step % self.job.window_steps:
+            rows = current.cohort.rows
+            same = torch.equal(rows, after.row.expand_as(rows))
+            require(same, f"rows differ from the global one at the end of cycle {after.state.cycle}")
+        return played
 
-    Federation._aggregate = checked
+    Rounds.close = checked
     try:
         yield
     finally:
-        Federation._aggregate = aggregate
+        Rounds.close = close
 
 
 def finish_killed(trial: Trial, file: Path, folder: Path, environment: dict[str, str]) -> None:
     for rounds in trial.kills:
         process = start(trial, file, folder, environment)
         wait_for_rounds(folder, process, rounds_of(folder) + rounds)
-        kill(process, trial.kills_a_worker)
+        if trial.stops:
+            stop(process, has_begun=rounds > 0)
+        else:
+            kill(process, trial.kills_a_worker)
+    if trial.forges:
+        forge_newest_checkpoint(folder)
     for _ in range(MOST_RESUMES):
         process = start(trial, file, folder, environment)
         try:
@@ -113,6 +129,34 @@ def kill(process: subprocess.Popen, a_worker: bool) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(victims[-1] if victims else process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE)
+
+
+def stop(process: subprocess.Popen, *, has_begun: bool) -> None:
+    """Ask it to stop, and once more: it saves and ends, or ends at once, or was finished already."""
+    for _ in range(2):
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+    said = process.communicate(timeout=PATIENCE)[1]
+    codes = (0, 1, 130)
+    if not has_begun:
+        codes += (-signal.SIGTERM,)  # Python itself was still starting
+    require(process.returncode in codes, f"exit {process.returncode} after SIGTERM: {said}")
+    require("Traceback" not in said, said)
+
+
+def forge_newest_checkpoint(folder: Path) -> None:
+    """Under a right checksum: a run that ends with the same bits has not used it."""
+    manifests = sorted((folder / "checkpoint").glob("step-*.json"))
+    if len(manifests) < 2 or (folder / "summary.json").exists():
+        return
+    path = manifests[-1]
+    manifest = json.loads(path.read_text())
+    del manifest["checksum"]
+    manifest["round"] += 1
+    manifest["records"] = _hash_of_records((folder / "rounds.jsonl").read_bytes().split(b"\n")[: manifest["round"]])
+    manifest["checksum"] = _checksum(manifest)
+    path.write_text(json.dumps(manifest))
 
 
 def children_of(pid: int) -> list[int]:

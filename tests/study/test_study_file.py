@@ -86,7 +86,7 @@ def test_seeds_of_a_setting():
 @pytest.mark.parametrize(
     ("settings", "options", "said"),
     [
-        ((FEDAVG, FEDAVG), {}, "two settings are called fedavg-6"),
+        ((FEDAVG, FEDAVG), {}, "two settings are called FedAvg(6)"),
         ((FEDAVG,), {"baseline": "FedAvg(7)"}, "study.baseline = 'FedAvg(7)' is no setting; there are FedAvg(6)"),
         (({"polcy": {}},), {}, "s.toml, setting 1: unknown key 'polcy'; did you mean 'policy'?"),
         ((FEDAVG,), {"sedes": [1]}, "unknown key 'study.sedes'; did you mean 'seeds'?"),
@@ -112,3 +112,44 @@ def test_a_study_needs_settings():
 def test_single_brackets():
     with pytest.raises(InputError, match="double brackets"):
         parse_study({**BASE, "study": {"setting": FEDAVG}}, "s.toml")
+
+
+def named(name, interval=6):
+    return {"name": name, "policy": {"kind": "fedavg", "base_interval": interval}}
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "a\u2028b", "a\nb", "\u202eback", "tab\t"])
+def test_a_name_that_does_not_print_is_refused(name):
+    said = refusal(named(name), FEDLAMA)
+    assert "do not print" in said
+    assert said.isprintable()
+
+
+def test_names_in_any_script_have_folders_of_their_own():
+    settings = study(named("平均", 6), named("分层", 12), named("Größe_1", 18)).settings
+    assert [setting.folder for setting in settings] == ["平均", "分层", "grösse-1"]
+
+
+def test_names_that_differ_too_little_for_two_folders_are_both_named():
+    said = refusal(named("a b", 6), named("a-b", 12))
+    assert "'a b' and 'a-b' would share the folder a-b" in said
+    assert "'!' and '?' would share the folder setting" in refusal(named("!", 6), named("?", 12))
+
+
+@pytest.mark.parametrize("name", ["report.html", "Table.md", "study.json", "report.png", "study.json.partial"])
+def test_a_setting_cannot_take_a_file_of_the_study(name):
+    assert "has a file of its own by such a name" in refusal(named(name), FEDLAMA)
+    assert study(named("report"), FEDLAMA).settings[0].folder == "report"
+
+
+def test_long_names():
+    assert "300 characters; 200 are allowed" in refusal(named("x" * 300), FEDLAMA)
+    first, second = study(named("长" * 199 + "一", 6), named("长" * 199 + "二", 12)).settings
+    assert first.folder != second.folder
+    assert max(len(one.folder.encode()) for one in (first, second)) <= 120
+
+
+def test_learning_rates_that_are_equal_in_six_digits_are_two():
+    pilots = study(FEDAVG, learning_rates=[0.1, 0.10000001, 1e-7], pilot_seeds=[0]).pilots()
+    assert [pilot.path.parent.name for pilot in pilots] == ["rate1e-07", "rate0.1", "rate0.10000001"]
+    assert pilots[2].label == "FedAvg(6), pilot at 0.10000001, seed 0"

@@ -11,7 +11,7 @@ from torch import nn
 import fedlama
 from fedlama.base import InputError, RunError
 from fedlama.data import arrays
-from fedlama.processes.memory import available_memory, telling_of_memory
+from fedlama.processes.memory import available_memory, explain_out_of_memory
 from fedlama.rows import Slot
 from fedlama.training.memory import (
     Demand,
@@ -196,18 +196,23 @@ def test_the_data_counts_as_it_is_stored():
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
+    "error",
+    [
+        MemoryError(),
+        torch.cuda.OutOfMemoryError("known by its type, whatever it says"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
 )
 def test_memory_that_runs_out_is_told(error):
-    with pytest.raises(RunError, match="the memory did not suffice"), telling_of_memory():
+    with pytest.raises(RunError, match="the memory did not suffice"), explain_out_of_memory():
         raise error
 
 
 def test_other_errors_are_not_called_that():
-    with pytest.raises(RuntimeError, match="shapes"), telling_of_memory():
+    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory():
         raise RuntimeError("shapes do not match")
 
 
 def test_an_allocation_that_fails_is_told_by_torch_as_expected():
-    with pytest.raises(RunError, match="the memory did not suffice"), telling_of_memory():
+    with pytest.raises(RunError, match="the memory did not suffice"), explain_out_of_memory():
         torch.empty(1 << 60, dtype=torch.uint8)

@@ -15,32 +15,32 @@ MAX_SEED = 2**62
 MAX_SIZE = 2**62  # what is counted in numbers or bytes of a model
 
 
-def check_whole(name: str, value: object, least: float | None, most: float = MAX_WHOLE) -> None:
-    """Raise InputError unless `value` is a whole number from `least` to `most`.
+def check_whole(name: str, value: object, minimum: float | None, maximum: float = MAX_WHOLE) -> None:
+    """Raise InputError unless `value` is a whole number from `minimum` to `maximum`.
 
     Arguments:
         name: What the number is called where it was given, for the sentence.
         value: Anything; numpy's whole numbers are whole numbers, True and 3.0 are not.
-        least: The smallest number that is allowed, if there is one.
-        most: The largest one. Every whole number has an upper bound: beyond it, arrays and counters overflow long after
-            the number was read, and far from the place where it could be named.
+        minimum: The smallest number that is allowed, if there is one.
+        maximum: The largest one. Every whole number has an upper bound: beyond it, arrays and counters overflow long
+            after the number was read, and far from the place where it could be named.
     """
     number = _whole(value)
     if number is None:
         raise InputError(f"{name} must be a whole number, not {shown(value)}")
-    if least is not None and number < least:
-        raise InputError(f"{name} must be at least {least:g}, not {shown(number)}")
-    if number > most:
-        raise InputError(f"{name} must be at most {most:,}, not {shown(number)}")
+    if minimum is not None and number < minimum:
+        raise InputError(f"{name} must be at least {minimum:g}, not {shown(number)}")
+    if number > maximum:
+        raise InputError(f"{name} must be at most {maximum:,}, not {shown(number)}")
 
 
 def check_number(
     name: str,
     value: Any,
     *,
-    least: float | None = None,
+    minimum: float | None = None,
     above: float | None = None,
-    most: float | None = None,
+    maximum: float | None = None,
     below: float | None = None,
 ) -> None:
     """Raise InputError unless `value` is a finite number within these limits.
@@ -48,23 +48,23 @@ def check_number(
     Arguments:
         name: What the number is called where it was given, for the sentence.
         value: Anything that float() takes, except texts and truth values.
-        least: The smallest number that is allowed.
+        minimum: The smallest number that is allowed.
         above: A limit that is itself too small.
-        most: The largest number that is allowed.
+        maximum: The largest number that is allowed.
         below: A limit that is itself too large.
     """
     number = _float(value)
     allowed: list[str] = []
     inside = math.isfinite(number)
-    if least is not None:
-        allowed.append(f"at least {least:g}")
-        inside = inside and number >= least
+    if minimum is not None:
+        allowed.append(f"at least {minimum:g}")
+        inside = inside and number >= minimum
     if above is not None:
         allowed.append(f"above {above:g}")
         inside = inside and number > above
-    if most is not None:
-        allowed.append(f"at most {most:g}")
-        inside = inside and number <= most
+    if maximum is not None:
+        allowed.append(f"at most {maximum:g}")
+        inside = inside and number <= maximum
     if below is not None:
         allowed.append(f"below {below:g}")
         inside = inside and number < below

@@ -33,18 +33,18 @@ def open_regular(path: Path) -> BufferedReader:
     raise InputError(f"{printable(path)} is {_named(kind)}, not a regular file")
 
 
-def read_regular(path: Path, most: int, what: str) -> bytes:
+def read_regular(path: Path, maximum: int, what: str) -> bytes:
     """The content of a regular file.
 
     Arguments:
         path: What to read.
-        most: The most bytes that are admitted; a larger file is refused before it is read.
+        maximum: The most bytes that are admitted; a larger file is refused before it is read.
         what: What the file ought to be, for the sentence: "a config", "a LEAF file".
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise InputError(f"{printable(path)} has {size:,} bytes; {what} has at most {most:,}")
+        if size > maximum:
+            raise InputError(f"{printable(path)} has {size:,} bytes; {what} has at most {maximum:,}")
         content = file.read(size)
         # Those of /proc claim to be empty, and a file that grows would be read in part.
         if file.read(1):

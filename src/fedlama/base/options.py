@@ -6,7 +6,7 @@ limits from the same fields, so that a class and its section cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from fedlama.base.checks import MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import InputError
+from fedlama.base.text import shown
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,26 @@ class Limits:
             if limit is not None:
                 schema[word] = limit
         return schema
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a function says of a value, as `Annotated[int | str, Checked(check_steps)]`: it raises InputError or not.
+
+    The class itself calls the function; the annotation lets a configuration file refuse the same values.
+    """
+
+    check: Callable[[Any], object]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """The same check in pydantic's words."""
+
+        def unchanged(value: Any) -> Any:
+            self.check(value)
+            return value
+
+        # Nothing else looks at the value: pydantic's own errors would name each alternative as if it were a key.
+        return {"type": "function-plain", "function": {"type": "no-info", "function": unchanged}}
 
 
 def check_options(options: object, prefix: str = "") -> None:
@@ -74,10 +95,14 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     elif get_origin(annotation) is Literal:
         _check_choice(name, value, get_args(annotation))
     elif annotation is int:
-        most = MAX_WHOLE if limits.maximum is None else limits.maximum
-        check_whole(name, value, least=limits.minimum, most=most)
+        maximum = limits.maximum
+        if maximum is None:
+            maximum = MAX_WHOLE
+        check_whole(name, value, minimum=limits.minimum, maximum=maximum)
     elif annotation is float:
-        check_number(name, value, least=limits.minimum, above=limits.above, most=limits.maximum, below=limits.below)
+        check_number(
+            name, value, minimum=limits.minimum, above=limits.above, maximum=limits.maximum, below=limits.below
+        )
 
 
 def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:
@@ -88,5 +113,8 @@ def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) ->
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
+    # By type first: comparing with an array gives no yes or no.
+    for choice in choices:
+        if isinstance(value, type(choice)) and value == choice:
+            return
+    raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {shown(value)}")

@@ -18,13 +18,17 @@ def list_sets() -> None:
     """What fedlama can read by name, what is there, and how to get the rest."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    from fedlama.base import printable
     from fedlama.data import catalog
 
     table = Table("name", "what")
     table.add_column("where, or how to get it", overflow="fold")
     for entry in catalog():
-        table.add_row(entry.name, entry.what, str(entry.where or entry.how) if entry.present else f"– {entry.how}")
+        place = str(entry.where or entry.how) if entry.present else f"– {entry.how}"
+        # Text, because the name of a file or a folder may look like markup.
+        table.add_row(*(Text(printable(cell)) for cell in (entry.name, entry.what, place)))
     console = Console()
     console.print(table)
     console.print("A path to an .npz file or to a LEAF folder works wherever a name does; see docs/data.md.")

@@ -1,30 +1,22 @@
-"""`fedlama study` and `fedlama reproduce`: many runs, one table."""
+"""`fedlama study`: settings × seeds, one table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from fedlama.paper.reproduce import Panel, Reproduction
-    from fedlama.report.numbers.comparison import Comparison
-    from fedlama.report.numbers.reproduction import PanelOutcome
-    from fedlama.study.index import StudyIndex
-
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes: runs go side by side, one worker each \\[default: one a core].")
-]
-ResumeHelp = "Accepted for symmetry: a study always goes on where it stopped."
+from fedlama.cli.shared import RESUME_STUDY, Checkpoints, Minutes, StudyWorkers, print_lines, report_on_study
 
 
 def study(
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="A configuration with a \\[study] table.")],
     out: Annotated[Path | None, typer.Option(help="The study's folder \\[default: studies/NAME-OF-FILE].")] = None,
-    workers: Workers = None,
-    resume: Annotated[bool, typer.Option("--resume", help=ResumeHelp)] = False,
+    workers: StudyWorkers = None,
+    minutes: Minutes = None,
+    checkpoints: Checkpoints = None,
+    resume: Annotated[bool, typer.Option("--resume", help=RESUME_STUDY)] = False,
 ) -> None:
     """Compare settings over seeds: run what is missing, then a table and a report.
 
@@ -36,95 +28,17 @@ def study(
     from fedlama.report.tables.study import study_grid
     from fedlama.study.execute import run_study
     from fedlama.study.progress import study_progress
+    from fedlama.study.sitting import Sitting
     from fedlama.study.study_file import load_study
 
-    loaded, folder = load_study(file), out or Path("studies") / file.stem
+    sitting = Sitting(minutes, checkpoints)
+    loaded = load_study(file)
+    folder = out or Path("studies") / file.stem
     with study_progress([(loaded, folder)]) as display:
-        index = run_study(loaded, folder, workers, display)
-    comparison, page = _report(folder, index)
+        index = run_study(loaded, folder, workers, display, sitting=sitting)
+    comparison, page = report_on_study(folder, index)
     grid = study_grid(comparison, index)
     grid.write(folder, "table")
     Console().print(grid.terminal())
-    _say(grid.notes, [f"table: {folder / 'table.md'} (and .csv, .tex)", f"report: {page}"])
-
-
-def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, or `list`.")],
-    scale: Annotated[str, typer.Option(help="cpu: scaled down for two cores; paper: all of it.")] = "cpu",
-    group: Annotated[
-        int | None,
-        typer.Option(min=1, help="Only this group of lines, counted from 1: one activity and one α."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: reproduction/SCALE].")] = None,
-    workers: Workers = None,
-    resume: Annotated[bool, typer.Option("--resume", help=ResumeHelp)] = False,
-) -> None:
-    """Run a table or figure of the paper, and show the paper's numbers beside ours.
-
-    Tables and figures share their runs. What was scaled down, and where the paper is not consistent, is said below.
-    """
-    from fedlama.paper.reproduce import reproduction
-    from fedlama.study.progress import study_progress
-
-    if name == "list":
-        _list()
-        return
-    made, folder = reproduction(name, scale, group), out or Path("reproduction") / scale
-    with study_progress([(panel.study, folder / panel.folder) for panel in made.panels]) as display:
-        outcomes = [_outcome(panel, folder, workers, display) for panel in made.panels]
-    _show(made, outcomes, folder)
-
-
-def _outcome(panel: Panel, folder: Path, workers: int | None, display: object) -> PanelOutcome:
-    from fedlama.report.numbers.reproduction import PanelOutcome
-    from fedlama.study.execute import run_study
-    from fedlama.study.progress import StudyDisplay
-
-    assert isinstance(display, StudyDisplay)
-    index = run_study(panel.study, folder / panel.folder, workers, display, shared=True)
-    comparison, _ = _report(folder / panel.folder, index)
-    return PanelOutcome(panel, comparison, index)
-
-
-def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) -> None:
-    from rich.console import Console
-
-    from fedlama.report.pictures.reproduction import draw_figures
-    from fedlama.report.tables.reproduction import reproduction_grid
-
-    grid = reproduction_grid(made, outcomes)
-    grid.write(folder, made.file_name)
-    Console().print(grid.terminal())
-    pictures = draw_figures(made, outcomes, folder)
-    reports = [f"report: {folder / outcome.panel.folder / 'report.html'}" for outcome in outcomes]
-    _say(
-        grid.notes,
-        [f"table: {folder / made.file_name}.md (and .csv, .tex)", *(f"figure: {path}" for path in pictures), *reports],
-    )
-
-
-def _report(folder: Path, index: StudyIndex) -> tuple[Comparison, Path]:
-    """This study's settings as numbers, and the page of all runs that its folder holds."""
-    from fedlama.report import compare, draw_report
-    from fedlama.study.runs import find_runs
-
-    runs = find_runs([folder])
-    own = [run for run in runs if run.path.relative_to(folder).as_posix() in index.labels]
-    return compare(own, baseline=index.baseline), draw_report(runs, folder, baseline=index.baseline)
-
-
-def _say(notes: Sequence[str], files: Sequence[str]) -> None:
-    for note in notes:
-        print(f"* {note}")
-    for line in files:
-        print(line)
-
-
-def _list() -> None:
-    from fedlama.paper.reproduce import FIGURES, TABLES, reproduction
-
-    for name in (*TABLES, *FIGURES):
-        made = reproduction(name, "cpu")
-        cells = {(panel.folder, cell.path) for panel in made.panels for cell in panel.study.cells({})}
-        pilots = {(panel.folder, cell.path) for panel in made.panels for cell in panel.study.pilots()}
-        print(f"{name:9} {made.title} ({len(cells)} runs and {len(pilots)} short pilots at the scale cpu)")
+    table = folder / "table.md"
+    print_lines(grid.notes, [f"table: {table} (and .csv, .tex)", f"report: {page}"])

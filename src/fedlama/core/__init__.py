@@ -6,7 +6,16 @@ Suggested order: `layers`, `intervals` (Algorithm 2), `policy` and `policies` (A
 Nothing here imports anything but the standard library and `base`.
 """
 
-from fedlama.core.bounds import convergence_bound, largest_learning_rate
+from fedlama.core.bounds import (
+    BoundTerms,
+    convergence_bound,
+    convergence_terms,
+    discrepancy_bound,
+    drift_factor,
+    framework_bound,
+    largest_learning_rate,
+    linear_speedup_rounds,
+)
 from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic
@@ -16,6 +25,7 @@ from fedlama.core.policy import Evidence, Policy, PolicyState, RoundPlan, advanc
 __all__ = [
     "BYTES_PER_NUMBER",
     "RULES",
+    "BoundTerms",
     "Evidence",
     "FedAvg",
     "FedLAMA",
@@ -32,7 +42,12 @@ __all__ = [
     "adjust_intervals",
     "advance",
     "convergence_bound",
+    "convergence_terms",
     "crossing_curves",
+    "discrepancy_bound",
+    "drift_factor",
+    "framework_bound",
     "largest_learning_rate",
+    "linear_speedup_rounds",
     "plan_by_intervals",
 ]

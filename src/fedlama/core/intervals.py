@@ -76,8 +76,8 @@ def crossing_curves(
 
 def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None:
     """Raise InputError, in one sentence, for settings that mean nothing."""
-    check_whole("base_interval", base_interval, least=1)
-    check_whole("increase_factor", increase_factor, least=1)
+    check_whole("base_interval", base_interval, minimum=1)
+    check_whole("increase_factor", increase_factor, minimum=1)
     if rule not in RULES:
         raise InputError(f"rule must be one of {', '.join(RULES)}, not {rule!r}")
     if rule == "accelerate" and base_interval % increase_factor:
@@ -168,6 +168,6 @@ def _check_layers(
     for index, (d, n) in enumerate(zip(discrepancy, sizes, strict=True)):
         if not math.isfinite(d) or d < 0:
             raise InputError(f"discrepancy must be finite and not negative, but layer {index} has {d}")
-        check_whole(f"the size of layer {index}", n, least=1, most=MAX_SIZE)
+        check_whole(f"the size of layer {index}", n, minimum=1, maximum=MAX_SIZE)
     for index, interval in enumerate(current or ()):
-        check_whole(f"the current interval of layer {index}", interval, least=1, most=MAX_SIZE)
+        check_whole(f"the current interval of layer {index}", interval, minimum=1, maximum=MAX_SIZE)

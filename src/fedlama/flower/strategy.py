@@ -104,12 +104,12 @@ class LayerwiseStrategy(Strategy):
         check_codecs(uplink=uplink, downlink=downlink)
         check_choice("weights", weights, WEIGHTINGS)
         check_choice("on_too_few", on_too_few, ("repeat", "stop"))
-        check_whole("min_clients", min_clients, least=1)
-        check_whole("seed", seed, least=0, most=MAX_SEED)
+        check_whole("min_clients", min_clients, minimum=1)
+        check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
         check_number("deadline", deadline, above=0)
         check_number("wait", wait, above=0)
         if evaluate_every is not None:
-            check_whole("evaluate_every", evaluate_every, least=1)
+            check_whole("evaluate_every", evaluate_every, minimum=1)
         active = float(fraction) if clients is None else clients
         self.participation = Participation(active, window)
         self.participation.window_steps(policy)
@@ -157,7 +157,7 @@ class LayerwiseStrategy(Strategy):
             resume_from: A run directory that an earlier run wrote; this one goes on from its last checkpoint and
                 writes there.
         """
-        check_whole("iterations", iterations, least=1)
+        check_whole("iterations", iterations, minimum=1)
         if resume_from is not None and save_to is not None and Path(resume_from) != Path(save_to):
             raise InputError("a run that is resumed goes on in its own directory: give resume_from alone")
         module = module_of(initial_arrays)

@@ -18,9 +18,11 @@ from fedlama.local.rule import MODEL, Taken
 class FedNova(OnSGD):
     """Clients that took more steps do not count more: updates are averaged per step, then multiplied by mean steps.
 
-    A client sends anchor + Δ_i·τ/‖a_i‖₁ and the server multiplies the averaged difference by Σ w_i‖a_i‖₁/τ, where τ is
-    the number of global steps and ‖a_i‖₁ what the client's steps amount to, its momentum included. Where all clients
-    take τ steps without momentum both factors are one, and it is `base`, bit for bit.
+    A client sends anchor + Δ_i·‖a‖₁/‖a_i‖₁ and the server multiplies the averaged difference by Σ w_i‖a_i‖₁/‖a‖₁, where
+    ‖a_i‖₁ is what the client's steps since the layer's last synchronisation amount to, momentum included, and ‖a‖₁ what
+    the schedule's would. So the discrepancy of Eq. 2 is between clients as if all had kept to the schedule; and where
+    they do, both factors are one, and it is `base`, bit for bit. With momentum, ‖a_i‖₁ is that from rest, as in the
+    paper; a velocity goes on over the synchronisations of a window, which is not counted.
 
     Arguments:
         base: The SGD that takes the steps; `steps` of it lets clients take unequal numbers.
@@ -29,12 +31,14 @@ class FedNova(OnSGD):
     def sync(
         self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
     ) -> None:
-        """Scale the client's difference to what τ steps would have amounted to."""
-        factor = len(steps) / self.amount(taken)
+        """Scale the client's difference to what the schedule's steps would have amounted to."""
+        factor = self._scheduled(steps) / self.amount(taken.double())
         if bool((factor == 1).all()):
             return
         anchor = server[MODEL]
-        row.copy_(anchor + (row - anchor) * factor)
+        scaled = anchor + (row - anchor) * factor.to(row.dtype)
+        # A client that kept to the schedule sends its own bits, whoever else is trained by this process.
+        row.copy_(torch.where(factor == 1, row, scaled))
 
     def merge(
         self,
@@ -46,14 +50,19 @@ class FedNova(OnSGD):
         taken: Taken,
         share: float,
     ) -> Tensor:
-        """Scale the averaged difference to the mean number of steps."""
-        effective = 0.0
+        """Scale the averaged difference to what the clients' steps amount to on average, τ_eff there."""
+        scheduled = self._scheduled(steps)
+        factor = 1.0
         for weight, count in taken:
-            effective += weight * float(self.amount(torch.tensor(count, dtype=torch.float64)))
-        factor = effective / len(steps)
+            amount = float(self.amount(torch.tensor(count, dtype=torch.float64)))
+            factor += weight * (amount / scheduled - 1)  # exactly 1 where all kept to the schedule
         if factor == 1:
             return mean
         return anchor + (mean - anchor) * factor
+
+    def _scheduled(self, steps: range) -> float:
+        """‖a‖₁ of a client that takes each of these steps."""
+        return float(self.amount(torch.tensor(len(steps), dtype=torch.float64)))
 
     def amount(self, taken: Tensor) -> Tensor:
         """‖a‖₁ of so many steps: how often a constant gradient was applied, through momentum too."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from fedlama.base import InputError, Limits, check_options
+from fedlama.base import Checked, InputError, Limits, check_options
 from fedlama.local.rule import Taken
 from fedlama.local.steps import checked_steps
 from fedlama.rows import Slot
@@ -46,7 +46,7 @@ class SGD:
     decay_steps: tuple[Annotated[int, Limits(minimum=1)], ...] = ()
     decay_factor: Annotated[float, Limits(above=0, maximum=1)] = 0.1
     decayed: Literal["all", "kernels"] = "all"
-    steps: int | str | list[int] | tuple[int, int] | None = None
+    steps: Annotated[int | str | list[int] | tuple[int, int] | None, Checked(checked_steps)] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.decay_steps, int):

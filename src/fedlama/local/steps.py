@@ -31,11 +31,11 @@ def checked_steps(option: object) -> int | str | tuple[int, int] | None:
         if len(option) != 2:
             raise InputError(f"steps must be [least, most] to be drawn, not {shown(option)}")
         for one in option:
-            check_whole("a number of steps", one, least=1)
+            check_whole("a number of steps", one, minimum=1)
         if option[0] > option[1]:
             raise InputError(f"steps must be [least, most] to be drawn, not {shown(option)}")
         return (int(option[0]), int(option[1]))
-    check_whole("steps", option, least=1)
+    check_whole("steps", option, minimum=1)
     assert isinstance(option, int)
     return option
 

@@ -63,8 +63,8 @@ def wide_resnet(
         width: How many times wider the stages are than 16, 32 and 64 channels.
         dropout: The share of activations that are left out inside a block while training.
     """
-    check_whole("depth", depth, least=10, most=MAX_DEPTH)
-    check_whole("width", width, least=1, most=MAX_WIDTH)
+    check_whole("depth", depth, minimum=10, maximum=MAX_DEPTH)
+    check_whole("width", width, minimum=1, maximum=MAX_WIDTH)
     blocks, left_over = divmod(depth - 4, 6)
     if left_over:
         raise InputError(f"depth must be 10, 16, 22, 28 or another 6·n + 4, not {depth}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -14,14 +15,16 @@ from pydantic import Field
 from fedlama.base import InputError
 from fedlama.data import catalog
 from fedlama.run.config import Config, Positive, merged
+from fedlama.run.resolve import load_data
 from fedlama.run.sections import Section
 from fedlama.study.study_file import Study, parse_study
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
 FIGURES = tuple(f"figure{number}" for number in range(1, 7))
 SCALES = ("cpu", "paper")
-ACTIVE_ON_CPU = 4
+PAPER_CLIENTS = 128
 PAPER_SEEDS = [0, 1, 2]
+DECAY_AT = (Fraction(1, 2), Fraction(3, 4))  # of the run; there the learning rate is divided by 10
 
 # What is true of every table of the paper, and what is done here instead
 REMARKS = (
@@ -29,6 +32,11 @@ REMARKS = (
     "Its accuracies are the largest over ranks of local models; here the averaged model is tested.",
     "It draws clients anew every φτ' steps, so FedAvg more often than FedLAMA; here all settings have the same ones.",
 )
+DECAY_REMARK = (
+    "It says nothing of a decay; the released code divides the learning rate by 10 at fixed rounds. Here it is divided "
+    "at half and at three quarters of the run."
+)
+NO_DECAY_REMARK = "The released code divides the learning rate by 10 at fixed rounds; here it stays as it is."
 
 Draw = Literal["crossing", "aggregations", "sizes", "curves"]
 
@@ -60,7 +68,6 @@ class Group(Section):
 
     active: float
     alpha: float | None = None
-    cpu_alpha: float | None = None
     seeds: Positive = 1
     between: list[Positive] = Field(default=[])
     rows: list[Row]
@@ -92,13 +99,46 @@ class FigureRecipe(Section):
 
 
 class Scale(Section):
-    """What the tables on one data set have in common."""
+    """What the tables on one data set have in common.
+
+    `samples` is how many training samples the whole set has, where a part of it may stand in. At the scale cpu,
+    `cpu_model` is what the smaller model is called, `cpu_alpha` the smallest α, `cpu_rate` where the rate is from.
+    """
 
     title: str
     sources: list[str]
+    samples: Positive | None = None
+    cpu_model: str | None = None
+    cpu_alpha: float = 0.0
+    cpu_rate: str
     paper: dict[str, Any]
     cpu: dict[str, Any]
     pilot: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What the user wants otherwise than the recipe has it.
+
+    iterations: steps of every run; None: the recipe's.
+    decay: whether the learning rate is divided by 10 at half and at three quarters of the run.
+    pilots: whether pilots choose a learning rate for each setting, in place of the recipe's.
+    """
+
+    iterations: int | None = None
+    decay: bool = True
+    pilots: bool = False
+
+    def folder(self, scale: str) -> str:
+        """Where such runs are written by default: apart from those of the recipe, which are others."""
+        parts = [scale]
+        if self.iterations is not None:
+            parts.append(f"{self.iterations}-steps")
+        if not self.decay:
+            parts.append("no-decay")
+        if self.pilots:
+            parts.append("pilots")
+        return "-".join(parts)
 
 
 @dataclass(frozen=True)
@@ -130,32 +170,65 @@ class Reproduction:
         return self.name if self.group is None else f"{self.name}-group{self.group}"
 
 
-def reproduction(name: str, scale: str, group: int | None = None) -> Reproduction:
-    """The named table or figure at a scale, or only one of its groups, counted from 1."""
-    made = _reproduction(name, scale)
+def reproduction(name: str, scale: str, group: int | None = None, changes: Changes | None = None) -> Reproduction:
+    """The named table or figure at a scale.
+
+    name: `table1` … `table12` or `figure1` … `figure6`.
+    scale: `cpu` or `paper`.
+    group: only this group of its lines, counted from 1.
+    changes: what is wanted otherwise than the recipe has it.
+    """
+    made = _reproduction(name, scale, changes or Changes())
     if group is None:
         return made
-    if group > len(made.panels):
-        raise InputError(f"--group {group}: {name} has {len(made.panels)} groups")
-    title = f"{made.title}, group {group} of {len(made.panels)}"
-    return replace(made, title=title, panels=made.panels[group - 1 : group], group=group)
+    groups = len(made.panels)
+    if group > groups:
+        raise InputError(f"--group {group}: {name} has {groups} groups")
+    return replace(
+        made,
+        title=f"{made.title}, group {group} of {groups}",
+        panels=(made.panels[group - 1],),
+        group=group,
+    )
 
 
-def _reproduction(name: str, scale: str) -> Reproduction:
-    if name not in (*TABLES, *FIGURES):
-        near = get_close_matches(name, (*TABLES, *FIGURES), n=1)
+def _reproduction(name: str, scale: str, changes: Changes) -> Reproduction:
+    _check(name, scale, changes)
+    general = [*REMARKS]
+    general.append(DECAY_REMARK if changes.decay else NO_DECAY_REMARK)
+    if name in TABLES:
+        table = table_recipe(name)
+        places = [Place(table=name, group=number) for number in range(len(table.group))]
+        title, draw = table.title, None
+    else:
+        figure = FigureRecipe.model_validate(_read(name))
+        places = figure.panel
+        title, draw = figure.title, figure.draw
+    panels: list[Panel] = []
+    remarks: list[str] = []
+    for place in places:
+        panels.append(_panel(place, scale, changes))
+        remarks += table_recipe(place.table).remarks
+    return Reproduction(
+        name=name,
+        title=title,
+        scale=scale,
+        panels=tuple(panels),
+        remarks=(*dict.fromkeys(remarks), *general),
+        draw=draw,
+    )
+
+
+def _check(name: str, scale: str, changes: Changes) -> None:
+    known = (*TABLES, *FIGURES)
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6)")
     if scale not in SCALES:
         raise InputError(f"--scale {scale!r}: must be one of {', '.join(SCALES)}")
-    if name in TABLES:
-        table = table_recipe(name)
-        panels = tuple(_panel(name, number, scale) for number in range(len(table.group)))
-        return Reproduction(name, table.title, scale, panels, (*table.remarks, *REMARKS))
-    figure = FigureRecipe.model_validate(_read(name))
-    panels = tuple(_panel(place.table, place.group, scale) for place in figure.panel)
-    remarks = [remark for place in figure.panel for remark in table_recipe(place.table).remarks]
-    return Reproduction(name, figure.title, scale, panels, (*dict.fromkeys(remarks), *REMARKS), figure.draw)
+    if scale == "paper" and changes.pilots:
+        raise InputError("--pilots: the scale 'paper' has the paper's learning rates; pilots are for --scale cpu")
 
 
 @cache
@@ -174,111 +247,186 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((files("fedlama.paper") / "recipes" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _panel(table: str, number: int, scale: str) -> Panel:
-    recipe = table_recipe(table)
-    group, common = recipe.group[number], scale_of(recipe.data)
+def _panel(place: Place, scale: str, changes: Changes) -> Panel:
+    recipe = table_recipe(place.table)
+    group = recipe.group[place.group]
+    common = scale_of(recipe.data)
     source = _source(common)
-    base = _paper_base(recipe, group, common) if scale == "paper" else _cpu_base(recipe, group, common)
-    base = merged(base, {"data": {"name": source}})
-    study = parse_study({**base, "study": _study(group, common, scale)}, f"{table}, group {number + 1}")
-    window = study.settings[0].config.participation.window
-    alpha = _alpha(group, scale)
-    spread = "natural" if recipe.data == "femnist" else "iid" if alpha is None else f"dirichlet{alpha:g}"
-    shared = f"{source}-{spread}-active{group.active:g}-window{window}"
+    tables = _base(recipe, group, scale, changes)
+    tables = merged(tables, {"data": {"name": source}})
+    tables["study"] = _study(group, common, scale, changes)
+    study = parse_study(tables, f"{place.table}, group {place.group + 1}")
+    config = study.settings[0].config
+    scaled = _stand_ins(common, source)
+    if scale == "cpu":
+        scaled = _scaled(recipe, group, study, changes)
     return Panel(
-        title=_title(common, group, scale, study.settings[0].config),
-        folder=shared if scale == "cpu" else f"{table}/{shared}",  # the paper's learning rates differ between tables
+        title=_title(common, group, scale, config),
+        folder=_folder(place.table, group, scale, config),
         study=study,
         rows=tuple(group.rows),
-        scaled=tuple(_scaled(recipe, group, common, source, study) if scale == "cpu" else _stand_in(common, source)),
+        scaled=tuple(scaled),
     )
 
 
 def _source(common: Scale) -> str:
     """The first of the data sets that is there; the first of all, whose absence is then explained, if none is."""
-    there = {entry.name for entry in catalog() if entry.present}
-    return next((name for name in common.sources if name in there), common.sources[0])
+    present = _present()
+    return next((name for name in common.sources if name in present), common.sources[0])
 
 
-def _alpha(group: Group, scale: str) -> float | None:
-    return group.cpu_alpha if scale == "cpu" and group.cpu_alpha is not None else group.alpha
+def _present() -> set[str]:
+    return {entry.name for entry in catalog() if entry.present}
+
+
+def _alpha(group: Group, common: Scale, scale: str) -> float | None:
+    """The paper's α, or the smallest with which a small cohort learns."""
+    if group.alpha is None or scale == "paper":
+        return group.alpha
+    return max(group.alpha, common.cpu_alpha)
 
 
 def _partition(recipe: TableRecipe, alpha: float | None) -> dict[str, Any]:
     if recipe.data == "femnist":
         return {"kind": "natural"}
-    return {"kind": "iid"} if alpha is None else {"kind": "dirichlet", "alpha": alpha}
+    if alpha is None:
+        return {"kind": "iid"}
+    return {"kind": "dirichlet", "alpha": alpha}
 
 
-def _paper_base(recipe: TableRecipe, group: Group, common: Scale) -> dict[str, Any]:
-    own = {
-        "partition": _partition(recipe, group.alpha),
-        "participation": {"active": group.active},
-        "train": {"iterations": recipe.iterations},
-    }
-    return merged(common.paper, own)
-
-
-def _cpu_base(recipe: TableRecipe, group: Group, common: Scale) -> dict[str, Any]:
-    clients = round(ACTIVE_ON_CPU / group.active)
-    own = {
-        "partition": {**_partition(recipe, _alpha(group, "cpu")), "clients": clients},
-        "participation": {"active": ACTIVE_ON_CPU},
-    }
-    return merged(common.cpu, own)
-
-
-def _study(group: Group, common: Scale, scale: str) -> dict[str, Any]:
-    settings = [{"name": row.name, "policy": row.policy(), **_rate(row, scale)} for row in group.rows]
-    longest = max(row.interval * row.factor for row in group.rows)
-    options = {"baseline": group.rows[0].name, "setting": settings}
+def _base(recipe: TableRecipe, group: Group, scale: str, changes: Changes) -> dict[str, Any]:
+    """The configuration that a group's settings have in common."""
+    common = scale_of(recipe.data)
+    own: dict[str, Any] = {"partition": _partition(recipe, _alpha(group, common, scale))}
     if scale == "paper":
-        return {**options, "seeds": PAPER_SEEDS}
-    between = [interval for interval in group.between if interval < longest]
-    return {**options, **common.pilot, "seeds": list(range(group.seeds)), "fedavg_intervals": between}
+        shared = common.paper
+        iterations = changes.iterations or recipe.iterations
+        own["participation"] = {"active": group.active}
+    else:
+        shared = common.cpu
+        iterations = changes.iterations or shared["train"]["iterations"]
+    own["train"] = {"iterations": iterations}
+    if changes.decay:
+        own["local"] = {"decay_steps": [int(share * iterations) for share in DECAY_AT]}
+    return merged(shared, own)
+
+
+def _study(group: Group, common: Scale, scale: str, changes: Changes) -> dict[str, Any]:
+    settings: list[dict[str, Any]] = []
+    for row in group.rows:
+        setting = {"name": row.name, "policy": row.policy()}
+        settings.append(setting | _rate(row, scale))
+    options: dict[str, Any] = {"baseline": group.rows[0].name, "setting": settings}
+    if scale == "paper":
+        options["seeds"] = PAPER_SEEDS
+        return options
+    options["seeds"] = list(range(group.seeds))
+    options["fedavg_intervals"] = group.between
+    if changes.pilots:
+        options |= common.pilot
+    return options
 
 
 def _rate(row: Row, scale: str) -> dict[str, Any]:
-    """The paper's own learning rate; at the scale of two cores another one is best, and pilots find it."""
+    """The paper's own learning rate; with fewer clients another one is better, and the scale has it."""
     return {"local": {"learning_rate": row.rate}} if scale == "paper" else {}
 
 
+def _folder(table: str, group: Group, scale: str, config: Config) -> str:
+    """Tables and figures that need the same runs name the same folder."""
+    partition = config.partition
+    spread = partition.kind
+    if partition.kind == "dirichlet":
+        spread = f"dirichlet{partition.alpha:g}"
+    window = config.participation.window
+    if scale == "paper":  # its learning rates differ between tables
+        return f"{table}/{config.data.name}-{spread}-active{group.active:g}-window{window}"
+    clients = partition.clients or "all"
+    return f"{config.data.name}-{spread}-{config.participation.active}of{clients}-window{window}"
+
+
 def _title(common: Scale, group: Group, scale: str, config: Config) -> str:
-    """What a picture by itself must say: the paper's group, and what stands in for its data, model or α."""
-    own = (config.data.name, config.model.name)
-    others = [name for name, meant in zip(own, _meant(common), strict=True) if name != meant]
-    instead = f" (here {', '.join(map(str, others))})" if others else ""
-    here = "" if _alpha(group, scale) == group.alpha else f" (here {group.cpu_alpha:g})"
-    natural = common.paper.get("partition", {}).get("kind") == "natural"
-    fell = "" if natural else ", IID" if group.alpha is None else f", α = {group.alpha:g}{here}"
-    return f"{common.title}{instead}, {group.active:.0%} active{fell}".replace("%", " %")
+    """What a picture by itself must say: the paper's group, and what stands in for its data, model, clients or α."""
+    others: list[str] = []
+    if config.data.name != common.sources[0]:
+        others.append(config.data.name)
+    if scale == "cpu" and common.cpu_model is not None:
+        others.append(common.cpu_model)
+    part = _part_of_the_data(common, config.data.name)
+    if part is not None:
+        others.append(part)
+    instead = f" (here {', '.join(others)})" if others else ""
+    active = f"{group.active:.0%} active"
+    if scale == "cpu":
+        active += f" (here {_cohort(config)})"
+    fell = ""
+    alpha = _alpha(group, common, scale)
+    if group.alpha is not None:
+        here = "" if alpha == group.alpha else f" (here {alpha:g})"
+        fell = f", α = {group.alpha:g}{here}"
+    elif config.partition.kind == "iid":
+        fell = ", IID"
+    return f"{common.title}{instead}, {active}{fell}".replace("%", " %")
 
 
-def _meant(common: Scale) -> tuple[str, str]:
-    """The paper's data set and model."""
-    return common.sources[0], common.paper["model"]["name"]
+def _cohort(config: Config) -> str:
+    if config.partition.clients is None:
+        return f"{config.participation.active} of all writers"
+    return f"{config.participation.active} of {config.partition.clients}"
 
 
-def _scaled(recipe: TableRecipe, group: Group, common: Scale, source: str, study: Study) -> list[str]:
+def _part_of_the_data(common: Scale, source: str) -> str | None:
+    """What to say of a set of which only some training samples are there."""
+    if common.samples is None or source not in _present():
+        return None
+    there = len(load_data(source).x_train)
+    if there == common.samples:
+        return None
+    return f"{there:,} of the {common.samples:,} training samples"
+
+
+def _scaled(recipe: TableRecipe, group: Group, study: Study, changes: Changes) -> list[str]:
+    """What differs from the paper at the scale of two cores."""
+    common = scale_of(recipe.data)
     config = study.settings[0].config
-    clients = round(ACTIVE_ON_CPU / group.active)
-    rates = ", ".join(f"{rate:g}" for rate in study.options.learning_rates)
+    papers_cohort = f"{round(PAPER_CLIENTS * group.active)} of {PAPER_CLIENTS}"
+    if group.active == 1:
+        papers_cohort = f"all {PAPER_CLIENTS}"
     found = [
-        f"{ACTIVE_ON_CPU} of {clients} clients in place of {round(128 * group.active)} of 128",
+        f"{_cohort(config)} clients train at a time, in place of {papers_cohort}",
         f"{config.train.iterations:,} steps in place of {recipe.iterations:,}",
-        f"a learning rate for each setting out of {rates}, from a pilot of {study.options.pilot_iterations} steps on a "
-        f"validation split, and no warm-up",
+        _rates(study, common, changes),
+        "no warm-up",
         "one seed" if group.seeds == 1 else f"{group.seeds} seeds",
     ]
-    if group.cpu_alpha is not None:
-        twin = any(one.alpha == group.cpu_alpha and one.active == group.active for one in recipe.group)
-        same = ", which makes these the runs of the group above or below at that α" if twin else ""
-        found.append(f"α = {group.cpu_alpha:g} in place of {group.alpha:g}{same}")
-    _, model = _meant(common)
-    if config.model.name != model:
-        found.append(f"the model {config.model.name} in place of {model}")
-    return [*found, *_stand_in(common, source)]
+    alpha = _alpha(group, common, "cpu")
+    if alpha != group.alpha:
+        found.append(f"α = {alpha:g} in place of {group.alpha:g}")
+    alphas = [_alpha(one, common, "cpu") for one in recipe.group]
+    if alphas.count(alpha) > 1:
+        found.append("these are also the runs of the table's other groups that differ only in what was scaled down")
+    if common.cpu_model is not None:
+        found.append(f"the model {common.cpu_model} in place of {common.paper['model']['name']}")
+    return [*found, *_stand_ins(common, config.data.name)]
 
 
-def _stand_in(common: Scale, source: str) -> list[str]:
-    return [] if source == common.sources[0] else [f"the data set {source} in place of {common.sources[0]}"]
+def _rates(study: Study, common: Scale, changes: Changes) -> str:
+    options = study.options
+    if not changes.pilots:
+        rate = study.settings[0].config.local.learning_rate
+        return f"learning rate {rate:g} for every setting, {common.cpu_rate}"
+    rates = ", ".join(f"{rate:g}" for rate in options.learning_rates)
+    return (
+        f"a learning rate for each setting out of {rates}, from a pilot of {options.pilot_iterations} steps on a "
+        f"validation split"
+    )
+
+
+def _stand_ins(common: Scale, source: str) -> list[str]:
+    found: list[str] = []
+    if source != common.sources[0]:
+        found.append(f"the data set {source} in place of {common.sources[0]}")
+    part = _part_of_the_data(common, source)
+    if part is not None:
+        found.append(part)
+    return found

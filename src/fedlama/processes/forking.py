@@ -23,7 +23,9 @@ import torch
 
 from fedlama.base import DivergenceError, InputError, RunError
 
-ERRORS = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}  # one sentence, no traceback
+ERRORS = {
+    kind.__name__: kind for kind in (InputError, RunError, DivergenceError)
+}  # their message is for the user, without a traceback
 
 Emit = Callable[[Any], None]
 Work = Callable[[Emit], Any]
@@ -48,10 +50,10 @@ class Failure:
     """The work raised an error, or its process ended without a word (then both are empty)."""
 
     kind: str = ""  # the name of the error's class
-    text: str = ""  # its sentence, or a traceback
+    text: str = ""  # its message, or a traceback
 
     def error(self) -> Exception | None:
-        """The same error, if it is one that carries a sentence."""
+        """The same error, if it is one whose message is for the user."""
         if self.kind not in ERRORS:
             return None
         lines = self.text.split("\n")
@@ -60,9 +62,12 @@ class Failure:
     @staticmethod
     def of(error: BaseException) -> Failure:
         """What is sent of an error."""
-        kind = "RunError" if isinstance(error, OSError) else type(error).__name__
-        text = str(error) if kind in ERRORS else traceback.format_exc()
-        return Failure(kind, text)
+        kind = type(error).__name__
+        if isinstance(error, OSError):
+            kind = "RunError"
+        if kind in ERRORS:
+            return Failure(kind, str(error))
+        return Failure(kind, traceback.format_exc())
 
 
 Message = Item | Finished | Failure
@@ -87,15 +92,20 @@ class Forked:
 
     def failure_so_far(self) -> Failure | None:
         """What it has sent of a failure, without waiting for more."""
-        with suppress(EOFError, OSError):
-            while not self.ended and self.messages.poll():
-                message = self.receive()
-                if isinstance(message, Failure):
-                    return message
+        while not self.ended and self._has_message():
+            message = self.receive()
+            if isinstance(message, Failure):
+                return message
         return None
 
+    def _has_message(self) -> bool:
+        try:
+            return self.messages.poll()
+        except (EOFError, OSError):
+            return False
+
     def close(self) -> None:
-        """End it, if it is still there, and forget it."""
+        """End it, if it still runs, and release what it used."""
         self.process.kill()
         self.process.join()
         self.process.close()
@@ -128,7 +138,9 @@ class Forks:
         """
         context = get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
-        readers = [receiver, *(forked.messages for forked in self.running)]
+        readers = [receiver]
+        for other in self.running:
+            readers.append(other.messages)
         process = context.Process(target=_main, args=(work, prepare, sender, readers), daemon=daemon)
         process.start()
         sender.close()  # so that the pipe ends with the process, and no process forked later holds it open
@@ -138,9 +150,13 @@ class Forks:
 
     def listen(self, timeout: float | None = None) -> Iterator[tuple[Forked, Message]]:
         """One message of each process that has something to say; waits for the first, at most `timeout` seconds."""
-        talking = {forked.messages: forked for forked in self.running if not forked.ended}
-        for ready in connection.wait(list(talking), timeout):
-            forked = talking[ready]  # type: ignore[index] - wait returns the connections it was given
+        still_open: dict[object, Forked] = {}
+        for forked in self.running:
+            if not forked.ended:
+                still_open[forked.messages] = forked
+        connections = [forked.messages for forked in still_open.values()]
+        for ready in connection.wait(connections, timeout):
+            forked = still_open[ready]
             yield forked, forked.receive()
 
     def all_ended(self) -> bool:
@@ -155,15 +171,19 @@ class Forks:
 
 def _main(work: Work, prepare: Callable[[], None], sender: Connection, readers: list[Connection]) -> None:
     prepare()
-    for reader in readers:  # inherited; one left open here would hide that its reader is gone
+    for reader in readers:  # inherited; one left open here would hide that its reader has died
         reader.close()
     try:
         torch.set_num_threads(1)  # a fork has none of its parent's threads, and torch would wait for them for ever
         end_with_parent()
-        result = work(lambda content: sender.send(Item(content)))
+
+        def emit(content: Any) -> None:
+            sender.send(Item(content))
+
+        result = work(emit)
         sender.send(Finished(result))
     except (BrokenPipeError, ConnectionResetError):
-        os._exit(1)  # the parent is gone: nobody listens
+        os._exit(1)  # the parent has died: nobody listens
     except BaseException as error:
         with suppress(OSError):
             sender.send(Failure.of(error))

@@ -1,4 +1,4 @@
-"""How much memory this machine has left for a run, and a sentence where it runs out all the same."""
+"""How much memory this machine has left for a run, and a clear error where it runs out all the same."""
 
 from __future__ import annotations
 
@@ -7,21 +7,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+
 from fedlama.base import RunError
 
-OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "out of memory")
+# A GPU's allocator has a type for it. That of the CPU, and CUDA outside of the allocator, raise a plain RuntimeError,
+# which only its text tells from others.
+CPU_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "out of memory")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process and its workers can still get: of the machine, its container, and its own limits."""
-    known = [_of_machine(root), _of_own_limit(root), *_of_groups(root)]
-    return min((max(0, one) for one in known if one is not None), default=None)
+    """Bytes that this process and its workers can still get: of the machine, its container, and its own limits.
+
+    Arguments:
+        root: where the kernel's files are found; tests have files of their own.
+
+    Returns:
+        The smallest that is known; None if none is.
+    """
+    known = list(_of_groups(root))
+    for one in (_of_machine(root), _of_own_limit(root)):
+        if one is not None:
+            known.append(one)
+    if not known:
+        return None
+    return max(0, min(known))
 
 
 def _of_machine(root: Path) -> int | None:
     for line in _lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
-            return 1024 * int(line.split()[1])
+            kibibytes = line.split()[1]
+            return 1024 * int(kibibytes)
     return None
 
 
@@ -30,32 +47,46 @@ def _of_own_limit(root: Path) -> int | None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
-    pages = next(iter(_lines(root / "proc/self/statm")), "0").split()[0]
-    return limit - int(pages) * resource.getpagesize()
+    sizes = _first_line(root / "proc/self/statm").split()
+    pages = int(sizes[0]) if sizes else 0
+    return limit - pages * resource.getpagesize()
 
 
 def _of_groups(root: Path) -> Iterator[int]:
     """Control groups, of both versions: the one of this process and those above it."""
+    mount = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+            yield from _left(mount, path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _left(root / "sys/fs/cgroup/memory", path, *names)
+            yield from _left(mount / "memory", path, *names)
 
 
 def _left(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    """What a control group and those above it have left; the kernel gives back what it merely caches."""
     folder = mount / path.strip("/")
-    for one in (folder, *folder.parents):
-        if not one.is_relative_to(mount):
+    for group in (folder, *folder.parents):
+        if not group.is_relative_to(mount):
             return
-        most, used = (next(iter(_lines(one / name)), "") for name in (limit, usage))
-        if most.isdecimal() and used.isdecimal():
-            caches = [
-                int(line.split()[1]) for line in _lines(one / "memory.stat") if line.startswith(f"{reclaimable} ")
-            ]
-            yield int(most) - int(used) + sum(caches)
+        allowed = _first_line(group / limit)
+        used = _first_line(group / usage)
+        if allowed.isdecimal() and used.isdecimal():
+            yield int(allowed) - int(used) + _statistic(group, reclaimable)
+
+
+def _statistic(group: Path, name: str) -> int:
+    """One line of a control group's memory.stat; 0 if it is not there."""
+    for line in _lines(group / "memory.stat"):
+        if line.startswith(f"{name} "):
+            return int(line.split()[1])
+    return 0
+
+
+def _first_line(path: Path) -> str:
+    lines = _lines(path)
+    return lines[0] if lines else ""
 
 
 def _lines(path: Path) -> list[str]:
@@ -66,14 +97,21 @@ def _lines(path: Path) -> list[str]:
 
 
 @contextmanager
-def telling_of_memory() -> Iterator[None]:
-    """Inside, memory that runs out all the same ends the run with a sentence."""
+def explain_out_of_memory() -> Iterator[None]:
+    """Inside, memory that runs out all the same ends the run with a `RunError` that says what to change."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(words in str(error) for words in OUT_OF_MEMORY):
+        if not _is_out_of_memory(error):
             raise
         raise RunError(
             "the memory did not suffice: lower participation.active or local.batch_size, choose a smaller model, or "
             "use fewer workers"
         ) from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    text = str(error)
+    return any(words in text for words in CPU_OUT_OF_MEMORY)

@@ -22,13 +22,15 @@ def stop_on_signals(ask_to_stop: Callable[[], None]) -> Iterator[None]:
         yield
         return
     first: float | None = None
+    interrupted = False
 
     def handle(number: int, frame: object) -> None:
-        nonlocal first
+        nonlocal first, interrupted
         if first is None:
             first = time.monotonic()
             ask_to_stop()
-        elif time.monotonic() - first > SAME_SIGNAL:
+        elif time.monotonic() - first > SAME_SIGNAL and not interrupted:
+            interrupted = True  # a third one would interrupt the tidying up after this
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, handle) for number in STOPPING}
@@ -37,6 +39,21 @@ def stop_on_signals(ask_to_stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def interrupt_once() -> None:
+    """From now on the first signal raises KeyboardInterrupt, and later ones mean nothing: the program is ending.
+
+    For a program as a whole. Without it a second SIGTERM, sent while the first is obeyed, would end it in the middle of
+    that, and not with its own exit code.
+    """
+
+    def handle(number: int, frame: object) -> None:
+        ignore_signals()
+        raise KeyboardInterrupt
+
+    for number in STOPPING:
+        signal.signal(number, handle)
 
 
 def ignore_signals() -> None:

@@ -56,13 +56,17 @@ def _share_of(
     """What one worker does."""
 
     def share(emit: Emit) -> Any:
-        emit_first = emit if rank == 0 else _emit_nothing
+        if rank != 0:
+            emit = _emit_nothing
         if exchange is not None:
-            result = work(SharedWorld(exchange, rank), emit_first)
+            world = SharedWorld(exchange, rank)
+            result = work(world, emit)
         else:
             with local_world(rank, size, meeting_point, backend) as world:
-                result = work(world, emit_first)
-        return result if rank == 0 else None
+                result = work(world, emit)
+        if rank != 0:
+            return None
+        return result
 
     return share
 
@@ -114,15 +118,22 @@ def _cause(workers: Sequence[Forked], seen: Forked, failure: Failure) -> Excepti
     deadline = time.monotonic() + GRACE_OF_OTHERS
     ends: list[_Ended] = []
     for rank, worker in enumerate(workers):
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        sent = failure if worker is seen else worker.failure_so_far()
-        ends.append(_Ended(rank, sent, worker.process.exitcode))
+        seconds_left = max(0.0, deadline - time.monotonic())
+        worker.process.join(seconds_left)
+        if worker is seen:
+            sent = failure
+        else:
+            sent = worker.failure_so_far()
+        end = _Ended(rank, sent, worker.process.exitcode)
+        ends.append(end)
     return _known_error(ends) or _killed(ends) or _unknown_error(ends)
 
 
 def _known_error(ends: Sequence[_Ended]) -> Exception | None:
     for end in ends:
-        error = end.failure.error() if end.failure else None
+        if end.failure is None:
+            continue
+        error = end.failure.error()
         if error is not None:
             return error
     return None
@@ -130,15 +141,21 @@ def _known_error(ends: Sequence[_Ended]) -> Exception | None:
 
 def _killed(ends: Sequence[_Ended]) -> Exception | None:
     for end in ends:
-        if end.exit_code is not None and end.exit_code < 0:
-            name = signal.Signals(-end.exit_code).name
-            hint = " (the system may have run out of memory)" if name == "SIGKILL" else ""
-            return RunError(f"worker {end.rank} of {len(ends)} was ended by {name}{hint}: the run stopped")
+        if end.exit_code is None or end.exit_code >= 0:
+            continue
+        name = signal.Signals(-end.exit_code).name
+        hint = ""
+        if name == "SIGKILL":
+            hint = " (the system may have run out of memory)"
+        return RunError(f"worker {end.rank} of {len(ends)} was ended by {name}{hint}: the run stopped")
     return None
 
 
 def _unknown_error(ends: Sequence[_Ended]) -> Exception:
-    explained = [end for end in ends if end.failure and end.failure.text]
+    explained: list[_Ended] = []
+    for end in ends:
+        if end.failure is not None and end.failure.text:
+            explained.append(end)
     if not explained:
         return RunError("a worker ended without a word: the run stopped")
     first = min(explained, key=_looks_like_a_consequence)
@@ -150,7 +167,9 @@ def _unknown_error(ends: Sequence[_Ended]) -> Exception:
 def _looks_like_a_consequence(end: _Ended) -> bool:
     """Whether a worker only lost the others: torch has types for that, but gloo's errors have none."""
     assert end.failure is not None
-    return end.failure.kind in LOST_CONNECTION or "gloo" in end.failure.text
+    if end.failure.kind in LOST_CONNECTION:
+        return True
+    return "gloo" in end.failure.text
 
 
 LOST_CONNECTION = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fedlama.processes.devices import is_on_gpu
+
 
 class World:
     """One process, alone: every sum is complete already."""
@@ -36,37 +38,45 @@ class World:
 
     def from_first(self, content: bytes) -> bytes:
         """What rank 0 has, everywhere."""
-        length = torch.tensor([len(content) if self.rank == 0 else 0])
+        length = torch.zeros(1, dtype=torch.int64)
+        if self.rank == 0:
+            length[0] = len(content)
         self.sum_(length)
         sent = torch.zeros(int(length), dtype=torch.uint8)
         if self.rank == 0 and content:
-            sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-        self.max_(sent)
+            own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            sent.copy_(own)
+        self.max_(sent)  # the others have zeros
         return sent.numpy().tobytes()
 
     def share(self, costs: Sequence[float], together: int = 1) -> list[int]:
-        """Which of these jobs are this process's: the costliest first, each to whoever has least to do.
+        """Which of these jobs are this process's: the costliest first, each to the process with the least to do.
 
-        Jobs are dealt `together` at a time where a process works on so many at once.
+        Arguments:
+            costs: of each job.
+            together: how many jobs a process works on at once; they are dealt so many at a time.
         """
+        costliest_first = sorted(range(len(costs)), key=lambda job: -costs[job])
         loads = [0.0] * self.size
         mine: list[int] = []
-        dearest = sorted(range(len(costs)), key=lambda job: -costs[job])
-        for start in range(0, len(dearest), together):
-            jobs = dearest[start : start + together]
-            idlest = loads.index(min(loads))
-            loads[idlest] += sum(costs[job] for job in jobs)
-            if idlest == self.rank:
+        for start in range(0, len(costs), together):
+            jobs = costliest_first[start : start + together]
+            least_loaded = loads.index(min(loads))
+            loads[least_loaded] += sum(costs[job] for job in jobs)
+            if least_loaded == self.rank:
                 mine += jobs
         return sorted(mine)
 
     def device(self, name: str) -> torch.device:
         """Where this process computes: "auto" is a GPU where there is one."""
-        if name == "auto":
-            name = "cuda" if torch.cuda.is_available() else "cpu"
-        if name == "cuda" and self.size > 1:
-            name = f"cuda:{self.local_rank % torch.cuda.device_count()}"
-        return torch.device(name)
+        if not is_on_gpu(name):
+            return torch.device("cpu" if name == "auto" else name)
+        if name != "auto" and torch.device(name).index is not None:
+            return torch.device(name)
+        if self.size == 1:
+            return torch.device("cuda")
+        # A launcher may show each of its processes one GPU only: then that is number 0 in all of them
+        return torch.device("cuda", self.local_rank % torch.cuda.device_count())
 
     @property
     def local_rank(self) -> int:
@@ -80,8 +90,11 @@ class Group(World):
     shares_files = False
 
     def __init__(self, rank: int, size: int, local_rank: int | None = None) -> None:
-        self.rank, self.size = rank, size
-        self._local_rank = rank if local_rank is None else local_rank
+        self.rank = rank
+        self.size = size
+        if local_rank is None:
+            local_rank = rank
+        self._local_rank = local_rank
 
     @property
     def local_rank(self) -> int:
@@ -104,17 +117,22 @@ def has_process_group() -> bool:
 
 def launched_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether torchrun (or a launcher that sets the same variables) started this process as one of a group."""
-    return "TORCHELASTIC_RUN_ID" in environment and int(environment.get("WORLD_SIZE", "1")) > 1
+    processes = int(environment.get("WORLD_SIZE", "1"))
+    return "TORCHELASTIC_RUN_ID" in environment and processes > 1
 
 
 def torchrun_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's rank under torchrun; 0 without it."""
-    return int(environment["RANK"]) if launched_by_torchrun(environment) else 0
+    if not launched_by_torchrun(environment):
+        return 0
+    return int(environment["RANK"])
 
 
 def torchrun_restarts(environment: Mapping[str, str] = os.environ) -> int:
     """How often torchrun has already restarted this group."""
-    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")) if launched_by_torchrun(environment) else 0
+    if not launched_by_torchrun(environment):
+        return 0
+    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @contextmanager
@@ -123,12 +141,15 @@ def torchrun_world(backend: str) -> Iterator[World]:
     made_here = not dist.is_initialized()
     if made_here:
         # A group that torchrun restarts meets in the same store as before; under another name it finds nothing stale
-        meeting = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+        port = int(os.environ["MASTER_PORT"])
+        meeting = dist.TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
         store = dist.PrefixStore(f"fedlama/{torchrun_restarts()}", meeting)
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        rank = int(os.environ["RANK"])
+        size = int(os.environ["WORLD_SIZE"])
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
-        yield Group(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        yield Group(dist.get_rank(), dist.get_world_size(), local_rank)
     finally:
         if made_here:
             dist.destroy_process_group()
@@ -145,9 +166,3 @@ def local_world(rank: int, size: int, meeting_point: Path, backend: str) -> Iter
         yield Group(rank, size)
     finally:
         dist.destroy_process_group()
-
-
-def backend_for(device: str) -> str:
-    """The collectives that suit a device."""
-    wants_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    return "nccl" if wants_gpu else "gloo"

@@ -1,13 +1,14 @@
 """nn.Module ↔ Layout ↔ row: the only room that knows how a model's tensors and a row of numbers relate."""
 
 from fedlama.rows.arithmetic import exact_means, exact_sums, magnitudes, pack, squared_distances, unpack
-from fedlama.rows.binding import Binding, check_dtypes, counter_width, describe, statistics, trainable
+from fedlama.rows.binding import Binding, Grouping, check_dtypes, counter_width, describe, statistics, trainable
 from fedlama.rows.slots import Lifetime, Slot
 from fedlama.rows.store import ClientStore
 
 __all__ = [
     "Binding",
     "ClientStore",
+    "Grouping",
     "Lifetime",
     "Slot",
     "check_dtypes",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from fedlama.base import InputError
+from fedlama.base import InputError, RunError, shown
 from fedlama.core import Layout
 from fedlama.core import Tensor as TensorEntry
 
-GROUPINGS = ("tensor", "module")
+Grouping = Literal["tensor", "module"]  # what is averaged as one layer
+GROUPINGS = get_args(Grouping)
 
 # A gradient that is a view of the gradient row has to be zeroed and added to. That is nothing for small tensors, whose
 # updates become one operation in exchange; for one of megabytes it costs more memory traffic than the update itself.
@@ -28,8 +30,8 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
     adaptive if it holds a kernel (a tensor of two or more dimensions); `adaptive` names layers by pattern instead.
     Tied weights appear once, frozen parameters not at all.
     """
-    if layers not in GROUPINGS:
-        raise InputError(f"layers must be one of {', '.join(GROUPINGS)}, not {layers!r}")
+    if not isinstance(layers, str) or layers not in GROUPINGS:
+        raise InputError(f"layers must be one of {', '.join(GROUPINGS)}, not {shown(layers)}")
     parameters = trainable(module)
     if not parameters:
         raise InputError("the model has no trainable parameter")
@@ -69,6 +71,7 @@ class Binding:
         self._gradients: list[tuple[Tensor, nn.Parameter | None]] = []  # of each stretch; a large one's is autograd's
         self._bind_gradients()
         self._views: list[Tensor] = []
+        self._at_start = _parameters_of(module)
 
     def new_rows(self, count: int) -> Tensor:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
@@ -106,6 +109,28 @@ class Binding:
             if _value(sites) is not view:
                 view.copy_(_value(sites))
                 _register(sites, view)
+
+    def check_same_parameters(self) -> None:
+        """Raise RunError if the module has other parameters than at the start."""
+        now = _parameters_of(self.module)
+        for name in {**self._at_start, **now}:
+            problem = _changed(self._at_start.get(name), now.get(name))
+            if problem:
+                raise _module_changed(name, problem)
+
+    def check_unchanged(self, row: Tensor) -> None:
+        """Raise RunError if the module has other parameters than at the start, or computes elsewhere than in `row`.
+
+        A module can do so in its forward pass. What it then trains would be averaged by nobody.
+        """
+        self.check_same_parameters()
+        for (name, parameter), part in zip(trainable(self.module), self.layout.tensor_slices, strict=True):
+            if parameter.data_ptr() != row[part].data_ptr():
+                raise _module_changed(name, "was given other numbers than those of the client that trains")
+            if parameter.numel() >= LARGE:
+                continue
+            if parameter.grad is None or parameter.grad.data_ptr() != self.gradient[part].data_ptr():
+                raise _module_changed(name, "was given another gradient than the one that training reads")
 
     def clear_gradients(self) -> None:
         """Before a backward pass."""
@@ -236,11 +261,40 @@ def _register(sites: Sites, value: Tensor) -> None:
         owner._buffers[name] = value
 
 
+def _parameters_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, bool]]:
+    """Every parameter by name, and whether it is trained."""
+    return {name: (parameter, parameter.requires_grad) for name, parameter in module.named_parameters()}
+
+
+def _changed(before: tuple[nn.Parameter, bool] | None, now: tuple[nn.Parameter, bool] | None) -> str | None:
+    """What became of a parameter, if anything did."""
+    if before is None:
+        return "was not there at the start"
+    if now is None:
+        return "is not there any more"
+    if before[0] is not now[0]:
+        return "was replaced by another parameter"
+    if before[1] and not now[1]:
+        return "is frozen now"
+    if now[1] and not before[1]:
+        return "was frozen at the start and is trained now"
+    return None
+
+
+def _module_changed(name: str, problem: str) -> RunError:
+    return RunError(
+        f"the model changed while it was training: its parameter {name} {problem}. What is trained and averaged is "
+        f"settled before the first step, so build the model as it is to stay"
+    )
+
+
 def _adaptive_by_pattern(patterns: Sequence[str], layers: Sequence[str]) -> dict[str, bool]:
     if isinstance(patterns, str):
         patterns = [patterns]
+    if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise InputError(f"adaptive must be a list of patterns of layers' names, not {shown(patterns)}")
     for pattern in patterns:
         if not any(fnmatchcase(layer, pattern) for layer in layers):
             names = ", ".join(dict.fromkeys(layers))
-            raise InputError(f"adaptive pattern {pattern!r} matches no layer; layers are {names}")
+            raise InputError(f"adaptive pattern {shown(pattern)} matches no layer; layers are {names}")
     return {layer: any(fnmatchcase(layer, pattern) for pattern in patterns) for layer in layers}

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: a safetensors file with the run's state and a JSON file that vouches for it.
+"""Checkpoints on disk: a safetensors file with the run's state, and a JSON file with its hash and where it belongs.
 
 Both are written to another name, synced and renamed, the JSON last: a checkpoint without it is not there. The last two
 are kept, so that one that turns out to be broken has a predecessor.
@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlama.base import InputError
+from fedlama.base import InputError, check_whole, printable, read_regular, reason, shown
 from fedlama.run.config import as_written_today
 from fedlama.run.files import write_atomically, writing
 
 KEPT = 2
+MAX_MANIFEST = 16 << 20  # bytes
+MAX_CONTENT = 64 << 30
+MAX_NAMED = 8  # keys in a sentence
+MAX_KEY = 100  # characters
+# What reading a file that someone damaged may raise, from the disk to a missing key
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The newest usable checkpoint of a run, and a sentence for each newer one that was refused."""
+    """The newest usable checkpoint of a run, and for each newer one why it was refused."""
 
     content: bytes
     round: int
@@ -32,88 +38,159 @@ class Found:
 def save_checkpoint(
     folder: Path, content: bytes, *, step: int, round: int, config: Mapping[str, Any], records: Sequence[bytes] = ()
 ) -> None:
-    """Write a checkpoint, which also vouches for the records of the rounds before it, and drop all but the last two."""
+    """Write a checkpoint, and drop all but the last two.
+
+    Arguments:
+        folder: where checkpoints are kept; it is made if it is not there.
+        content: the run's state, as safetensors.
+        step: how many steps the run has taken.
+        round: how many rounds it has recorded.
+        config: the configuration, which a run that goes on from here must have.
+        records: the lines of rounds.jsonl; their hash goes with the checkpoint, so that it continues no other rounds.
+    """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     name = f"step-{step:09d}"
     write_atomically(folder / f"{name}.safetensors", content)
-    voucher = {"sha256": hashlib.sha256(content).hexdigest(), "step": step, "round": round, "config": config}
-    voucher["records"] = _digest(records[:round])
-    voucher["checksum"] = _checksum(voucher)
-    write_atomically(folder / f"{name}.json", json.dumps(voucher, indent=2) + "\n")
-    for old in sorted(folder.glob("step-*.json"))[:-KEPT]:
+    manifest: dict[str, Any] = {
+        "sha256": _sha256(content),
+        "step": step,
+        "round": round,
+        "config": config,
+        "records": _hash_of_records(records[:round]),
+    }
+    manifest["checksum"] = _checksum(manifest)
+    write_atomically(folder / f"{name}.json", json.dumps(manifest, indent=2) + "\n")
+    _drop_old(folder)
+
+
+def _drop_old(folder: Path) -> None:
+    manifests = sorted(folder.glob("step-*.json"))
+    for old in manifests[:-KEPT]:
         old.unlink()
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def find_checkpoint(folder: Path, config: Mapping[str, Any], records: Sequence[bytes] | None = None) -> Found | None:
-    """The newest checkpoint of this configuration that is whole and follows on these records; None if none is."""
+def find_checkpoint(
+    folder: Path,
+    config: Mapping[str, Any],
+    records: Sequence[bytes] | None = None,
+    round_of: Callable[[bytes], int] | None = None,
+) -> Found | None:
+    """The newest checkpoint that a run can go on from; None if there is no checkpoint.
+
+    Arguments:
+        folder: where checkpoints are kept.
+        config: the configuration that it must be of.
+        records: the lines of rounds.jsonl that it must continue (default: any).
+        round_of: the round that a checkpoint's content is of; raises InputError for one that the run cannot go on from
+            (default: its content is not looked at).
+    """
     refused: list[str] = []
     for path in sorted(folder.glob("step-*.json"), reverse=True):
         try:
-            content, voucher = _load(path, config)
+            content, manifest = _load(path)
+            _check_same_config(path, manifest["config"], config)
             if records is not None:
-                _check_recorded(path, voucher, records)
+                _check_records(path, manifest, records)
+            if round_of is not None:
+                _check_content(path, content, manifest["round"], round_of)
         except InputError as error:
             refused.append(str(error))
             continue
-        return Found(content, voucher["round"], refused)
+        return Found(content, manifest["round"], refused)
     if refused:
         raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
     return None
 
 
-def _check_recorded(path: Path, voucher: Mapping[str, Any], records: Sequence[bytes]) -> None:
-    round_ = voucher["round"]
-    if round_ > len(records):
-        raise InputError(f"the checkpoint {path} is of round {round_}, but rounds.jsonl has only {len(records)}")
-    if voucher.get("records", _digest(records[:round_])) != _digest(records[:round_]):  # older ones have none
+def _load(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """A checkpoint that is whole: its state, and the JSON beside it."""
+    try:
+        manifest = json.loads(read_regular(path, MAX_MANIFEST, "the JSON beside a checkpoint"))
+        checksum = manifest.pop("checksum")
+        content = read_regular(path.with_suffix(".safetensors"), MAX_CONTENT, "a checkpoint")
+        is_whole = checksum == _checksum(manifest) and manifest["sha256"] == _sha256(content)
+        if is_whole:
+            check_whole("its round", manifest["round"], minimum=0)
+            dict(manifest["config"])
+    except DAMAGE as error:
+        raise InputError(f"the checkpoint {path} is broken ({reason(error)})") from None
+    if not is_whole:
+        raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")
+    return content, manifest
+
+
+def _check_same_config(path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    try:
+        different = changed_keys(saved, config)
+    except RecursionError:
+        raise InputError(f"the checkpoint {path} is broken: its configuration has tables without end") from None
+    if not different:
+        return
+    kind = "configuration"
+    if all(key.startswith("versions.") for key in different):
+        kind = "version"
+    raise InputError(f"the checkpoint {path} is of another {kind}: {', '.join(different)}")
+
+
+def _check_content(path: Path, content: bytes, round_: int, round_of: Callable[[bytes], int]) -> None:
+    try:
+        found = round_of(content)
+    except InputError as error:
+        raise InputError(f"the checkpoint {path} cannot be used: {error}") from None
+    if found != round_:
+        raise InputError(f"the checkpoint {path} cannot be used: it is of round {found:,}, not {round_:,}")
+
+
+def _check_records(path: Path, manifest: Mapping[str, Any], records: Sequence[bytes]) -> None:
+    count = manifest["round"]
+    if count > len(records):
+        raise InputError(f"the checkpoint {path} is of round {count}, but rounds.jsonl has only {len(records)}")
+    if "records" not in manifest:  # of an earlier version
+        return
+    if manifest["records"] != _hash_of_records(records[:count]):
         raise InputError(f"the checkpoint {path} follows on other rounds than those that rounds.jsonl has now")
-
-
-def _digest(records: Sequence[bytes]) -> str:
-    return hashlib.sha256(b"\n".join(records)).hexdigest()
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two configurations, as `key (was …, is …)`; they may be of earlier versions."""
     old = _flat(as_written_today(before))
     new = _flat(as_written_today(now))
-    return [
-        f"{key} (was {old.get(key, 'not set')!r}, is {new.get(key, 'not set')!r})"
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key) and (key in old or key != "data.sha256")  # which older runs do not have
-    ]
-
-
-def _load(path: Path, config: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """A checkpoint and what vouches for it."""
-    try:
-        voucher = json.loads(path.read_text(encoding="utf-8"))
-        whole = voucher.pop("checksum") == _checksum(voucher)
-        content = path.with_suffix(".safetensors").read_bytes()
-        intact = whole and "round" in voucher and voucher["sha256"] == hashlib.sha256(content).hexdigest()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"the checkpoint {path} is broken ({error})") from None
-    if not intact:
-        raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")
-    _check_same(path, voucher["config"], config)
-    return content, voucher
-
-
-def _check_same(path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    different = changed_keys(saved, config)
-    if different:
-        kind = "version" if all(key.startswith("versions.") for key in different) else "configuration"
-        raise InputError(f"the checkpoint {path} is of another {kind}: {', '.join(different)}")
+    different: list[str] = []
+    for key in sorted({*old, *new}):
+        if key == "data.sha256" and key not in old:  # which older runs do not have
+            continue
+        was = old.get(key, "not set")
+        is_now = new.get(key, "not set")
+        if was != is_now:
+            different.append(f"{printable(key, MAX_KEY)} (was {shown(was)}, is {shown(is_now)})")
+    if len(different) <= MAX_NAMED:
+        return different
+    return [*different[:MAX_NAMED], f"and {len(different) - MAX_NAMED} more"]
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Tables within tables as one, with keys such as `policy.kind`."""
     flat: dict[str, Any] = {}
     for key, value in tables.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{path}.")
+        else:
+            flat[path] = value
     return flat
 
 
-def _checksum(voucher: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(voucher, sort_keys=True).encode()).hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _hash_of_records(records: Sequence[bytes]) -> str:
+    lines = b"\n".join(records)
+    return _sha256(lines)
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    text = json.dumps(manifest, sort_keys=True)
+    return _sha256(text.encode())

@@ -42,14 +42,17 @@ class CodecSection(BaseModel):
 
     def build(self) -> Codec | None:
         """The codec that this table describes; None if there is none."""
-        names = [self.codec] if isinstance(self.codec, str) else self.codec
+        names = self.codec
+        if isinstance(names, str):
+            names = [names]
         options = self.model_extra or {}
         if names == [NO_CODEC]:
             self._refuse_options([*options, *self._feedback_options()])
             return None
         self._check_names(names)
         self._check_options(names, options)
-        codec = _chain([_built(name, options) for name in names])
+        codecs = [_built(name, options) for name in names]
+        codec = _chain(codecs)
         if self.error_feedback in (None, "none"):
             if self.profile is not None or self.gain is not None:
                 raise InputError("profile and gain mean nothing without error_feedback = 'window'")
@@ -76,13 +79,15 @@ class CodecSection(BaseModel):
                 raise InputError(f"codec must be one of {allowed}, or a list of them, not {shown(name)}")
 
     def _check_options(self, names: Sequence[str], options: Mapping[str, Any]) -> None:
-        known = [option for name in names for option in _options(name)]
+        known: list[str] = []
+        for name in names:
+            known += _options(name)
         for option in options:
             if option in known:
                 continue
             homes = [name for name in CODECS if option in _options(name)]
             if homes:
-                only = " or ".join(repr(home) for home in homes)
+                only = " or ".join(map(repr, homes))
                 raise InputError(f"{option} means nothing with codec = {self.codec!r}, only with {only}")
             near = get_close_matches(option, [*known, "codec", *FEEDBACK_OPTIONS], n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"

@@ -15,12 +15,15 @@ from fedlama.core import Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.data.partition import Alpha, Clients, MinSamples
 from fedlama.local import LocalRule
+from fedlama.rows import Grouping
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.messages import explain
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
+from fedlama.training.simulation import Evaluated, Weighting
+from fedlama.training.trainers import Execution, Precision
 
 Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
 MAX_FILE = 1 << 20  # bytes of a config
@@ -49,7 +52,7 @@ class ModelSection(Section):
     """[model] What is trained: a name (default: what suits the data), and what counts as a layer of it."""
 
     name: str | None = None
-    layers: Literal["tensor", "module"] = "tensor"
+    layers: Grouping = "tensor"
     adaptive: list[str] | None = None
 
 
@@ -147,13 +150,13 @@ class TrainSection(Section):
 
     iterations: Positive
     evaluate_every: Positive | None = None
-    evaluate: Literal["model", "ema"] = "model"
+    evaluate: Evaluated = "model"
     average_steps: Positive = 120
-    weights: Literal["uniform", "samples"] = "uniform"
+    weights: Weighting = "uniform"
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
-    execution: Literal["auto", "stacked", "one-by-one"] = "auto"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    execution: Execution = "auto"
+    precision: Precision = "float32"
 
 
 class OutputSection(Section):
@@ -233,6 +236,8 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
     """`policy.base_interval=12` and the like; the value is TOML, or a string where it is no TOML."""
     result = dict(tables)
     for override in overrides:
+        if not _is_unicode(override):
+            raise InputError(f"--set {shown(override)}: is not UTF-8, and a configuration is")
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
             raise InputError(f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12")
@@ -266,6 +271,15 @@ def _after_choice(name: str, key: str, table: Any) -> Any:
     if section is None or key != section.chosen_by or not isinstance(table, Mapping):
         return table
     return section.without_other_choices(table)
+
+
+def _is_unicode(text: str) -> bool:
+    """What is not UTF-8 on the command line arrives as surrogates, which no file can hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _value(text: str) -> Any:

@@ -45,15 +45,20 @@ def default_model(data: Dataset) -> str:
     shape = tuple(data.x_train.shape[1:])
     if shape == (3, 32, 32):
         return "resnet20"
-    if shape == (1, 28, 28):
-        return "leaf_cnn" if data.classes == 62 else "small_cnn"
-    return "small_cnn" if len(shape) == 3 and shape[-1] == shape[-2] else "mlp"
+    if shape == (1, 28, 28) and data.classes == 62:
+        return "leaf_cnn"
+    is_square_image = len(shape) == 3 and shape[-1] == shape[-2]
+    if is_square_image:
+        return "small_cnn"
+    return "mlp"
 
 
 def model_builder(name: str, data: Dataset) -> Callable[[], nn.Module]:
     """A callable without arguments that builds the named model for this data."""
     if name not in MODELS:
-        near = get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"model.name = {name!r}: must be one of {', '.join(MODELS)}{hint}")
+        allowed = ", ".join(MODELS)
+        hint = ""
+        for near in get_close_matches(name, MODELS, n=1):
+            hint = f"; did you mean {near!r}?"
+        raise InputError(f"model.name = {name!r}: must be one of {allowed}{hint}")
     return lambda: MODELS[name](data)

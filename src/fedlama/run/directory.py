@@ -27,7 +27,7 @@ from fedlama.core import PolicyState
 from fedlama.run.checkpoints import changed_keys, save_checkpoint
 from fedlama.run.config import Config, parse_config, read_toml
 from fedlama.run.files import Held, append_line, write_atomically, writing
-from fedlama.run.reading import read_records, read_summary, read_timings
+from fedlama.run.reading import read_records, read_summary, timings_up_to
 from fedlama.training.records import Record, Result, Summary, Timing
 
 CONFIG = "config.toml"
@@ -75,10 +75,12 @@ class RunDirectory:
         self._check_held()
         if not self._open:
             self.begin()
-        seconds = round(time.perf_counter() - self._started, 4)
-        timing = Timing(round=record.round, seconds=seconds)
-        append_line(self.path / ROUNDS, json.dumps(asdict(record), allow_nan=False))
-        append_line(self.path / TIMINGS, json.dumps(asdict(timing)))
+        elapsed = time.perf_counter() - self._started
+        timing = Timing(round=record.round, seconds=round(elapsed, 4))
+        line = json.dumps(asdict(record), allow_nan=False)
+        append_line(self.path / ROUNDS, line)
+        line = json.dumps(asdict(timing))
+        append_line(self.path / TIMINGS, line)
 
     def begin(self) -> None:
         """Make the folder, without what an earlier run left in it, and write the configuration into it."""
@@ -117,13 +119,16 @@ class RunDirectory:
 
     def continue_after(self, round_: int) -> list[Record]:
         """Drop what was recorded after this round, which will be recorded again; the records up to it."""
-        rounds, timings = self.path / ROUNDS, self.path / TIMINGS
+        rounds = self.path / ROUNDS
+        timings = self.path / TIMINGS
         records = list(islice(read_records(rounds), round_))  # what comes after may be torn
         if len(records) < round_:
             raise InputError(f"{rounds} has {len(records)} rounds, but the checkpoint is of round {round_}")
-        timed = list(islice(read_timings(timings), round_))
+        if not (self.path / CONFIG).exists():
+            # The checkpoint vouches for the configuration; without the file, the run could not be read when it is done.
+            write_atomically(self.path / CONFIG, to_toml(self._tables()))
         _keep_lines(rounds, len(records))
-        _keep_lines(timings, len(timed))
+        write_atomically(timings, timings_up_to(timings, round_))
         self._open = True
         return records
 
@@ -136,11 +141,14 @@ class RunDirectory:
 
     def check_same_config(self) -> None:
         """Refuse to go on with a run of another configuration."""
-        if not (self.path / CONFIG).exists():
+        path = self.path / CONFIG
+        if not path.exists():
             return
-        different = changed_keys(read_toml(self.path / CONFIG), self._tables())
+        before = read_toml(path)
+        different = changed_keys(before, self._tables())
         if different:
-            raise InputError(f"{self.path} holds a run of another configuration: {', '.join(different)}")
+            keys = ", ".join(different)
+            raise InputError(f"{self.path} holds a run of another configuration: {keys}")
 
     def save_checkpoint(self, content: bytes, state: PolicyState) -> None:
         """Keep a checkpoint, with the configuration it belongs to; the records up to it reach the disk before it."""
@@ -164,7 +172,8 @@ class RunDirectory:
         weights = self.path / WEIGHTS
         with writing(weights):
             weights.parent.mkdir(exist_ok=True)
-        write_atomically(weights, save(_unshared(result.model.state_dict())))
+        tensors = _unshared(result.model.state_dict())
+        write_atomically(weights, save(tensors))
         summary = json.dumps(result.summary(), indent=2, allow_nan=False)
         write_atomically(self.path / SUMMARY, summary + "\n")
 
@@ -217,17 +226,26 @@ def to_toml(tables: Mapping[str, Any]) -> str:
 def _check_free(path: Path) -> None:
     """Refuse a folder that holds a run, or a part of one."""
     for name in FILES:
-        if (path / name).exists():
-            held = "a run (--resume continues it)" if (path / CONFIG).exists() else f"a {name}"
-            raise InputError(f"{path} already holds {held}: choose another --out, or delete that folder first")
+        if not (path / name).exists():
+            continue
+        held = f"a {name}"
+        if (path / CONFIG).exists():
+            held = "a run (--resume continues it)"
+        raise InputError(f"{path} already holds {held}: choose another --out, or delete that folder first")
 
 
 def _keep_lines(path: Path, count: int) -> None:
     """Drop all but the first lines of a file."""
-    lines = path.read_bytes().split(b"\n")[:count] if count else []
-    write_atomically(path, b"".join(line + b"\n" for line in lines))
+    content = b""
+    if count:
+        lines = path.read_bytes().split(b"\n")
+        content = b"\n".join(lines[:count]) + b"\n"
+    write_atomically(path, content)
 
 
 def _unshared(state: Mapping[str, Any]) -> dict[str, Any]:
     """safetensors refuses tensors that share memory, as tied weights do: give each its own."""
-    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+    copies: dict[str, Any] = {}
+    for name, tensor in state.items():
+        copies[name] = tensor.detach().cpu().clone().contiguous()
+    return copies

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from fedlama.base import InputError
 from fedlama.data import data_files
+from fedlama.processes.devices import default_workers
 from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import torchrun_rank, torchrun_restarts
 from fedlama.run.checkpoints import find_checkpoint
@@ -19,7 +19,7 @@ from fedlama.run.files import locked
 from fedlama.run.resolve import Resolved, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpoint import Check, Checkpointing, Control
 
 Observer = Callable[[Record], None]
 
@@ -40,8 +40,8 @@ def execute(
         config: what to run; what is resolved already is not built again.
         out: the run directory.
         observers: called with each record after it is on disk.
-        workers: how many processes share the work (default: one per core). Of a group that torchrun started, rank 0
-            writes.
+        workers: how many processes share the work (default: one per GPU, or one per core). Of a group that torchrun
+            started, rank 0 writes.
         replace: whether a run that the directory holds may be overwritten.
         resume: whether it goes on from its last checkpoint, as it does when torchrun restarts the group. A finished
             run stays as it is, and None is returned.
@@ -58,10 +58,16 @@ def execute(
             if directory.is_finished():
                 return None
         keeping = _checkpointing(directory, resume)
-        written_first = _with_tensorboard(directory, observers)
+        board = None
+        watching: list[Observer] = [directory.record]  # first of all
+        if directory.config.output.tensorboard:
+            board = tensorboard_writer(directory.path)
+        if board is not None:
+            watching.append(board)
+        watching.extend(observers)
 
         def take(record: Record) -> None:
-            for observer in written_first:
+            for observer in watching:
                 observer(record)
 
         def ask_to_stop() -> None:
@@ -71,6 +77,8 @@ def execute(
 
         with stop_on_signals(ask_to_stop):
             result = _simulate(run, workers, take, keeping)
+        if board is not None:
+            board.finish(result, run.participation.count(len(run.shards)))
         directory.finish(result)
         return result
 
@@ -89,7 +97,7 @@ def _simulate(run: Resolved, workers: int | None, take: Observer, keeping: Check
         participation=run.participation,
         iterations=config.train.iterations,
         seed=config.seed,
-        workers=workers or available_cores(),
+        workers=workers or default_workers(config.train.device),
         weights=config.train.weights,
         layers=config.model.layers,
         adaptive=config.model.adaptive,
@@ -112,9 +120,10 @@ def _check_same_data(directory: RunDirectory) -> None:
     if before is None or before == data.sha256:
         return
     files = ", ".join(map(str, data_files(data.name)))
+    now = str(data.sha256)
     raise InputError(
-        f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now "
-        f"{str(data.sha256)[:12]}…): restore the data, or start a new run with another --out"
+        f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now {now[:12]}…): restore "
+        f"the data, or start a new run with another --out"
     )
 
 
@@ -136,29 +145,15 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     if not resume:
         return keeping
     tables = config.model_dump(exclude_none=True)
-    found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded())
-    if found is None:
-        directory.check_same_config()
-        return keeping
-    for sentence in found.refused:
-        print(f"fedlama: {sentence}; the one before it is used", file=sys.stderr)
-    keeping.resume = found.content
-    keeping.earlier = directory.continue_after(found.round)
+
+    def find(round_of: Check) -> tuple[bytes, list[Record]]:
+        found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded(), round_of)
+        if found is None:
+            directory.check_same_config()
+            return b"", []
+        for reason in found.refused:
+            print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
+        return found.content, directory.continue_after(found.round)
+
+    keeping.find = find
     return keeping
-
-
-def _with_tensorboard(directory: RunDirectory, observers: Sequence[Observer]) -> list[Observer]:
-    """All that see a record, the directory first."""
-    watching: list[Observer] = [directory.record]
-    if directory.config.output.tensorboard:
-        board = tensorboard_writer(directory.path)
-        if board is not None:
-            watching.append(board)
-    return [*watching, *observers]
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

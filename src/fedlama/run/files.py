@@ -1,4 +1,4 @@
-"""Files that are whole or not there, folders that one run at a time may write into, and sentences for a full disk."""
+"""Files that are whole or not there, folders for one run at a time, and clear errors for a full disk."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from fedlama.base import InputError, RunError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LOCK = ".lock"
+# A link that somebody put in the place of a file of ours must not lead to a file of somebody else's.
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+AT_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -40,7 +43,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     with writing(path):
         try:
-            with partial.open("wb") as file:
+            partial.unlink(missing_ok=True)
+            with os.fdopen(os.open(partial, NEW_FILE, 0o666), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -53,8 +57,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a whole line at a file's end, or nothing: half a line would hide all that come after it."""
-    content = line.encode("utf-8") + b"\n"
-    with writing(path), path.open("ab", buffering=0) as file:
+    append(path, line.encode("utf-8") + b"\n")
+
+
+def append(path: Path, content: bytes) -> None:
+    """Add all of this at a file's end, or nothing."""
+    with writing(path), os.fdopen(os.open(path, AT_THE_END, 0o666), "ab", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         try:
             while content:  # a full disk may take a part of it first

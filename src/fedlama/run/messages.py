@@ -44,14 +44,17 @@ def explain(error: ValidationError, root: type[BaseModel], tables: Mapping[str, 
 
 
 def _sentence(error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, Any]) -> str:
-    *sections, key = [str(part) for part in error["loc"]]
-    path = ".".join([*sections, key])
+    # A key that is no text, such as half a surrogate pair, has no place in the tables.
+    names = [str(part) for part in error["loc"]] or ["a key"]
+    path = ".".join(names)
+    *sections, key = names
     section = _section(root, sections, tables)
     kind = error["type"]
     if kind == "extra_forbidden":
         return _unknown(sections, key, section)
     if kind == "missing":
-        return f"{_first_required(section, key, path)} is missing; it has no default"
+        required = _first_required(section, key, path)
+        return f"{required} is missing; it has no default"
     if kind == "value_error" and isinstance(error["input"], Mapping):
         return _reason(error)  # about several keys of a table: it names them
     return f"{path} = {_shown(error['input'])}: {_allowed(error, section, key)}"
@@ -65,7 +68,9 @@ def _section(root: type[BaseModel], path: Sequence[str], tables: Any) -> type[Ba
         if inner is None:
             return section
         tables = tables.get(name) if isinstance(tables, Mapping) else None
-        section = inner.section_for(tables) if issubclass(inner, ChoiceSection) else inner
+        section = inner
+        if issubclass(inner, ChoiceSection):
+            section = inner.section_for(tables)
     return section
 
 
@@ -91,12 +96,19 @@ def _first_required(section: type[BaseModel], key: str, path: str) -> str:
 
 
 def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str:
-    names = [name for name in section.model_fields if name != "versions"]
-    where = f"[{'.'.join(sections)}]" if sections else "a config"
     path = ".".join([*sections, key])
+    where = "a config"
+    if sections:
+        table = ".".join(sections)
+        where = f"[{table}]"
+    names = list(section.model_fields)
+    if "versions" in names:  # which fedlama writes itself
+        names.remove("versions")
+    allowed = f"{where} takes {', '.join(names)}"
     near = _nearest(key, names)
-    hint = f"did you mean {near!r}? " if near else ""
-    return f"unknown key {path!r}; {hint}{where} takes {', '.join(names)}"
+    if near is None:
+        return f"unknown key {path!r}; {allowed}"
+    return f"unknown key {path!r}; did you mean {near!r}? {allowed}"
 
 
 def _allowed(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
@@ -116,16 +128,20 @@ def _allowed(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
 
 def _reason(error: ErrorDetails) -> str:
     """What a validator of ours said."""
-    return str((error.get("ctx") or {})["error"])
+    context: dict[str, Any] = error.get("ctx") or {}
+    return str(context["error"])
 
 
 def _choices(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
     if issubclass(section, ChoiceSection) and key == section.former_key:
         key = section.chosen_by
-    choices = _literals(section.model_fields[key].annotation)
+    field = section.model_fields[key]
+    choices = _literals(field.annotation)
+    allowed = f"must be one of {', '.join(choices)}"
     near = _nearest(str(error["input"]), choices)
-    hint = f"; did you mean {near!r}?" if near else ""
-    return f"must be one of {', '.join(choices)}{hint}"
+    if near is None:
+        return allowed
+    return f"{allowed}; did you mean {near!r}?"
 
 
 def _literals(annotation: Any) -> list[str]:
@@ -143,7 +159,9 @@ def _nearest(word: str, names: Sequence[str]) -> str | None:
     """The name that this may be a misspelling of, if there is one."""
     by_lower_case = {name.lower(): name for name in names}
     matches = get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)
-    return by_lower_case[matches[0]] if matches else None
+    if not matches:
+        return None
+    return by_lower_case[matches[0]]
 
 
 def _shown(value: Any) -> str:

@@ -6,12 +6,13 @@ What is allowed stands with the dataclasses in `training/records.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedlama.base import InputError
+from fedlama.base import InputError, read_regular, reason
 from fedlama.training.records import Record, Summary, Timing
 
 T = TypeVar("T")
@@ -20,16 +21,14 @@ RECORD = TypeAdapter(Record)
 TIMING = TypeAdapter(Timing)
 SUMMARY = TypeAdapter(Summary)
 
+MAX_FILE = 4 << 30  # bytes: a million rounds of a hundred layers
+
 
 def read_summary(path: Path) -> Summary | None:
     """The summary in a file; None if there is no such file."""
     if not path.exists():
         return None
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    return _parsed(SUMMARY, content, str(path))
+    return _parsed(SUMMARY, _content(path), str(path))
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -37,21 +36,31 @@ def read_records(path: Path) -> Iterator[Record]:
     return _read_lines(path, RECORD)
 
 
-def read_timings(path: Path) -> Iterator[Timing]:
-    """The entries of `timings.jsonl`, in the same way."""
-    return _read_lines(path, TIMING)
+def timings_up_to(path: Path, round_: int) -> bytes:
+    """The lines of `timings.jsonl` up to a round, without those that cannot be read: no result depends on them."""
+    kept = b""
+    for line in _content(path).split(b"\n")[:-1]:
+        with suppress(InputError):
+            if _parsed(TIMING, line, str(path)).round <= round_:
+                kept += line + b"\n"
+    return kept
 
 
 def _read_lines(path: Path, kind: TypeAdapter[T]) -> Iterator[T]:
     """Complete lines only: a run that is going, or was killed, may have half a line at its end."""
-    if not path.exists():
-        return
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    lines = _content(path).split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         yield _parsed(kind, line, f"{path}: line {number}")
+
+
+def _content(path: Path) -> bytes:
+    """What a file of a run holds; nothing where there is none."""
+    try:
+        return read_regular(path, MAX_FILE, "a file of a run's records")
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from None
 
 
 def _parsed(kind: TypeAdapter[T], content: bytes, where: str) -> T:

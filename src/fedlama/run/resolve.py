@@ -105,7 +105,8 @@ def data_hash(name: str) -> str | None:
 def _checked_hash(data: DataSection) -> str | None:
     found = data_hash(data.name)
     if data.sha256 is not None and data.sha256 != found:
-        files = ", ".join(map(str, data_files(data.name))) or "the embedded data"
+        paths = data_files(data.name)
+        files = ", ".join(map(str, paths)) or "the embedded data"
         raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({files}) is {found}")
     return found
 

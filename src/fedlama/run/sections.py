@@ -96,7 +96,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
     def of_choice(cls, name: str) -> type[Self]:
         """The section of one choice."""
         choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type] - all of them: a message names them
-        keys = {cls.chosen_by: (choosing, name), **_keys(cls.choices[name], cls.names, cls.defaults)}
+        keys: dict[str, Any] = {cls.chosen_by: (choosing, name)}
+        keys |= _keys(cls.choices[name], cls.names, cls.defaults)
         section = create_model(f"{cls.__name__}_{name}", __base__=cls, __doc__=cls.__doc__, **keys)
         section.chosen = name
         return section
@@ -146,8 +147,9 @@ class ChoiceSection(DerivedSection, Generic[T]):
     def _refuse_other_choices(cls, name: str, table: Mapping[str, Any]) -> None:
         for key in table:
             homes = cls._choices_with(key)
-            if homes and name not in homes and cls.lenient.get(name) not in homes:
-                only = " or ".join(repr(home) for home in homes)
+            is_tolerated = cls.lenient.get(name) in homes
+            if homes and name not in homes and not is_tolerated:
+                only = " or ".join(map(repr, homes))
                 raise ValueError(f"{cls.table}.{key} means nothing with {cls.chosen_by} = {name!r}, only with {only}")
 
     def build(self) -> T:
@@ -178,10 +180,15 @@ def _options(built: type[Any], names: Mapping[str, str]) -> Iterator[_Option]:
     """The arguments of a dataclass; `names` has the keys of those that a file calls otherwise."""
     annotations = annotated_fields(built)
     for parameter in signature(built).parameters.values():
-        key = names.get(parameter.name, parameter.name)
-        field = parameter.name if parameter.name in annotations else key
-        default = ... if parameter.default is Parameter.empty else parameter.default
-        yield _Option(parameter.name, key, annotations[field], default)
+        name = parameter.name
+        key = names.get(name, name)
+        annotation = annotations.get(name)
+        if annotation is None:  # an argument that sets the field of another name
+            annotation = annotations[key]
+        default = parameter.default
+        if default is Parameter.empty:
+            default = ...
+        yield _Option(name, key, annotation, default)
 
 
 def _keys(built: type[Any], names: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,5 +223,7 @@ def _build(built: type[T], names: Mapping[str, str], section: BaseModel) -> T:
             arguments[option.argument] = _build(option.annotation, names, section)  # type: ignore[arg-type]
             continue
         value = getattr(section, option.key)
-        arguments[option.argument] = tuple(value) if isinstance(value, list) else value
+        if isinstance(value, list):
+            value = tuple(value)
+        arguments[option.argument] = value
     return built(**arguments)

@@ -1,43 +1,107 @@
-"""TensorBoard scalars, where the extra `fedlama[tensorboard]` is installed."""
+"""TensorBoard scalars, where the extra `fedlama[tensorboard]` is installed.
+
+The file is written here, record by record. TensorBoard's own writer does it in a thread, which prints a traceback when
+the disk is full or the folder is gone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+import os
+import socket
+import time
+from functools import cached_property
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from fedlama.run.files import writing
-from fedlama.training import Record
+from fedlama.run.files import append, writing
+from fedlama.training import LayerSummary, Record, Result
 
 
-def tensorboard_writer(out: Path) -> Callable[[Record], None] | None:
-    """An observer that writes scalars below `out`/tensorboard, or None where TensorBoard is not installed."""
+def tensorboard_writer(out: Path) -> Board | None:
+    """A board below `out`/tensorboard, or None where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         return None
+    return Board(out / "tensorboard")
 
-    @cache
-    def open_writer() -> Any:
-        from torch.utils.tensorboard import SummaryWriter  # slow to import, so only here
 
-        return SummaryWriter(str(out / "tensorboard"))  # makes the folder, so only with the first record
+class Board:
+    """Writes scalars; called with a record, it writes those of a round."""
 
-    def write(record: Record) -> None:
-        with writing(out / "tensorboard"):
-            add(record, open_writer())
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    def add(record: Record, writer: Any) -> None:
+    @cached_property
+    def _events(self) -> EventFile:
+        return EventFile(self.folder)  # makes the folder, so only with the first record
+
+    def __call__(self, record: Record) -> None:
+        """Loss, accuracy, cost and bytes of a round."""
         scalars = {
             "loss/training": record.loss,
             "loss/test": record.test_loss,
             "accuracy/test": record.accuracy,
             "communication/cost": record.cost,
             "communication/uplink_bytes": record.uplink_bytes,
+            "communication/downlink_bytes": record.downlink_bytes,
         }
-        for name, value in scalars.items():
-            if value is not None:
-                writer.add_scalar(name, value, record.step)
-        writer.flush()
+        self._write(scalars, record.step)
 
-    return write
+    def finish(self, result: Result, clients: int) -> None:
+        """What each layer sent over the whole run as coded: bytes, and bits per number of one client's message.
+
+        Arguments:
+            result: The finished run.
+            clients: How many clients train at a time.
+        """
+        scalars: dict[str, float | None] = {}
+        for layer in result.layers:
+            scalars[f"layers/uplink_bytes/{layer.name}"] = layer.uplink_bytes
+            scalars[f"layers/bits_per_number/{layer.name}"] = bits_per_number(layer, clients)
+        self._write(scalars, result.iterations)
+
+    def _write(self, scalars: dict[str, float | None], step: int) -> None:
+        known = {name: value for name, value in scalars.items() if value is not None}
+        with writing(self.folder):
+            self._events.add(known, step)
+
+
+def bits_per_number(layer: LayerSummary, clients: int) -> float | None:
+    """The rate at which a layer was sent: 32 where nothing is coded and nobody fails."""
+    if layer.uplink_bytes is None or not layer.aggregations:
+        return None
+    return 8 * layer.uplink_bytes / (clients * layer.size * layer.aggregations)
+
+
+class EventFile:
+    """A file of events in TensorBoard's format; what was added is on disk.
+
+    Arguments:
+        folder: Where it is made, under a name that no other has.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # slow to import, so only here
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        protocol: Any = event_pb2  # made by protobuf, without types
+        self._event: Any = protocol.Event
+        protocol = summary_pb2
+        self._summary: Any = protocol.Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._path = folder / name
+        self._framed: Any = RecordWriter
+        self._add(file_version="brain.Event:2")
+
+    def add(self, scalars: dict[str, float], step: int) -> None:
+        """Add the values of these scalars at a step."""
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._add(step=step, summary=self._summary(value=values))
+
+    def _add(self, **content: Any) -> None:
+        event = self._event(wall_time=time.time(), **content)
+        framed = BytesIO()
+        self._framed(framed).write(event.SerializeToString())
+        append(self._path, framed.getvalue())

@@ -59,7 +59,8 @@ class Server:
         local: The clients' rule, of which some keep a part on the server (default: none that does).
         uplink: The code of what clients send; some start from what the server last changed.
         downlink: The code of what clients that stay are sent. The server adopts what it sent, so that all copies are
-            equal after a synchronisation, and keeps the remainder.
+            equal after a synchronisation, and keeps the remainder. Where everyone in the next round is new, all are
+            sent the model as it is, with that remainder in it.
         average_steps: Over how many steps a moving average of the global model reaches back (default: none is kept).
     """
 
@@ -123,6 +124,7 @@ class Server:
         share: float = 1.0,
         paces: Sequence[tuple[float, int | None]] = ((1.0, None),),
         place: Place | None = None,
+        window_ends: bool = False,
     ) -> ServerState:
         """The state after a round whose clients have trained.
 
@@ -133,7 +135,8 @@ class Server:
             traffic: What travelled in this round.
             share: Which share of the whole population was averaged.
             paces: The weight of every client, and how many steps it takes per base interval (None: each of them).
-            place: Where the round stands in its window, for a downlink code whose rate depends on it.
+            place: Where the round stands in its window; the draws of a downlink code follow from it.
+            window_ends: Whether all clients of the next round are new, and so are sent the whole model as it is.
         """
         slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
         row = state.row.clone()
@@ -143,7 +146,9 @@ class Server:
         slots = self._apply_rules(state, plan, row, share, paces)
         ledger = state.ledger.charge(traffic, aggregated=plan.due)
         broadcast = ledger.plain_message(plan.due)
-        if self.downlink is not None:
+        if self.downlink is not None and window_ends:
+            self._settle(state, plan, row, slots)
+        elif self.downlink is not None:
             broadcast = self._send_coded(state, plan, row, slots, place or Place(state.policy.round + 1, 0))
         if LAST_CHANGE in slots:
             for part in self.layout.slices_of(plan.due):
@@ -218,6 +223,15 @@ class Server:
         for part in [*self.layout.slices_of(plan.due), *self.layout.statistics]:
             torch.add(state.row[part], difference[part], out=row[part])
         return message.charged
+
+    def _settle(self, state: ServerState, plan: RoundPlan, row: Tensor, slots: dict[str, Tensor]) -> None:
+        """Put into `row` what coded messages left out: whoever comes next is sent all of it."""
+        assert self.downlink is not None
+        difference = row - state.row
+        before = difference.clone()
+        own = {slot.name: slots[slot.name] for slot in self.downlink.slots}
+        self.downlink.settle(difference, plan.due, own)
+        row.add_(difference - before)
 
     def _move_average(
         self, state: ServerState, plan: RoundPlan, row: Tensor, average: Tensor, average_steps: int

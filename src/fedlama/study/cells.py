@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import torch
 
-from fedlama.base import InputError, RunError
+from fedlama.base import DivergenceError, InputError, RunError
+from fedlama.processes.devices import max_workers
 from fedlama.processes.forking import Emit, Failure, Forked, Forks, Item, Message
 from fedlama.processes.memory import available_memory
 from fedlama.processes.signals import stop_on_signals
@@ -29,6 +30,7 @@ from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
 from fedlama.run.resolve import Resolved, resolve
 from fedlama.study.runs import load_run
+from fedlama.study.sitting import Sitting, deliver, take_along
 from fedlama.study.study_file import Cell
 from fedlama.training import Record
 
@@ -95,32 +97,37 @@ def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
     if not cells or available is None:
         return workers
     one_of_each_setting = {cell.setting: cell for cell in cells}
-    largest = max(_row_bytes(resolve(cell.config)) for cell in one_of_each_setting.values())
+    largest = 0
+    for cell in one_of_each_setting.values():
+        run = resolve(cell.config)
+        largest = max(largest, _row_bytes(run))
     needed = 2 * largest  # gradients, averages and activations come on top
-    return max(1, min(workers, available // needed))
+    that_fit = available // needed
+    return max(1, min(workers, that_fit))
 
 
 def _row_bytes(run: Resolved) -> int:
     """What the clients of a run keep in memory."""
     with torch.device("meta"):  # shapes only
         width = describe(run.model()).width
-    clients = run.participation.count(len(run.shards))
+    bytes_per_row = FLOAT32 * width
     rows_per_client = 1 + len(run.local.slots)
-    return FLOAT32 * width * clients * rows_per_client
+    clients = run.participation.count(len(run.shards))
+    return clients * rows_per_client * bytes_per_row
 
 
-def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> None:
+def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitting: Sitting | None = None) -> None:
     """Run these cells into `out`, as many at a time as there are workers and memory.
 
     One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
-    saved a checkpoint; Ctrl-C does the same.
+    saved a checkpoint; Ctrl-C does the same, and so does the end of the sitting.
     """
     if launched_by_torchrun():
         raise InputError(
             "a study's runs share one machine: without torchrun it uses all cores; torchrun is for fedlama run"
         )
     with Forks() as forks:
-        side_by_side = _SideBySide(cells, out, workers, watch, forks)
+        side_by_side = _SideBySide(cells, out, workers, watch, forks, sitting or Sitting())
         with stop_on_signals(side_by_side.stop):
             side_by_side.run()
 
@@ -128,17 +135,22 @@ def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch) -> N
 class _SideBySide:
     """Cells that are waiting, and those that are running."""
 
-    def __init__(self, cells: Sequence[Cell], out: Path, workers: int, watch: Watch, forks: Forks) -> None:
+    def __init__(
+        self, cells: Sequence[Cell], out: Path, workers: int, watch: Watch, forks: Forks, sitting: Sitting
+    ) -> None:
+        self.cells = cells
         self.waiting = list(cells)
         self.out = out
         self.workers = workers
         self.watch = watch
         self.forks = forks
+        self.sitting = sitting
         self.at_once = cells_at_once(cells, workers)
         self.cell_of: dict[Forked, Cell] = {}
         self.workers_of: dict[Forked, int] = {}
         self.failures: list[Exception] = []
         self.stopped = False
+        self.time_is_up = False
 
     def run(self) -> None:
         """Until all are done, or those that run have stopped."""
@@ -147,6 +159,15 @@ class _SideBySide:
                 self._start_as_many_as_fit()
             for process, message in self.forks.listen(timeout=1.0):
                 self._take(process, message)
+            if self.sitting.is_over() and not self._is_ending():
+                self.time_is_up = True
+                self._ask_all_to_stop()
+        left = sum(not is_done(self.out, cell) for cell in self.cells)
+        if self.time_is_up and not self.stopped and left:  # none is left if the last ones ended just then
+            raise RunError(
+                f"stopped after {self.sitting.minutes:g} minutes, as asked, with {left} of {len(self.cells)} runs left "
+                f"and their checkpoints saved; the same command goes on from here"
+            )
         if self.stopped:
             raise RunError("stopped, as asked; the same command goes on from here")
         if self.failures:
@@ -159,25 +180,43 @@ class _SideBySide:
         print("\nfedlama: finishing the running cycles to save them; once more stops at once", file=sys.stderr)
 
     def _is_ending(self) -> bool:
-        return self.stopped or bool(self.failures)
+        return self.stopped or self.time_is_up or bool(self.failures)
 
     def _ask_all_to_stop(self) -> None:
-        for process in list(self.cell_of):
-            if process.process.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(process.process.pid, signal.SIGTERM)
+        for forked in list(self.cell_of):
+            pid = forked.process.pid
+            if pid is None:
+                continue
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
     def _start_as_many_as_fit(self) -> None:
         free = self.workers - sum(self.workers_of.values())
-        while self.waiting and free > 0 and len(self.cell_of) < self.at_once and not self._is_ending():
+        while self.waiting and free > 0:
             places = self.at_once - len(self.cell_of)
-            share = max(1, free // min(len(self.waiting), places))
-            self._start(self.waiting.pop(0), share)
+            if places <= 0 or self._is_ending():
+                return
+            to_share = min(len(self.waiting), places)
+            share = max(1, free // to_share)
+            cell = self.waiting.pop(0)
+            allowed = max_workers(cell.config.train.device)
+            if allowed is not None:
+                share = min(share, allowed)
+            self._start(cell, share)
             free -= share
 
     def _start(self, cell: Cell, workers: int) -> None:
+        home = self.out / cell.path
+        workplace = self.sitting.workplace(self.out, cell.path)
+
         def work(emit: Emit) -> None:
-            execute(cell.config, self.out / cell.path, [emit], workers=workers, resume=True, quiet=True)
+            take_along(home, workplace)
+            try:
+                execute(cell.config, workplace, [emit], workers=workers, resume=True, quiet=True)
+            except DivergenceError:
+                deliver(workplace, home)
+                raise
+            deliver(workplace, home)
 
         process = self.forks.start(work, _lead_own_group, daemon=False)
         self.cell_of[process] = cell
@@ -210,8 +249,11 @@ class _SideBySide:
         text = failure.text or f"its process ended with code {code}"
         if not self.failures:
             self._ask_all_to_stop()
-        sentence = Failure(failure.kind, f"{cell.label}: {text}")
-        self.failures.append(sentence.error() or RunError(sentence.text))
+        named = Failure(failure.kind, f"{cell.label}: {text}")
+        error = named.error()
+        if error is None:
+            error = RunError(named.text)
+        self.failures.append(error)
 
 
 def _lead_own_group() -> None:

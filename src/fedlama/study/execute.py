@@ -6,40 +6,70 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fedlama.base import InputError
-from fedlama.run.execute import available_cores
+from fedlama.base import InputError, RunError
+from fedlama.processes.devices import default_workers
+from fedlama.run.directory import ROUNDS
 from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
-from fedlama.study.study_file import Cell, Setting, Study
+from fedlama.study.sitting import Sitting
+from fedlama.study.study_file import Cell, Setting, Study, rate_text
 
 
-def run_study(study: Study, out: Path, workers: int | None, watch: Watch, *, shared: bool = False) -> StudyIndex:
+def run_study(
+    study: Study,
+    out: Path,
+    workers: int | None,
+    watch: Watch,
+    *,
+    shared: bool = False,
+    sitting: Sitting | None = None,
+) -> StudyIndex:
     """Run what is missing of a study; what its folder then holds of it.
 
     Arguments:
         study: the settings and their seeds.
         out: the study's folder.
-        workers: how many processes may run at a time (default: one per core).
+        workers: how many processes may run at a time (default: one per GPU, or one per core).
         watch: called with each record of a cell, and when it ends.
         shared: whether the folder may also hold runs of other studies, which its index then keeps.
+        sitting: how long it may take now, and where unfinished runs are kept (default: as long as it takes, in `out`).
     """
-    processes = workers or available_cores()
+    processes = workers or min(default_workers(setting.config.train.device) for setting in study.settings)
     with locked(out):
         index_there = _index_there(out)
         others = index_there if shared else None
         for setting in study.settings:
             resolve(setting.config)  # wrong input shows before the first run, and forked runs share the data
         pilots = study.pilots()
-        run_cells(missing(pilots, out), out, processes, watch)
+        run_cells(missing(pilots, out), out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
         _keep(_index(study, choices, cells, out), others, out)
-        run_cells(missing(cells, out), out, processes, watch)
+        run_cells(missing(cells, out), out, processes, watch, sitting)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
+        _check_anything_came_of_it(study, cells, out)
         return index
+
+
+def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -> None:
+    """Raise RunError where not one run of the table got through a round: there is nothing to compare."""
+    for cell in cells:
+        folder = out / cell.path
+        if (folder / ROUNDS).is_file() or not (folder / DIVERGED).is_file():
+            return
+    if cells:
+        raise RunError(f"every run in {out} diverged in its first round: lower local.learning_rate")
+    tried: set[float] = set()
+    for setting in study.settings:
+        tried.update(setting.learning_rates)
+    rates = ", ".join(rate_text(rate) for rate in sorted(tried))
+    raise RunError(
+        f"every pilot in {out} diverged, whatever the setting and the learning rate ({rates}): add smaller ones to "
+        f"study.learning_rates"
+    )
 
 
 def _index_there(out: Path) -> StudyIndex | None:
@@ -99,10 +129,16 @@ def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
     highest: float | None = None
     for rate in sorted(scores):
         score = scores[rate]
-        if score is not None and (highest is None or score > highest):
-            best, highest = rate, score
+        if score is None:
+            continue
+        if highest is None or score > highest:
+            best = rate
+            highest = score
     at_edge = len(scores) > 1 and best in (min(scores), max(scores))
-    return Choice(rate=best, scores={f"{rate:g}": score for rate, score in scores.items()}, at_edge=at_edge)
+    by_text: dict[str, float | None] = {}
+    for rate, score in scores.items():
+        by_text[rate_text(rate)] = score
+    return Choice(rate=best, scores=by_text, at_edge=at_edge)
 
 
 def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:

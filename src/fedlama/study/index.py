@@ -37,7 +37,8 @@ def read_index(folder: Path) -> StudyIndex | None:
     try:
         return StudyIndex.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise InputError(f"{path} is not the index of a study ({str(error).splitlines()[0]})") from None
+        first_line = str(error).splitlines()[0]
+        raise InputError(f"{path} is not the index of a study ({first_line})") from None
 
 
 def setting_of(run: Path) -> str | None:
@@ -46,7 +47,8 @@ def setting_of(run: Path) -> str | None:
     for folder in path.parents:
         index = _own_index(folder)
         if index is not None:
-            return index.labels.get(path.relative_to(folder).as_posix())
+            name = path.relative_to(folder).as_posix()
+            return index.labels.get(name)
     return None
 
 
@@ -61,9 +63,13 @@ def _own_index(folder: Path) -> StudyIndex | None:
 def belongs(run: Path, named: Path) -> bool:
     """Whether this run is meant when the user names a folder above it: a study's pilots are not."""
     for folder in run.parents:
-        index = read_index(folder) if folder == named else _own_index(folder)
+        if folder == named:
+            index = read_index(folder)
+        else:
+            index = _own_index(folder)
         if index is not None:
-            return run.relative_to(folder).as_posix() in index.labels
+            name = run.relative_to(folder).as_posix()
+            return name in index.labels
         if folder == named:
             break
     return True
@@ -72,5 +78,9 @@ def belongs(run: Path, named: Path) -> bool:
 def in_study_order(runs: list[Path], named: Path) -> list[Path]:
     """As the study has them, if the folder that the user named is one; otherwise by name."""
     index = read_index(named)
-    places = {named / run: number for number, run in enumerate(index.labels)} if index else {}
+    if index is None:
+        return sorted(runs)
+    places: dict[Path, int] = {}
+    for number, name in enumerate(index.labels):
+        places[named / name] = number
     return sorted(runs, key=lambda run: (places.get(run, 0), run))

@@ -23,13 +23,24 @@ def find_runs(paths: list[Path]) -> list[Run]:
             raise InputError(f"{path}: there is no such folder")
         if not path.is_dir():
             raise InputError(f"{path} is a file; name a run's folder")
-        inside = [rounds.parent for rounds in path.rglob("rounds.jsonl") if _is_run(rounds.parent)]
-        inside = in_study_order([run for run in inside if belongs(run, path)], path)
-        if not inside and not _is_run(path):
+        inside = _runs_inside(path)
+        if not inside and _is_run(path):
+            inside = [path]
+        if not inside:
             raise InputError(f"{path} holds no run: no config.toml and rounds.jsonl in it or below it")
-        inside = inside or [path]
         found += inside
-    return [load_run(path) for path in dict.fromkeys(found)]
+    without_repeats = dict.fromkeys(found)
+    return [load_run(path) for path in without_repeats]
+
+
+def _runs_inside(path: Path) -> list[Path]:
+    """The runs in a folder and below it, without those that a study there does not show."""
+    inside: list[Path] = []
+    for rounds in path.rglob("rounds.jsonl"):
+        run = rounds.parent
+        if _is_run(run) and belongs(run, path):
+            inside.append(run)
+    return in_study_order(inside, path)
 
 
 def _is_run(path: Path) -> bool:

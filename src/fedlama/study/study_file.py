@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from fedlama.base import MAX_SEED, InputError
+from fedlama.base import MAX_SEED, InputError, printable, shown
 from fedlama.run.config import Config, Positive, merged, parse_config, read_toml
 from fedlama.run.messages import explain
 from fedlama.run.sections import Section
@@ -19,6 +21,10 @@ from fedlama.run.sections import Section
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 Rates = list[Annotated[float, Field(gt=0)]]
 OWN_KEYS = ("name", "seeds", "learning_rates")  # of a setting; everything else in it overrides the configuration
+MAX_NAME = 200  # characters
+MAX_FOLDER = 120  # bytes: file systems admit 255
+PILOTS = "pilots"
+OWN_FILES = ("report", "table", "study")  # what a study writes beside its settings' folders, without the endings
 
 
 class StudySection(Section):
@@ -51,8 +57,14 @@ class Setting:
 
     @property
     def folder(self) -> str:
-        """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4."""
-        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "setting"
+        """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4. Letters of every script stay."""
+        plain = unicodedata.normalize("NFKC", self.name).casefold()
+        folder = re.sub(r"[^\w.]+|_+", "-", plain).strip("-.") or "setting"
+        if len(folder.encode("utf-8")) <= MAX_FOLDER:
+            return folder
+        # Two long names may begin alike.
+        start = folder.encode("utf-8")[: MAX_FOLDER - 20].decode("utf-8", "ignore")
+        return f"{start}-{hashlib.sha256(folder.encode('utf-8')).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,10 @@ class Cell:
     @property
     def label(self) -> str:
         """What a progress display calls it."""
-        pilot = "" if self.rate is None else f"pilot at {self.rate:g}, "
-        return f"{self.setting}, {pilot}seed {self.config.seed}"
+        seed = f"seed {self.config.seed}"
+        if self.rate is None:
+            return f"{self.setting}, {seed}"
+        return f"{self.setting}, pilot at {rate_text(self.rate)}, {seed}"
 
 
 @dataclass(frozen=True)
@@ -80,44 +94,74 @@ class Study:
 
     def pilots(self) -> list[Cell]:
         """The runs that choose a learning rate: on a validation split, never on the test samples."""
-        return [
-            self._pilot(setting, rate, seed)
-            for setting in self.settings
-            for rate in setting.learning_rates
-            for seed in self.options.pilot_seeds
-        ]
+        pilots: list[Cell] = []
+        for setting in self.settings:
+            for rate in setting.learning_rates:
+                for seed in self.options.pilot_seeds:
+                    pilots.append(self._pilot(setting, rate, seed))
+        return pilots
 
     def cells(self, chosen: Mapping[str, float | None]) -> list[Cell]:
         """The runs of the table, at the learning rates that the pilots chose; first seeds come first."""
-        rounds = max(len(setting.seeds) for setting in self.settings)
-        return [
-            self._cell(setting, setting.seeds[number], chosen.get(setting.name))
-            for number in range(rounds)
-            for setting in self.settings
-            if number < len(setting.seeds)
-        ]
+        most_seeds = max(len(setting.seeds) for setting in self.settings)
+        cells: list[Cell] = []
+        for number in range(most_seeds):
+            for setting in self.settings:
+                if number < len(setting.seeds):
+                    seed = setting.seeds[number]
+                    rate = chosen.get(setting.name)
+                    cells.append(self._cell(setting, seed, rate))
+        return cells
 
     def _pilot(self, setting: Setting, rate: float, seed: int) -> Cell:
-        config = with_rate(setting.config, rate)
-        iterations = min(self.options.pilot_iterations or config.train.iterations, config.train.iterations)
+        config = shortened(with_rate(setting.config, rate), self.options.pilot_iterations)
+        iterations = config.train.iterations
         config = config.model_copy(
             update={
                 "seed": seed,
                 "data": config.data.model_copy(update={"validation": self.options.validation}),
-                "train": config.train.model_copy(update={"iterations": iterations, "evaluate_every": iterations}),
+                "train": config.train.model_copy(update={"evaluate_every": iterations}),
             }
         )
-        return Cell(setting.name, Path("pilots") / setting.folder / f"rate{rate:g}" / f"seed{seed}", config, rate)
+        path = Path(PILOTS) / setting.folder / f"rate{rate_text(rate)}" / f"seed{seed}"
+        return Cell(setting.name, path, config, rate)
 
     def _cell(self, setting: Setting, seed: int, rate: float | None) -> Cell:
-        config = setting.config if rate is None else with_rate(setting.config, rate)
+        config = setting.config.model_copy(update={"seed": seed})
+        if rate is not None:
+            config = with_rate(config, rate)
         path = Path(setting.folder) / f"seed{seed}"
-        return Cell(setting.name, path, config.model_copy(update={"seed": seed}))
+        return Cell(setting.name, path, config)
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate in as few digits as tell it from every other: rates that are equal in six digits are two."""
+    short = f"{rate:g}"
+    if float(short) == rate:
+        return short
+    return repr(rate)
 
 
 def with_rate(config: Config, rate: float) -> Config:
     """The same configuration with another learning rate."""
-    return config.model_copy(update={"local": config.local.model_copy(update={"learning_rate": rate})})
+    local = config.local.model_copy(update={"learning_rate": rate})
+    return config.model_copy(update={"local": local})
+
+
+def shortened(config: Config, iterations: int | None) -> Config:
+    """The same configuration over at most so many steps; warm-up and decay come at the same shares of the run."""
+    whole = config.train.iterations
+    if iterations is None or iterations >= whole:
+        return config
+    warmup_steps = config.local.warmup_steps * iterations // whole
+    decay_steps = [max(1, step * iterations // whole) for step in config.local.decay_steps]
+    schedule = {"warmup_steps": warmup_steps, "decay_steps": decay_steps}
+    return config.model_copy(
+        update={
+            "local": config.local.model_copy(update=schedule),
+            "train": config.train.model_copy(update={"iterations": iterations}),
+        }
+    )
 
 
 def load_study(path: Path) -> Study:
@@ -130,18 +174,23 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     base = {key: value for key, value in tables.items() if key != "study"}
     if "study" not in tables:
         raise InputError(f"{source}: a study needs a [study] table and [[study.setting]] tables")
-    if isinstance(tables["study"], Mapping) and isinstance(tables["study"].get("setting"), Mapping):
+    own_table = tables["study"]
+    if isinstance(own_table, Mapping) and isinstance(own_table.get("setting"), Mapping):
         raise InputError(f"{source}: write [[study.setting]] with double brackets: a study has several settings")
     try:
         options = StudyFile.model_validate({"study": tables["study"]}).study
     except ValidationError as error:
         raise InputError(*explain(error, StudyFile, tables, source)) from None
-    extra = [{"policy": {"kind": "fedavg", "base_interval": interval}} for interval in options.fedavg_intervals]
-    overrides = [*options.setting, *extra]
+    overrides = list(options.setting)
+    for interval in options.fedavg_intervals:
+        overrides.append({"policy": {"kind": "fedavg", "base_interval": interval}})
     if not overrides:
         raise InputError(f"{source}: a study needs at least one [[study.setting]]")
-    settings = [_setting(base, own, options, f"{source}, setting {n}") for n, own in enumerate(overrides, start=1)]
-    settings = _one_window(_without_repeats(settings, len(options.setting)), base)
+    settings: list[Setting] = []
+    for number, own in enumerate(overrides, start=1):
+        settings.append(_setting(base, own, options, f"{source}, setting {number}"))
+    settings = _without_repeats(settings, len(options.setting))
+    settings = _one_window(settings)
     _check_names(settings, options, source)
     return Study(tuple(settings), options)
 
@@ -171,43 +220,69 @@ def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySect
 
 def _without_repeats(settings: Sequence[Setting], named: int) -> list[Setting]:
     """An interval that is added to draw the frontier may be among the settings already."""
-    known = {setting.name for setting in settings[:named]}
-    return [*settings[:named], *(setting for setting in settings[named:] if setting.name not in known)]
+    kept = list(settings[:named])
+    known = {setting.name for setting in kept}
+    for setting in settings[named:]:
+        if setting.name not in known:
+            kept.append(setting)
+    return kept
 
 
-def _one_window(settings: Sequence[Setting], base: Mapping[str, Any]) -> list[Setting]:
+def _one_window(settings: Sequence[Setting]) -> list[Setting]:
     """Who trains must not depend on the policy: unless the file says otherwise, a cohort stays for the least common
     multiple of all settings' cycles."""
-    steps = math.lcm(*(setting.config.policy.build().longest_cycle for setting in settings))
-    return [
-        replace(setting, config=_with_window(setting.config, steps)) if _window(setting.config) is None else setting
-        for setting in settings
-    ]
+    cycles: list[int] = []
+    for setting in settings:
+        policy = setting.config.policy.build()
+        cycles.append(policy.longest_cycle)
+    steps = math.lcm(*cycles)
+    return [_with_window(setting, steps) for setting in settings]
 
 
-def _window(config: Config) -> int | None:
-    return config.participation.window
-
-
-def _with_window(config: Config, steps: int) -> Config:
-    return config.model_copy(update={"participation": config.participation.model_copy(update={"window": steps})})
+def _with_window(setting: Setting, steps: int) -> Setting:
+    """The setting with this window, unless it has one."""
+    config = setting.config
+    if config.participation.window is not None:
+        return setting
+    participation = config.participation.model_copy(update={"window": steps})
+    return replace(setting, config=config.model_copy(update={"participation": participation}))
 
 
 def _check_names(settings: Sequence[Setting], options: StudySection, source: str) -> None:
-    repeated = _first_repeated(setting.folder for setting in settings)
-    if repeated:
-        raise InputError(f'{source}: two settings are called {repeated}: give each a name = "…" of its own')
-    if any(setting.folder == "pilots" for setting in settings):
-        raise InputError(f"{source}: a setting cannot be called pilots: that folder holds the runs for learning rates")
+    """Names are printed, and become folders: each prints, and has a folder of its own."""
+    owners: dict[str, Setting] = {}
+    for setting in settings:
+        _check_name(setting, source)
+        other = owners.setdefault(setting.folder, setting)
+        if other is setting:
+            continue
+        if other.name == setting.name:
+            raise InputError(
+                f'{source}: two settings are called {printable(setting.name)}: give each a name = "…" of its own'
+            )
+        raise InputError(
+            f"{source}: the settings {shown(other.name)} and {shown(setting.name)} would share the folder "
+            f'{setting.folder}: give one of them another name = "…"'
+        )
     names = [setting.name for setting in settings]
     if options.baseline is not None and options.baseline not in names:
-        raise InputError(f"{source}: study.baseline = {options.baseline!r} is no setting; there are {', '.join(names)}")
+        raise InputError(
+            f"{source}: study.baseline = {shown(options.baseline)} is no setting; there are {', '.join(names)}"
+        )
 
 
-def _first_repeated(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+def _check_name(setting: Setting, source: str) -> None:
+    name = setting.name
+    if not name.isprintable():
+        raise InputError(f"{source}: the setting's name {shown(name)} holds characters that do not print")
+    if len(name) > MAX_NAME:
+        raise InputError(
+            f"{source}: the setting's name {shown(name)} has {len(name):,} characters; {MAX_NAME} are allowed"
+        )
+    if setting.folder == PILOTS:
+        raise InputError(f"{source}: a setting cannot be called pilots: that folder holds the runs for learning rates")
+    stem, dot, _ = setting.folder.partition(".")
+    if dot and stem in OWN_FILES:
+        raise InputError(
+            f"{source}: a setting cannot be called {name}: the study's folder has a file of its own by such a name"
+        )

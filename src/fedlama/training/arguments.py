@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 
-from fedlama.base import InputError, check_whole
+from fedlama.base import InputError, check_whole, reason, shown
 from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, Shards
@@ -26,8 +27,8 @@ def check_kinds(
     partition: Partition | None,
 ) -> None:
     """Everything was made with what makes it."""
-    if partition is not None and not hasattr(partition, "assign"):
-        raise InputError(f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {partition!r}")
+    if partition is not None and (isinstance(partition, type) or not hasattr(partition, "assign")):
+        raise InputError(f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {shown(partition)}")
     if not isinstance(data, Dataset):
         raise _wrong_kind("data", data, "fedlama.data.arrays(…) or fedlama.data.load(…)")
     if isinstance(policy, type) or not isinstance(policy, Policy):
@@ -51,25 +52,15 @@ def check_codecs(**codecs: Codec | None) -> None:
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     """The value is one of those allowed."""
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(allowed)}, not {shown(value)}")
 
 
 def check_numbers(**values: int | None) -> None:
     """Each is a whole number from 1."""
     for name, value in values.items():
         if value is not None:
-            check_whole(name, value, least=1)
-
-
-def check_device(name: str) -> None:
-    """The device is one that torch knows and finds."""
-    try:
-        kind = torch.device("cpu" if name == "auto" else name).type
-    except RuntimeError:
-        raise InputError(f"device {name!r} is not one that torch knows: use auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {name!r}: torch finds no CUDA device on this machine; use auto or cpu")
+            check_whole(name, value, minimum=1)
 
 
 def check_faults(faults: Faults | None, active: int) -> None:
@@ -109,21 +100,42 @@ def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric |
         module.train()
     if loss is nn.functional.cross_entropy and isinstance(outputs, Tensor) and outputs.dim() >= 2:
         _check_labels(data, outputs.shape[1])
-    try:
-        values = {
-            name: measure(outputs, data.y_train[:2])
-            for name, measure in (("loss", loss), ("metric", metric))
-            if measure
-        }
-    except expected as error:
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise InputError(
-            f"the loss or metric does not take the model's output ({shape}) with targets of shape "
-            f"{tuple(data.y_train[:2].shape)}: {error}"
-        ) from error
-    for name, value in values.items():
-        if isinstance(value, Tensor) and value.numel() != 1:
-            raise InputError(f"the {name} must be one number, not a tensor of shape {tuple(value.shape)}")
+    measures: dict[str, Loss | Metric] = {"loss": loss}
+    if metric is not None:
+        measures["metric"] = metric
+    values: dict[str, object] = {}
+    for name, measure in measures.items():
+        try:
+            values[name] = measure(outputs, data.y_train[:2])
+        except expected as error:
+            shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise InputError(
+                f"the loss or metric does not take the model's output ({shape}) with targets of shape "
+                f"{tuple(data.y_train[:2].shape)}: {reason(error)}"
+            ) from error
+    _check_loss(values["loss"])
+    if metric is not None:
+        _check_metric(values["metric"])
+
+
+def _check_loss(value: object) -> None:
+    """It is what a gradient can be computed of; whether it still hangs together with the model shows in training."""
+    if not isinstance(value, Tensor):
+        raise InputError(f"the loss must be a tensor with one number, not {shown(value)}")
+    if value.numel() != 1:
+        raise InputError(f"the loss must be one number, not a tensor of shape {tuple(value.shape)}")
+    if not value.is_floating_point():
+        raise InputError(f"the loss must be a floating-point number, not {value.dtype}: it has no gradient")
+
+
+def _check_metric(value: object) -> None:
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise InputError(f"the metric must be one number, not a tensor of shape {tuple(value.shape)}")
+        if value.is_complex():
+            raise InputError(f"the metric must be a real number, not {value.dtype}")
+    elif not isinstance(value, numbers.Real):
+        raise InputError(f"the metric must be a number, not {shown(value)}")
 
 
 @torch.no_grad()

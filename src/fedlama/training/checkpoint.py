@@ -23,12 +23,11 @@ from safetensors.numpy import save
 
 from fedlama.base import InputError, reason
 from fedlama.core import Ledger, Message, PolicyState
+from fedlama.core.saved import MAX_COUNT, check_saved
 from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
 
 STATE_KEY = "fedlama"
-LARGEST = 1 << 62  # of steps and bytes
-PER_LAYER = ("intervals", "discrepancy", "synchronised_at", "sizes", "aggregations", "layer_uplink", "layer_downlink")
 
 # Where a slot's rows are in the file: of the server, of the cohort inside a window, and of all clients seen
 SERVER = "server/"
@@ -36,6 +35,9 @@ COHORT = "cohort/"
 SEEN = "seen/"
 
 Rows = Mapping[str, NDArray[np.float32]]
+
+# Raises InputError for the content of a checkpoint that a run cannot go on from; the round that it is of
+Check = Callable[[bytes], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,7 @@ class Checkpoint:
         """From a file's content; anything that does not fit the run is refused."""
         try:
             plain = json.loads(_metadata(content)[STATE_KEY])
-            _check_numbers(plain)
+            check_saved(plain["state"], plain["ledger"])
             tensors = {name: _array(entry) for name, entry in deserialize(content)}
             checkpoint = Checkpoint(
                 state=PolicyState.from_plain(plain["state"]),
@@ -101,7 +103,7 @@ class Checkpoint:
                 cohort_slots=_rows(tensors, COHORT),
                 seen=tensors.get("seen", np.zeros(0, np.int64)),
                 seen_slots=_rows(tensors, SEEN),
-                attempt=int(plain["attempt"]),
+                attempt=_whole(plain["attempt"]),
                 discarded=Discarded.from_plain(plain["discarded"]),
             )
         except (
@@ -156,31 +158,19 @@ def _rows(tensors: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[
 def _message(plain: Mapping[str, Any], layers: int) -> Message:
     weights: dict[int, int] = {}
     for name, weight in plain["layers"].items():
-        if not (0 <= int(name) < layers and type(weight) is int and 0 <= weight < LARGEST):
+        if not (0 <= int(name) < layers and type(weight) is int and 0 <= weight < MAX_COUNT):
             raise ValueError("broadcast names a layer that is not there")
         weights[int(name)] = weight
     statistics = plain["statistics"]
-    if type(statistics) is not int or not 0 <= statistics < LARGEST:
+    if type(statistics) is not int or not 0 <= statistics < MAX_COUNT:
         raise ValueError("broadcast holds something else than numbers that are not negative")
     return Message(weights, statistics)
 
 
-def _check_numbers(plain: dict[str, Any]) -> None:
-    """Every value is a whole number or a list with one for each layer; only discrepancies are floats.
-
-    What a policy keeps for itself is its own: plain JSON of any form.
-    """
-    layers = len(plain["ledger"]["sizes"])
-    state = {name: value for name, value in plain["state"].items() if name != "own"}
-    for name, value in {**state, **plain["ledger"]}.items():
-        per_layer = name in PER_LAYER
-        values: list[Any] = value if isinstance(value, list) else [value]
-        kinds = (int, float) if name == "discrepancy" else (int,)
-        if isinstance(value, list) != per_layer or (per_layer and len(values) != layers):
-            raise ValueError(f"{name} is not as long as there are layers")
-        for one in values:
-            if type(one) not in kinds or not 0 <= one < LARGEST:
-                raise ValueError(f"{name} holds something else than numbers that are not negative")
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError("a count is not a whole number")
+    return value
 
 
 def _metadata(content: bytes) -> dict[str, str]:
@@ -221,10 +211,13 @@ class Control:
 class Checkpointing:
     """What a caller of `simulate` who keeps checkpoints hands over, and where a resumed run starts.
 
-    `on_checkpoint` gets a file's content; `resume` is such a content, and `earlier` the records before it.
+    `on_checkpoint` gets a file's content; `resume` is such a content, and `earlier` the records before it. A caller
+    with several to choose from gives `find` instead: it is handed a check, which raises InputError for a content that
+    the run cannot go on from, and returns the newest content that passes, or none, with its records.
     """
 
     control: Control
     on_checkpoint: Callable[[bytes, PolicyState], None]
     resume: bytes = b""
     earlier: list[Record] = field(default_factory=list)
+    find: Callable[[Check], tuple[bytes, list[Record]]] | None = None

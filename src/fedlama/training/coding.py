@@ -49,7 +49,7 @@ class Uplink:
         for place in cohort.present_here():
             row = cohort.rows[place]
             difference = row - anchor
-            if not all(bool(difference[part].isfinite().all()) for part in slices):
+            if not _is_finite(difference, slices):
                 continue
             message = self.channel.simulate(
                 difference,
@@ -148,6 +148,13 @@ def _turn(begins: int, interval: int, window_steps: int) -> tuple[int, int]:
     count = max(1, window_steps // interval)
     number = max(0, math.ceil(begins / interval))
     return min(number, count - 1), count
+
+
+def _is_finite(difference: Tensor, slices: Sequence[slice]) -> bool:
+    """Whether these parts are finite; as a rule all of the row is, which one look tells."""
+    if bool(difference.isfinite().all()):
+        return True
+    return all(bool(difference[part].isfinite().all()) for part in slices)
 
 
 def _figures(message: Decoded, due: Sequence[int]) -> Tensor:

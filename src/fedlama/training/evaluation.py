@@ -38,8 +38,12 @@ def evaluate(
         outputs = binding.module(data.inputs(data.x_test[part]))
         scores[index, 0] = loss(outputs, targets) * len(targets)
         if metric:
-            scores[index, 1] = metric(outputs, targets) * len(targets)
+            value = metric(outputs, targets)
+            if not isinstance(value, Tensor):
+                value = float(value)  # torch takes no numbers of numpy
+            scores[index, 1] = value * len(targets)
     binding.module.train()
+    binding.check_same_parameters()
     world.sum_(scores)
     mean_loss, mean_metric = (scores.sum(dim=0) / len(data.x_test)).tolist()
     if not metric:

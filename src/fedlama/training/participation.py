@@ -27,7 +27,7 @@ class Participation:
         if isinstance(self.active, float):
             check_number("participation.active", self.active, above=0)
         else:
-            check_whole("participation.active", self.active, least=1)
+            check_whole("participation.active", self.active, minimum=1)
         check_options(self, "participation.")
         if isinstance(self.active, float) and self.active > 1:
             raise InputError(

@@ -208,6 +208,7 @@ class Rounds:
         cohort = current.cohort
         position = current.position
         plan = current.plan
+        window_ends = current.steps.stop % self.job.window_steps == 0
         with phase("aggregate"):
             down = self.download(current, len(cohort.clients) if downloads is None else downloads)
             after = self.server.close(
@@ -218,8 +219,8 @@ class Rounds:
                 share=cohort.present / len(self.job.shards),
                 paces=list(zip(verdict.weights, cohort.paces, strict=True)),
                 place=self._server_place(current),
+                window_ends=window_ends,
             )
-            window_ends = after.step % self.job.window_steps == 0
             if not window_ends:  # those who come next are given the whole row
                 for part in self.averaged_slices(plan):
                     cohort.rows[:, part] = after.row[part]

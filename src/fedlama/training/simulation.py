@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from torch import nn
 
@@ -14,15 +15,15 @@ from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout, Policy
 from fedlama.data import Batches, Dataset, Natural, Partition
 from fedlama.local import LocalRule
-from fedlama.processes.memory import telling_of_memory
+from fedlama.processes.devices import as_current, backend_for, check_device, check_workers, is_on_gpu
+from fedlama.processes.memory import explain_out_of_memory
 from fedlama.processes.workers import run_workers
-from fedlama.processes.world import World, backend_for, has_process_group, launched_by_torchrun, torchrun_world
+from fedlama.processes.world import World, has_process_group, launched_by_torchrun, torchrun_world
 from fedlama.rows import Binding, ClientStore, check_dtypes, counter_width, describe
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import (
     check_choice,
     check_codecs,
-    check_device,
     check_faults,
     check_kinds,
     check_numbers,
@@ -38,6 +39,7 @@ from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.resuming import check_resumable
 from fedlama.training.trainers import (
     EXECUTIONS,
     PRECISIONS,
@@ -49,8 +51,10 @@ from fedlama.training.trainers import (
 )
 from fedlama.training.values import Job, Position
 
-WEIGHTINGS = ("uniform", "samples")
-EVALUATED = ("model", "ema")
+Weighting = Literal["uniform", "samples"]  # of a client in an average
+Evaluated = Literal["model", "ema"]  # ema: the exponential moving average of the server's model
+WEIGHTINGS = get_args(Weighting)
+EVALUATED = get_args(Evaluated)
 MAX_NAMED = 4  # clients in a sentence
 DEFAULT_EVALUATIONS = 20
 
@@ -97,7 +101,7 @@ def simulate(
         server: What the server makes of an average (default: `fedlama.server.Mean()`, the average itself).
         uplink: The code of what clients send, such as `fedlama.compress.Rotate(1.6)` (default: float32 as it is).
         downlink: The code of what clients that stay are sent. The server keeps what it leaves out and sends it later.
-            Clients that enter get the whole model as it is.
+            Clients that enter get the whole model as it is, so this needs a `window` of several rounds.
         partition: How samples are dealt to clients, such as `fedlama.Dirichlet(clients=32, alpha=0.5)`, or shards that
             were drawn already (default: the data's own client ids).
         participation: How many clients train at a time: a float is a fraction of all, a whole number a number of them.
@@ -127,7 +131,7 @@ def simulate(
     """
     check_kinds(data, policy, local, server, partition)
     check_codecs(uplink=uplink, downlink=downlink)
-    check_whole("seed", seed, least=0, most=MAX_SEED)
+    check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
     check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every, average_steps=average_steps)
     check_choice("precision", precision, PRECISIONS)
     check_choice("weights", weights, WEIGHTINGS)
@@ -136,6 +140,8 @@ def simulate(
     participation = _participation(participation, window)
     participation.window_steps(policy)
     check_device(device)
+    if not launched_by_torchrun():
+        check_workers(device, workers)
     shards = (partition or Natural()).assign(data, seed)  # shards that were dealt before give themselves
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
@@ -157,8 +163,8 @@ def simulate(
         average_steps=average_steps if evaluate == "ema" else None,
     )
     started = time.perf_counter()
-    uses_gpu = workers == 1 and World().device(device).type == "cuda"
-    with torch_settings(uses_gpu):
+    on_gpu = is_on_gpu(device)
+    with torch_settings(uses_gpu=on_gpu and workers == 1):
         module = build(model, seed)
         check_dtypes(module)
         check_outputs(module, data, loss, metric)
@@ -166,8 +172,10 @@ def simulate(
         layout = describe(module, layers, adaptive)
         job = replace(job, uplink=_channel(uplink, layout, seed), downlink=_channel_down(downlink, layout, seed))
         setup = Setup(job, module, layout, _is_stacked(execution, module, layout, job), device, checkpointing)
-        if World().device(device).type == "cpu":
+        if not on_gpu:
             _check_memory(setup, workers)
+        if checkpointing and checkpointing.find:
+            checkpointing.resume, checkpointing.earlier = checkpointing.find(setup.round_of)
         records = list(checkpointing.earlier) if checkpointing else []
 
         def take(item: Record | Checkpoint) -> None:
@@ -212,6 +220,16 @@ class Setup:
             clients=len(job.shards),
         )
 
+    def restored(self, content: bytes) -> Checkpoint:
+        """A checkpoint from its file's content; InputError if the run cannot go on from it."""
+        saved = Checkpoint.decode(content, self.shapes)
+        check_resumable(saved, self.job, self.layout)
+        return saved
+
+    def round_of(self, content: bytes) -> int:
+        """The round after which a checkpoint was saved; InputError if the run cannot go on from it."""
+        return self.restored(content).state.round
+
     @contextmanager
     def store(self) -> Iterator[ClientStore | None]:
         """Where slots that outlive a window are kept; made before processes are forked, so that they share it."""
@@ -253,8 +271,13 @@ def _channel_down(codec: Codec | None, layout: Layout, seed: int) -> Channel | N
     """The server stays as long as the run does, so what its code leaves out is never forgotten."""
     if codec is None:
         return None
-    kept = codec if codec.slots else ErrorFeedback(codec, lifetime="run")
-    return Channel(kept, layout, seed=seed, direction="downlink")
+    if not codec.slots:
+        codec = ErrorFeedback(codec, lifetime="run")
+    elif isinstance(codec, ErrorFeedback) and codec.lifetime == "window":
+        if codec.profile is not None or codec.gain:
+            raise InputError("downlink takes no profile and no gain: the server loses nothing when a window ends")
+        codec = replace(codec, lifetime="run")
+    return Channel(codec, layout, seed=seed, direction="downlink")
 
 
 def _check_memory(setup: Setup, workers: int) -> None:
@@ -272,18 +295,19 @@ def _run(setup: Setup, store: ClientStore | None, workers: int, take: Emit) -> P
     """The loop, in this process, in worker processes, or as one process of a group that torchrun started."""
     checkpointing = setup.checkpointing
 
-    @telling_of_memory()
+    @explain_out_of_memory()
     def work(world: World, emit: Emit) -> Position:
         device = world.device(setup.device)
         binding = Binding(setup.module.to(device), setup.layout)
         job = replace(setup.job, data=setup.job.data.to(device))
         batches = Batches(job.data, job.shards, job.local.batch_size, job.seed)
         federation = Federation(job, binding, setup.trainer(binding, batches), world, store)
-        if checkpointing is None:
-            return federation.run(emit).on_cpu()
-        saved = world.from_first(checkpointing.resume)
-        resume = Checkpoint.decode(saved, setup.shapes) if saved else None
-        return federation.run(emit, checkpointing.control, resume).on_cpu()
+        with as_current(device):
+            if checkpointing is None:
+                return federation.run(emit).on_cpu()
+            saved = world.from_first(checkpointing.resume)
+            resume = setup.restored(saved) if saved else None
+            return federation.run(emit, checkpointing.control, resume).on_cpu()
 
     if launched_by_torchrun():
         with torchrun_world(backend_for(setup.device)) as world:

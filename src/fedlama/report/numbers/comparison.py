@@ -55,12 +55,20 @@ class Setting:
     downlink_bytes: float
     statistics_bytes: float
     layers: tuple[LayerCount, ...]
-    curve: Curve
+    curve: Curve  # of the score that the settings are compared by
+    test_loss: Curve
+    training_loss: Curve
+    seconds: float | None  # what a training took, mean over seeds
 
     @property
     def seeds(self) -> list[int]:
         """The seeds that the numbers are over."""
         return [run.seed for run in self.runs]
+
+    @property
+    def base_interval(self) -> int:
+        """τ′ of the policy."""
+        return self.config.policy.build().base_interval
 
     @property
     def adapts(self) -> bool:
@@ -79,12 +87,16 @@ class Comparison:
 
     def score(self, setting: Setting) -> Spread | None:
         """The number that the settings are compared by."""
-        return setting.accuracy if self.metric == "accuracy" else setting.loss
+        if self.metric == "accuracy":
+            return setting.accuracy
+        return setting.loss
 
     @property
     def sign(self) -> int:
         """1 where more of the score is better, −1 where less is."""
-        return 1 if self.metric == "accuracy" else -1
+        if self.metric == "accuracy":
+            return 1
+        return -1
 
 
 def compare(
@@ -167,7 +179,9 @@ def _one_per_seed(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _came_further(one: Outcome, other: Outcome) -> bool:
-    return (one.finished, one.step) > (other.finished, other.step)
+    if one.finished != other.finished:
+        return one.finished
+    return one.step > other.step
 
 
 def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Setting:
@@ -192,6 +206,9 @@ def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Se
         statistics_bytes=fmean(one.statistics_bytes for one in counted),
         layers=_mean_layers(counted),
         curve=_curve([one.points for one in counted], metric),
+        test_loss=_curve([one.points for one in counted], "loss"),
+        training_loss=_curve([one.training for one in counted], "loss"),
+        seconds=_mean([one.seconds for one in counted]),
     )
 
 
@@ -207,6 +224,7 @@ def _mean_layers(outcomes: Sequence[Outcome]) -> tuple[LayerCount, ...]:
             size=layers[0].size,
             aggregations=fmean(layer.aggregations for layer in layers),
             uplink_bytes=_mean([layer.uplink_bytes for layer in layers]),
+            adaptive=layers[0].adaptive,
         )
         means.append(mean)
     return tuple(means)
@@ -247,7 +265,11 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     deviation = None
     if len(numbers) > 1:
         deviation = stdev(numbers)
-    return Spread(fmean(numbers), deviation, tuple(numbers))
+    return Spread(
+        mean=fmean(numbers),
+        deviation=deviation,
+        values=tuple(numbers),
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -261,9 +283,13 @@ def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
     """What else the settings differ in, unless their labels say it: no fair comparison of policies has any."""
     found: dict[str, list[str]] = {}
     for key in differing_keys(group.values for group in groups):
-        said = any(f" {key}=" in group.label for group in groups)
-        if key.startswith("policy.") or said:
+        if key.startswith("policy."):
             continue
-        values = [shown_value(group.values.get(key)) for group in groups]
-        found[key] = list(dict.fromkeys(values))
+        if any(f" {key}=" in group.label for group in groups):
+            continue
+        values: dict[str, None] = {}  # each once
+        for group in groups:
+            value = shown_value(group.values.get(key))
+            values[value] = None
+        found[key] = list(values)
     return found

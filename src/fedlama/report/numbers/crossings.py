@@ -43,8 +43,9 @@ def crossings(comparison: Comparison) -> list[Crossing]:
     """One for every setting that lengthens layers, from the first of its runs that measured all of them."""
     found: list[Crossing] = []
     for index, setting in enumerate(comparison.settings):
-        # The rule "accelerate" shortens intervals, so it has no such picture.
-        if not setting.adapts or setting.config.policy.rule == "accelerate":
+        # Algorithm 2 is FedLAMA's, and its rule "accelerate" shortens intervals instead.
+        policy = setting.config.policy
+        if policy.kind != "fedlama" or policy.rule == "accelerate":
             continue
         for run in setting.runs:
             crossing = _crossing(index, setting, run)

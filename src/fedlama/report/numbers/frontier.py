@@ -107,12 +107,20 @@ def standing(place: Place, line: Sequence[Place]) -> Standing | None:
 def _between(place: Place, low: Place, high: Place) -> Standing:
     """Read off the line between two settings, on the logarithmic axis."""
     whole = math.log(high.total_bytes / low.total_bytes)
-    share = math.log(place.total_bytes / low.total_bytes) / whole
-    expected = low.mean + share * (high.mean - low.mean)
+    part = math.log(place.total_bytes / low.total_bytes)
+    share = part / whole
+    rise = high.mean - low.mean
+    expected = low.mean + share * rise
 
+    # The two ends are of independent runs, so their shares of the spread add up in squares.
     deviation = None
     if low.deviation is not None and high.deviation is not None:
         from_low = (1 - share) * low.deviation
         from_high = share * high.deviation
         deviation = math.hypot(from_low, from_high)
-    return Standing(place, expected, deviation, (low.label, high.label))
+    return Standing(
+        place=place,
+        expected=expected,
+        deviation=deviation,
+        between=(low.label, high.label),
+    )

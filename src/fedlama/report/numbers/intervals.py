@@ -71,7 +71,10 @@ def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
 
 def _intervals_by_cycle(run: Run) -> dict[int, list[int]]:
     """Intervals change at the end of a cycle only, so any round of it tells them."""
-    return {record.cycle: record.intervals for record in run.records}
+    intervals: dict[int, list[int]] = {}
+    for record in run.records:
+        intervals[record.cycle] = record.intervals
+    return intervals
 
 
 def _spans(layer: str, intervals: Mapping[int, int]) -> list[Span]:

@@ -59,6 +59,15 @@ def _row(name: str, total: int, tables: Sequence[Mapping[str, LayerCount]]) -> L
     return LayerRow(name, size, share, counts)
 
 
+def kernel_names(comparison: Comparison) -> list[str]:
+    """The layers that may be lengthened: by default the kernels, and neither biases nor norms."""
+    names: list[str] = []
+    for row in layer_rows(comparison):
+        if any(count is not None and count.adaptive for count in row.counts):
+            names.append(row.name)
+    return names
+
+
 def drawn_rows(comparison: Comparison) -> list[LayerRow]:
     """The layers that are drawn: all, or the largest of a very deep model, in the model's order."""
     rows = layer_rows(comparison)

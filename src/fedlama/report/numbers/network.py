@@ -13,7 +13,8 @@ A + B / uplink, and two settings are equally fast at exactly one bandwidth, or a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from statistics import fmean
 from typing import Literal
 
@@ -197,7 +198,11 @@ def _first_step(curve: Curve, target: float, sign: int) -> int | None:
 
 
 def _records_until(run: Run, step: int) -> list[Record]:
-    return [record for record in run.records if record.step <= step]
+    until: list[Record] = []
+    for record in run.records:
+        if record.step <= step:
+            until.append(record)
+    return until
 
 
 def payoff(ours: Demand, theirs: Demand, network: Network) -> Payoff:
@@ -217,6 +222,46 @@ def payoff(ours: Demand, theirs: Demand, network: Network) -> Payoff:
     if fewer_bits > 0:
         return Payoff("below", level)
     return Payoff("above", level)
+
+
+@dataclass(frozen=True)
+class FastestBand:
+    """A range of uplinks in bits per second, and the setting that is the fastest in it."""
+
+    low: float
+    high: float
+    index: int  # of the setting
+
+
+def fastest_bands(played: Replay, low: float = 1e6, high: float = 1e9) -> list[FastestBand]:
+    """Which setting is the fastest at which uplink, from the slowest uplink to the fastest.
+
+    Arguments:
+        played: the replay.
+        low: where the bands begin.
+        high: where they end.
+    """
+    reached = [(index, demand) for index, demand in enumerate(played.demands) if demand is not None]
+    if not reached:
+        return []
+
+    # Two settings change places at one bandwidth at most, so between these ends nothing changes.
+    ends = {low, high}
+    for (_, ours), (_, theirs) in combinations(reached, 2):
+        level = payoff(ours, theirs, played.network).uplink
+        if level is not None and low < level < high:
+            ends.add(level)
+
+    bands: list[FastestBand] = []
+    for start, end in pairwise(sorted(ends)):
+        middle = math.sqrt(start * end)
+        times = [(demand.seconds(played.network, middle), index) for index, demand in reached]
+        _, fastest = min(times)
+        if bands and bands[-1].index == fastest:
+            bands[-1] = replace(bands[-1], high=end)
+        else:
+            bands.append(FastestBand(start, end, fastest))
+    return bands
 
 
 def slowest_of(clients: int, sigma: float) -> float:
@@ -254,4 +299,9 @@ def _normal(z: float) -> float:
 
 def bandwidths(low: float = 1e6, high: float = 1e9, steps: int = 48) -> list[float]:
     """Uplinks to draw, evenly spaced on a logarithmic axis: a round number at every decade."""
-    return [low * (high / low) ** (index / steps) for index in range(steps + 1)]
+    ratio = high / low
+    uplinks: list[float] = []
+    for index in range(steps + 1):
+        share = index / steps
+        uplinks.append(low * ratio**share)
+    return uplinks

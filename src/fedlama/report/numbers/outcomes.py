@@ -12,6 +12,8 @@ from fedlama.training.records import Record, Summary
 
 SizesByLayers = Mapping[tuple[str, ...], Sequence[int]]  # layer names → their sizes
 
+MAX_SECONDS = 1e10  # three centuries
+
 
 @dataclass(frozen=True)
 class LayerCount:
@@ -21,6 +23,7 @@ class LayerCount:
     size: int | None
     aggregations: float
     uplink_bytes: float | None
+    adaptive: bool | None = None  # whether its interval may be lengthened
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,9 @@ class Point:
 
     def score(self, metric: str) -> float | None:
         """The accuracy or the loss, whichever the settings are compared by."""
-        return self.accuracy if metric == "accuracy" else self.loss
+        if metric == "accuracy":
+            return self.accuracy
+        return self.loss
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class Outcome:
     statistics_bytes: int
     layers: tuple[LayerCount, ...]
     points: tuple[Point, ...]
+    training: tuple[Point, ...]  # every round, with the training loss of its clients
+    seconds: float | None  # what the training took
 
     @property
     def communication_cost(self) -> float | None:
@@ -96,7 +103,7 @@ def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
 def _finished(run: Run, summary: Summary) -> Outcome:
     layers: list[LayerCount] = []
     for layer in summary.layers:
-        count = LayerCount(layer.name, layer.size, layer.aggregations, layer.uplink_bytes)
+        count = LayerCount(layer.name, layer.size, layer.aggregations, layer.uplink_bytes, layer.adaptive)
         layers.append(count)
 
     return Outcome(
@@ -112,7 +119,16 @@ def _finished(run: Run, summary: Summary) -> Outcome:
         statistics_bytes=summary.statistics_bytes,
         layers=tuple(layers),
         points=_points(run.records),
+        training=_training_points(run.records),
+        seconds=_duration(summary),
     )
+
+
+def _duration(summary: Summary) -> float | None:
+    """Summaries of early versions do not tell it, and one from elsewhere may tell anything."""
+    if 0 < summary.seconds <= MAX_SECONDS:
+        return summary.seconds
+    return None
 
 
 def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
@@ -144,6 +160,8 @@ def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
         statistics_bytes=0,
         layers=_counted_layers(records, sizes),
         points=points,
+        training=_training_points(records),
+        seconds=None,
     )
 
 
@@ -183,6 +201,21 @@ def _points(records: Sequence[Record]) -> tuple[Point, ...]:
             uplink_bytes=sent,
             accuracy=finite(record.accuracy),
             loss=finite(record.test_loss),
+        )
+        points.append(point)
+    return tuple(points)
+
+
+def _training_points(records: Sequence[Record]) -> tuple[Point, ...]:
+    points: list[Point] = []
+    sent = 0
+    for record in records:
+        sent += record.uplink_bytes
+        point = Point(
+            step=record.step,
+            uplink_bytes=sent,
+            accuracy=None,
+            loss=finite(record.loss),
         )
         points.append(point)
     return tuple(points)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedlama.base import printable
 from fedlama.report.numbers.reading import config_of
 from fedlama.run.config import Config
 from fedlama.run.directory import Run
@@ -24,6 +26,11 @@ class SettingRuns:
     config: Config
     values: Mapping[str, Any]  # the configuration as dotted key → value, without the seed
     runs: tuple[Run, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Where its first run is."""
+        return self.runs[0].path.resolve()
 
 
 def setting_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) -> list[SettingRuns]:
@@ -53,7 +60,8 @@ def setting_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) 
             runs=tuple(own),
         )
         found.append(setting)
-    return [replace(setting, label=_full_label(setting, found)) for setting in found]
+    labelled = [replace(setting, label=_full_label(setting, found)) for setting in found]
+    return [replace(setting, label=_unique_label(setting, labelled)) for setting in labelled]
 
 
 def flat_config(run: Run) -> dict[str, Any]:
@@ -69,6 +77,9 @@ def flat_config(run: Run) -> dict[str, Any]:
     for table, keys in tables.items():
         if table in IGNORED or keys is None:  # [faults] may be left out
             continue
+        if not isinstance(keys, dict):  # a key at the top of the file
+            flat[table] = keys
+            continue
         for key, value in keys.items():
             flat[f"{table}.{key}"] = value
     return flat
@@ -83,6 +94,7 @@ def differing_keys(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
     differing: list[str] = []
     for key in keys:
+        # A key that one of them lacks is None there, and so differs.
         first = every[0].get(key)
         if any(config.get(key) != first for config in every):
             differing.append(key)
@@ -98,18 +110,29 @@ def shown_value(value: Any) -> str:
     return printable(json.dumps(value, ensure_ascii=False))
 
 
-def printable(text: str) -> str:
-    """Without characters that would command a terminal instead of being shown on it."""
-    shown = ""
-    for character in text:
-        shown += character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
-    return shown
-
-
 def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
     """The name, with what tells the setting from others of that name."""
     namesakes = [other.values for other in every if other.label == setting.label]
     label = setting.label
     for key in differing_keys(namesakes):
-        label += f" {key}={shown_value(setting.values.get(key))}"
+        # A key that another rule has, and this one has not, says nothing of this one.
+        if key in setting.values and not is_hash(key):
+            label += f" {key}={shown_value(setting.values[key])}"
     return label
+
+
+def is_hash(key: str) -> bool:
+    """Whether a key's value is a digest, which tells a reader nothing."""
+    return key.endswith("sha256")
+
+
+def _unique_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
+    """The name, with its folder where no readable value tells it from another of that name."""
+    namesakes = [other for other in every if other.label == setting.label]
+    if len(namesakes) == 1:
+        return setting.label
+
+    folders = [other.folder for other in namesakes]
+    above = os.path.commonpath(folders)
+    place = os.path.relpath(setting.folder, above)
+    return f"{setting.label} ({printable(place)})"

@@ -5,19 +5,30 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison, compare
+from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.crossings import crossings
+from fedlama.report.numbers.groups import ComparisonGroup, compare_groups
 from fedlama.report.numbers.intervals import interval_maps
 from fedlama.report.numbers.network import DEFAULT_NETWORK, Network, replay
-from fedlama.report.page.parts import NetworkSection, configuration, facts, layer_section, setting_row
+from fedlama.report.page.parts import (
+    Configuration,
+    LayerSection,
+    NetworkSection,
+    SettingRow,
+    configuration,
+    facts,
+    layer_section,
+    setting_row,
+)
 from fedlama.report.pictures.charts import Chart, script_json
 from fedlama.report.pictures.crossings import crossing_chart
 from fedlama.report.pictures.frontier import frontier_chart
@@ -28,7 +39,7 @@ from fedlama.report.pictures.overview import report_figure
 from fedlama.report.pictures.partition import partition_charts
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.pictures.style import colour_number, png
-from fedlama.report.tables.network import network_rows
+from fedlama.report.tables.network import HEADINGS, network_rows
 from fedlama.report.tables.settings import headings
 from fedlama.report.words.conclusion import verdict_sentences
 from fedlama.report.words.crossings import crossing_sentence
@@ -54,12 +65,14 @@ class View:
     @property
     def is_default(self) -> bool:
         """Whether the network and the target are ours and not the reader's."""
-        return self.network == DEFAULT_NETWORK and self.target is None
+        if self.target is not None:
+            return False
+        return self.network == DEFAULT_NETWORK
 
 
 @dataclass(frozen=True)
 class Charts:
-    """The charts of a page by section, in the order in which the page has them."""
+    """The charts of a group by section, in the order in which the page has them."""
 
     frontier: list[Chart]
     scores: list[Chart]
@@ -83,6 +96,28 @@ class Charts:
         ]
 
 
+@dataclass(frozen=True)
+class GroupPart:
+    """Everything that the page says of one group of runs, as its template reads it."""
+
+    number: int
+    title: str
+    answer: str
+    rest: list[str]
+    facts: list[tuple[str, str]]
+    headings: list[str]
+    rows: list[SettingRow]
+    notes: list[str]
+    charts: Charts
+    equal_bytes: list[str]
+    decisions: list[str]
+    network: NetworkSection | None
+    left_out: list[str]
+    layers: LayerSection
+    configurations: list[Configuration]
+    metric: str
+
+
 def draw_report(
     runs: Sequence[Run],
     out: Path,
@@ -92,6 +127,9 @@ def draw_report(
     view: View | None = None,
 ) -> Path:
     """Write `report.html` and `report.png` into a folder; the page's path.
+
+    Runs that differ in more than policy, rules, codec, learning rate and seed are not compared: each group has a part
+    of the page and a picture of its own (`report-2.png`, …).
 
     Arguments:
         runs: finished or not.
@@ -103,24 +141,29 @@ def draw_report(
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; a report needs a folder: choose another --out")
 
-    comparison = compare(runs, labels=labels, baseline=baseline)
-    page = render_page(comparison, out, view or View())
-    picture = png(report_figure(comparison))
+    groups = compare_groups(runs, labels=labels, baseline=baseline)
+    page = render_page(groups, out, view or View())
+    pictures = [png(report_figure(group.comparison)) for group in groups]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out} cannot be made a folder for the report ({error.strerror})") from None
 
-    write_atomically(out / "report.png", picture)
+    # Pictures of groups that are no more would be taken for those of today.
+    for old in out.glob("report-*.png"):
+        old.unlink()
+    for number, picture in enumerate(pictures, start=1):
+        name = "report.png" if number == 1 else f"report-{number}.png"
+        write_atomically(out / name, picture)
     write_atomically(out / "report.html", page)
     return out / "report.html"
 
 
-def render_page(comparison: Comparison, out: Path, view: View) -> str:
+def render_page(groups: Sequence[ComparisonGroup], out: Path, view: View) -> str:
     """The page as text.
 
     Arguments:
-        comparison: the settings.
+        groups: runs that may be compared, each with a part of the page.
         out: the folder of the page; runs are named by their way from it.
         view: what the reader chose.
     """
@@ -131,16 +174,39 @@ def render_page(comparison: Comparison, out: Path, view: View) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    answer, *rest = [unbroken(sentence) for sentence in verdict_sentences(comparison)]
-    network = _network(comparison, view)
-    partitions, left_out = partition_charts(comparison)
-    charts = _charts(comparison, network, partitions)
+    parts: list[GroupPart] = []
+    charts: list[Chart] = []
+    names: dict[int, list[str]] = {}
+    for number, group in enumerate(groups, start=1):
+        part = _part(number, group, out, view)
+        parts.append(part)
+        charts += part.charts.every
+        names[number] = [setting.label for setting in group.comparison.settings]
+
     scripts = [_script(name) for name in SCRIPTS]
     return environment.get_template("report.html.j2").render(
-        title=", ".join(setting.label for setting in comparison.settings),
-        facts=facts(comparison),
+        title=", ".join(dict.fromkeys(chain(*names.values()))),
+        groups=parts,
+        version=__version__,
+        refresh=view.refresh,
+        data=script_json(charts, names, view.refresh),
+        scripts=scripts,
+        policy=_security_policy(scripts),
+    )
+
+
+def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPart:
+    comparison = group.comparison
+    answer, *rest = [unbroken(sentence) for sentence in verdict_sentences(comparison)]
+    partitions, left_out = partition_charts(comparison)
+    network = _network(comparison, view)
+    charts = _charts(comparison, network, partitions, number)
+    return GroupPart(
+        number=number,
+        title=group.title,
         answer=answer,
         rest=rest,
+        facts=facts(comparison),
         headings=headings(comparison),
         rows=[setting_row(index, setting, comparison) for index, setting in enumerate(comparison.settings)],
         notes=notes(comparison),
@@ -152,15 +218,15 @@ def render_page(comparison: Comparison, out: Path, view: View) -> str:
         layers=layer_section(comparison),
         configurations=[configuration(setting, out) for setting in comparison.settings],
         metric=comparison.metric,
-        version=__version__,
-        refresh=view.refresh,
-        data=script_json(charts.every, view.refresh),
-        scripts=scripts,
-        policy=_security_policy(scripts),
     )
 
 
-def _charts(comparison: Comparison, network: NetworkSection | None, partitions: list[Chart]) -> Charts:
+def _charts(
+    comparison: Comparison,
+    network: NetworkSection | None,
+    partitions: Sequence[Chart],
+    number: int,
+) -> Charts:
     layers = [
         layer_chart(comparison, "aggregations"),
         layer_chart(comparison, "uplink_bytes"),
@@ -168,18 +234,26 @@ def _charts(comparison: Comparison, network: NetworkSection | None, partitions: 
     decisions = enumerate(crossings(comparison), start=1)
     maps = enumerate(interval_maps(comparison), start=1)
     return Charts(
-        frontier=_known([frontier_chart(comparison)]),
-        scores=score_charts(comparison),
-        layers=_known(layers),
-        crossings=[crossing_chart(one, number) for number, one in decisions],
-        intervals=[interval_chart(one, number) for number, one in maps],
-        network=[] if network is None else network.charts,
-        partitions=partitions,
+        frontier=_in_group([frontier_chart(comparison)], number),
+        scores=_in_group(score_charts(comparison), number),
+        layers=_in_group(layers, number),
+        crossings=_in_group([crossing_chart(one, place) for place, one in decisions], number),
+        intervals=_in_group([interval_chart(one, place) for place, one in maps], number),
+        network=_in_group([] if network is None else [network.chart], number),
+        partitions=_in_group(partitions, number),
     )
 
 
-def _known(charts: Sequence[Chart | None]) -> list[Chart]:
-    return [chart for chart in charts if chart is not None]
+def _in_group(charts: Sequence[Chart | None], number: int) -> list[Chart]:
+    """The charts that there are, under names that no other group of the page has."""
+    named: list[Chart] = []
+    for chart in charts:
+        if chart is None:
+            continue
+        name = chart.id if number == 1 else f"group{number}-{chart.id}"
+        drawing = {**chart.drawing, "group": number}
+        named.append(replace(chart, id=name, drawing=drawing))
+    return named
 
 
 def _network(comparison: Comparison, view: View) -> NetworkSection | None:
@@ -195,8 +269,9 @@ def _network(comparison: Comparison, view: View) -> NetworkSection | None:
     return NetworkSection(
         assumptions=[unbroken(sentence) for sentence in assumptions(played, comparison)],
         sentences=[unbroken(sentence) for sentence in payoff_sentences(played, comparison)],
+        headings=HEADINGS,
         rows=rows,
-        charts=_known([network_chart(played, comparison)]),
+        chart=network_chart(played, comparison),
         ratio=f"{ratio:g}",
         assumed=view.is_default,
     )

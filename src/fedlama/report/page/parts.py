@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedlama.report.tables.layers import LayerTable, layer_table
 from fedlama.report.tables.settings import cells
 from fedlama.report.words.formats import unbroken
 from fedlama.report.words.notes import progress_text, shown_cost
+from fedlama.report.words.units import duration_text
 from fedlama.run.directory import to_toml
 
 # What a reader asks first about an experiment, where all settings agree on it.
@@ -57,8 +59,9 @@ class NetworkSection:
 
     assumptions: list[str]
     sentences: list[str]
+    headings: Sequence[str]
     rows: list[tuple[int, str, list[str]]]  # colour, label and numbers
-    charts: list[Chart]
+    chart: Chart | None
     ratio: str  # downlink / uplink
     assumed: bool
 
@@ -71,6 +74,7 @@ class Configuration:
     toml: str
     seeds: str
     versions: list[str]
+    when: str  # when it was finished, and how long a run took
     folders: list[str]
 
 
@@ -79,11 +83,46 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     configs = [flat_config(setting.runs[0]) for setting in comparison.settings]
     shared: list[tuple[str, str]] = []
     for key, name in FACTS.items():
-        value = configs[0].get(key)
-        agreed = all(config.get(key) == value for config in configs)
-        if agreed and value is not None:
-            shared.append((name, shown_value(value)))
-    return shared
+        values = [config.get(key) for config in configs]
+        first = values[0]
+        if first is None:
+            continue
+        if all(value == first for value in values):
+            shared.append((name, shown_value(first)))
+    return shared + _circumstances(comparison)
+
+
+def _circumstances(comparison: Comparison) -> list[tuple[str, str]]:
+    """When the last run was finished, how long a run took, and on which type of machine."""
+    days: list[str] = []
+    seconds: list[float] = []
+    machines: dict[str, None] = {}  # each once
+    for setting in comparison.settings:
+        day = finished_on(setting)
+        if day is not None:
+            days.append(day)
+        if setting.seconds is not None:
+            seconds.append(setting.seconds)
+        machine = setting.config.versions.get("machine")
+        if machine:
+            machines[shown_value(machine)] = None
+
+    found: list[tuple[str, str]] = []
+    if days:
+        found.append(("finished", max(days)))
+    if seconds:
+        found.append(("a run took", _from_to(seconds)))
+    if machines:
+        found.append(("machine", ", ".join(machines)))
+    return found
+
+
+def _from_to(seconds: Sequence[float]) -> str:
+    shortest = duration_text(min(seconds))
+    longest = duration_text(max(seconds))
+    if shortest == longest:
+        return shortest
+    return f"{shortest} to {longest}"
 
 
 def setting_row(index: int, setting: Setting, comparison: Comparison) -> SettingRow:
@@ -112,8 +151,12 @@ def layer_section(comparison: Comparison) -> LayerSection:
     """The table of layers."""
     settings: list[tuple[str, int]] = []
     for index, setting in enumerate(comparison.settings):
-        settings.append((setting.label, colour_number(index)))
-    return LayerSection(settings, layer_table(comparison))
+        own = colour_number(index)
+        settings.append((setting.label, own))
+    return LayerSection(
+        settings=settings,
+        table=layer_table(comparison),
+    )
 
 
 def configuration(setting: Setting, out: Path) -> Configuration:
@@ -139,8 +182,31 @@ def configuration(setting: Setting, out: Path) -> Configuration:
         toml=to_toml(shown).strip(),
         seeds=", ".join(map(str, setting.seeds)),
         versions=list(versions),
+        when=when_text(setting),
         folders=[os.path.relpath(run.path, out) for run in setting.runs],
     )
+
+
+def finished_on(setting: Setting) -> str | None:
+    """The day on which the last run's summary was written, in UTC; None of an unfinished setting."""
+    times: list[float] = []
+    for run in setting.runs:
+        summary = run.path / "summary.json"
+        if summary.is_file():
+            times.append(summary.stat().st_mtime)
+    if not setting.finished or not times:
+        return None
+    return time.strftime("%Y-%m-%d", time.gmtime(max(times)))
+
+
+def when_text(setting: Setting) -> str:
+    """The day on which the last run was finished, and how long a run took; empty of an unfinished setting."""
+    day = finished_on(setting)
+    if day is None:
+        return ""
+    if setting.seconds is None:
+        return f"Finished {day}."
+    return f"Finished {day}; a run took {duration_text(setting.seconds)}."
 
 
 def _versions_text(versions: Mapping[str, str]) -> str:

@@ -74,7 +74,8 @@ def _file_states(folders: Sequence[Path]) -> FileStates:
 
 def _draw_once(folders: Sequence[Path], draw: Draw, now: FileStates) -> bool:
     """Draw what is there; whether there was anything, and it held still."""
-    if not now and all(folder.is_dir() for folder in folders):
+    if not now and not any(folder.is_file() for folder in folders):
+        # Nothing yet, or not even a folder: a run that is about to start will make it.
         return False
     try:
         draw(find_runs(list(folders)), REFRESH)

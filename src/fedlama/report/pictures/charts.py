@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,16 +49,17 @@ class Chart:
         }
 
 
-def script_json(charts: Sequence[Chart], refresh: int | None) -> Markup:
+def script_json(charts: Sequence[Chart], settings: Mapping[int, Sequence[str]], refresh: int | None) -> Markup:
     """The charts as JSON that no text inside can end early.
 
     Arguments:
         charts: all charts of the page.
+        settings: the labels of each group's settings, in the order of its legend.
         refresh: seconds after which the page reads itself again, while runs are going.
     """
     plain = [chart.plain() for chart in charts]
     text = json.dumps(
-        {"charts": plain, "refresh": refresh},
+        {"charts": plain, "settings": settings, "refresh": refresh},
         allow_nan=False,
         separators=(",", ":"),
     )

@@ -38,6 +38,7 @@ def crossing_chart(crossing: Crossing, number: int) -> Chart:
         rows=rows,
         drawing={
             "kind": "lines",
+            "setting": crossing.label,
             "height": 360 if len(layers) <= MAX_NAMES else 300,
             "at": {"x": 1, "y": 2, "filled": 3},
             "tip": [2, 3],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.frontier import Place, fedavg_line, places
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
-from fedlama.report.pictures.scores import score_axis, score_format
+from fedlama.report.pictures.scores import score
 from fedlama.report.pictures.style import GRID, MUTED, colour, show_percentages, styled
 from fedlama.report.words.formats import human_bytes
 
@@ -25,7 +26,8 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
 
     line = fedavg_line(found, comparison)
     metric = comparison.metric
-    kind = score_format(comparison)
+    measure = score(comparison)
+    kind = measure.number_format
     lowest, highest = _score_range(found)
     fewest, most = _byte_range(found)
     return Chart(
@@ -41,7 +43,7 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
             "tip": [2, 3],
             "range": "bars",
             "x": log_axis("bytes of all clients, up and down", "bytes", fewest, most, decades()),
-            "y": score_axis(comparison, lowest, highest),
+            "y": measure.axis(lowest, highest),
             "series": [_marker(place, comparison) for place in found],
             "through": [place.label for place in line],
         },
@@ -66,8 +68,12 @@ def _row(place: Place) -> list[Any]:
 
 def _score_range(found: Sequence[Place]) -> tuple[float, float]:
     """From the lowest end of an error bar to the highest."""
-    low = min(place.mean - (place.deviation or 0.0) for place in found)
-    high = max(place.mean + (place.deviation or 0.0) for place in found)
+    low = math.inf
+    high = -math.inf
+    for place in found:
+        deviation = place.deviation or 0.0
+        low = min(low, place.mean - deviation)
+        high = max(high, place.mean + deviation)
     if high <= low:
         high = low + 0.01
     return low, high

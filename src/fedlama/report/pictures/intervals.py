@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedlama.report.numbers.intervals import IntervalMap
+from fedlama.report.numbers.intervals import IntervalMap, Span
 from fedlama.report.pictures.charts import Chart, axis
 from fedlama.report.pictures.style import INK, colour, colour_number, shortened, styled
 
@@ -35,6 +35,7 @@ def interval_chart(one: IntervalMap, number: int) -> Chart:
         rows=rows,
         drawing={
             "kind": "tiles",
+            "setting": one.label,
             "height": 70 + line * layers,
             "at": {"y": 0, "x": 1, "end": 2, "value": 3},
             "x": axis("cycle", min=0.5, max=one.cycles + 0.5),
@@ -75,12 +76,18 @@ def _pixels(one: IntervalMap) -> list[list[tuple[float, ...]]]:
     pixels: list[list[tuple[float, ...]]] = [[nothing] * one.cycles for _ in one.layers]
     places = {name: place for place, name in enumerate(one.layers)}
 
-    shortest = one.intervals[0]
-    longest = one.intervals[-1]
     for span in one.spans:
-        length = (span.interval - shortest) / ((longest - shortest) or 1)
-        shade = FAINTEST + (1 - FAINTEST) * length
+        pixel = (*own, _shade(span, one))
         row = pixels[places[span.layer]]
         for cycle in range(span.first, span.last + 1):
-            row[cycle - 1] = (*own, shade)
+            row[cycle - 1] = pixel
     return pixels
+
+
+def _shade(span: Span, one: IntervalMap) -> float:
+    """From the faintest for the shortest interval to 1 for the longest."""
+    shortest = one.intervals[0]
+    longest = one.intervals[-1]
+    width = (longest - shortest) or 1
+    length = (span.interval - shortest) / width
+    return FAINTEST + (1 - FAINTEST) * length

@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.layers import LayerRow, drawn_rows, layer_rows
+from fedlama.report.numbers.layers import LayerRow, drawn_rows, kernel_names, layer_rows
 from fedlama.report.pictures.charts import Chart, axis, series_list
 from fedlama.report.pictures.style import GRID, INK, MUTED, colour, say_nothing, shortened, styled, titled
 from fedlama.report.words.formats import count_text, human_bytes
 
 Counted = Literal["aggregations", "uplink_bytes"]
 
+MANY_LAYERS = 20  # of so many, a reader may want to see the kernels only
 MAX_BARS = 48  # more bars than this are drawn as dots
 SMALL_SHARE = 0.0005
 SHARE_COLUMN = 62  # points right of the axes
@@ -64,9 +65,20 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
             "x": axis(counted, kind, min=0),
             "y": axis("", scale="category", categories=[row.name for row in shown]),
             "series": series_list(comparison),
+            "kernels": _kernels(shown, comparison),
         },
         figure=layers_figure(comparison, of),
     )
+
+
+def _kernels(shown: Sequence[LayerRow], comparison: Comparison) -> list[str]:
+    """What a reader may reduce a chart of many layers to; empty where that changes nothing."""
+    names = [row.name for row in shown]
+    kernels = set(kernel_names(comparison))
+    kept = [name for name in names if name in kernels]
+    if len(names) < MANY_LAYERS or len(kept) == len(names):
+        return []
+    return kept
 
 
 def _chart_rows(shown: Sequence[LayerRow], comparison: Comparison, of: Counted) -> list[list[Any]]:
@@ -99,6 +111,7 @@ def height_in_inches(comparison: Comparison) -> float:
     if many_bars(comparison):
         return 0.17 * layers
 
+    # Each setting has a bar of its own in a layer's line.
     needed = (0.13 * len(comparison.settings) + 0.1) * layers
     comfortable = min(5.9, 1.7 * needed)
     return max(2.6, needed, comfortable)
@@ -151,16 +164,22 @@ def draw_layers(axes: Axes, comparison: Comparison, of: Counted = "aggregations"
 
 def _name_layers(axes: Axes, rows: Sequence[LayerRow], many: bool) -> None:
     names = [shortened(row.name) for row in rows]
-    axes.set_yticks(range(len(rows)), names, fontsize=8 if many else 10)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    size = 8 if many else 10
+    count = len(rows)
+    axes.set_yticks(range(count), names, fontsize=size)
+    # The first layer is on top.
+    axes.set_ylim(count - 0.4, -0.6)
 
 
 def _scale_counts(axes: Axes, of: Counted) -> None:
     axes.set_xlim(left=0)
-    ticks = 6 if of == "aggregations" else 4
-    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10]))
+    ticks = 6
     if of == "uplink_bytes":
+        # Their labels are longer.
+        ticks = 4
         axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
+    locator = MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10])
+    axes.xaxis.set_major_locator(locator)
 
 
 def _counted_text(rows: Sequence[LayerRow], comparison: Comparison, of: Counted) -> str:

@@ -9,14 +9,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.network import Network, Replay, bandwidths
+from fedlama.report.numbers.network import Network, Replay, bandwidths, fastest_bands
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
-from fedlama.report.pictures.style import GRID, MUTED, colour, dashes, styled
+from fedlama.report.pictures.style import GRID, MUTED, colour, colour_number, dashes, styled
 from fedlama.report.words.network import target_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
 SLOWEST = 1e6
 FASTEST = 1e9
+BAND_HEIGHT = 0.03  # of the strip that names the fastest, in parts of the panel
 DAY = 86400
 # Times that have a name, in seconds.
 TIMES = [
@@ -63,10 +64,24 @@ def network_chart(played: Replay, comparison: Comparison) -> Chart | None:
             "x": log_axis("uplink of every client", "bandwidth", SLOWEST, FASTEST, decades((1,))),
             "y": _time_axis([row[3] for row in rows]),
             "series": series,
+            "bands": _bands(played),
             **_mark(network),
         },
         figure=network_figure(played),
     )
+
+
+def _bands(played: Replay) -> list[dict[str, Any]]:
+    """A strip along the axis in the colour of the fastest setting there."""
+    bands: list[dict[str, Any]] = []
+    for band in fastest_bands(played, SLOWEST, FASTEST):
+        drawn = {
+            "low": band.low,
+            "high": band.high,
+            "colour": colour_number(band.index),
+        }
+        bands.append(drawn)
+    return bands
 
 
 def _mark(network: Network) -> dict[str, Any]:
@@ -80,9 +95,18 @@ def _time_axis(times: Sequence[float]) -> dict[str, Any]:
     """From a round time below the shortest to one above the longest."""
     shortest = min(times)
     longest = max(times)
-    low = max((time for time in TIMES if time <= shortest), default=shortest)
-    high = min((time for time in TIMES if time >= longest), default=longest)
-    return log_axis("", "seconds", low, max(high, low * 1.001), TIMES)
+    low = shortest
+    high = longest
+    for time in TIMES:
+        if time <= shortest:
+            low = time
+    for time in reversed(TIMES):
+        if time >= longest:
+            high = time
+
+    # An axis needs some length, also where all times are one.
+    high = max(high, low * 1.001)
+    return log_axis("", "seconds", low, high, TIMES)
 
 
 @styled
@@ -103,6 +127,8 @@ def network_figure(played: Replay) -> Figure:
             linestyle=dashes(index),
             linewidth=1.8,
         )
+    for band in fastest_bands(played, SLOWEST, FASTEST):
+        axes.axvspan(band.low, band.high, ymax=BAND_HEIGHT, color=colour(band.index), linewidth=0)
     axes.axvline(played.network.uplink, color=MUTED, linestyle="dashed", linewidth=1)
 
     axes.set(

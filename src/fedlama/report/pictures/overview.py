@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.pictures.layers import draw_layers, height_in_inches, many_bars
-from fedlama.report.pictures.scores import draw_score
+from fedlama.report.pictures.scores import draw_score, score
 from fedlama.report.pictures.style import INK, colour, dashes, legend_label, styled, titled
 
 LEGEND_DENSITY = 10.4  # characters per inch
@@ -40,8 +40,9 @@ def report_figure(comparison: Comparison) -> Figure:
         places = (grid[0, 0], grid[1, 0], grid[:, 1])
     over_steps, over_bytes, by_layer = places
 
-    draw_score(figure.add_subplot(over_steps), comparison, over="steps")
-    draw_score(figure.add_subplot(over_bytes), comparison, over="bytes")
+    measure = score(comparison)
+    draw_score(figure.add_subplot(over_steps), comparison, measure, over="steps")
+    draw_score(figure.add_subplot(over_bytes), comparison, measure, over="bytes")
     draw_layers(figure.add_subplot(by_layer), comparison)
     return figure
 

@@ -18,13 +18,19 @@ from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.partition import PartitionView, view_partition
 from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
-from fedlama.report.pictures.style import PALETTE, styled
+from fedlama.report.pictures.style import MUTED, PALETTE, styled, without_dates
 from fedlama.run.config import Config, TrainSection
 from fedlama.run.resolve import prepared_data
 
 MAX_CLIENTS = 128  # columns of the page's chart
 MAX_CLIENTS_IN_FILE = 256  # columns of the picture that `fedlama data show` writes
 MAX_PARTITIONS = 3
+# By the ending of a picture's file: what says when and with what it was drawn, which would differ from run to run.
+NO_METADATA: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
 
 
 def partition_charts(comparison: Comparison) -> tuple[list[Chart], list[str]]:
@@ -85,13 +91,14 @@ def _chart(view: PartitionView, seed: int, number: int) -> Chart:
         rows=rows,
         drawing={
             "kind": "tiles",
-            "height": 70 + max(160, min(420, 22 * classes)),
+            "height": 160 + max(160, min(420, 22 * classes)),
             "at": {"y": 1, "x": 0, "end": 0, "value": 3},
             "x": axis("client", min=-0.5, max=clients - 0.5),
             "y": axis("class", scale="category", categories=labels, thin=True),
             "low": 0,
             "high": max(row[3] for row in rows),
             "colour": 0,
+            "sizes": counts_CK.sum(axis=1).tolist(),
         },
         figure=shares_figure(counts_CK),
     )
@@ -110,13 +117,15 @@ def _tiles(counts_CK: NDArray[np.int64]) -> list[list[Any]]:
 
 @styled
 def shares_figure(counts_CK: NDArray[np.int64]) -> Figure:
-    """The still picture: a column per client, a row per class, the darker the larger its share of the client's samples.
+    """The still picture: a column per client, a row per class, the darker the larger its share; sizes above.
 
     Arguments:
         counts_CK: how many samples of each class each client has.
     """
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(8.0, 4.4), layout="constrained")
+    sizes, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
+    sizes.bar(range(len(counts_CK)), counts_CK.sum(axis=1), width=0.9, color=MUTED)
+    sizes.set_ylabel("samples")
 
     shares_KC = _shares(counts_CK).T
     opacity_KC = shares_KC / shares_KC.max()
@@ -142,17 +151,16 @@ def draw_partition(view: PartitionView, path: Path) -> Path:
         view: the partition; of very many clients the first are drawn.
         path: a .png, .svg or .pdf file.
     """
-    if path.suffix not in (".png", ".svg", ".pdf"):
+    if path.suffix not in NO_METADATA:
         raise InputError(f"{path}: a picture's name must end in .png, .svg or .pdf")
 
     figure = _sizes_and_shares_figure(view)
     FigureCanvasAgg(figure)
-    metadata = None
-    if path.suffix == ".png":
-        metadata = {"Software": None}
+    metadata = NO_METADATA[path.suffix]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130, metadata=metadata)
+        with without_dates():
+            figure.savefig(path, dpi=130, metadata=metadata)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return path

@@ -6,9 +6,11 @@ In a page the colours are variables of its style sheet, so that one drawing serv
 from __future__ import annotations
 
 import io
+import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -119,7 +121,11 @@ def say_nothing(axes: Axes, why: str) -> None:
 
 def show_percentages(axes: Axes) -> None:
     """A vertical axis of shares is labelled in percent."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+
+    def text(share: float, _: object) -> str:
+        return f"{100 * share:g} %"
+
+    axes.yaxis.set_major_formatter(FuncFormatter(text))
 
 
 def png(figure: Figure) -> bytes:
@@ -171,10 +177,22 @@ def colour_variables() -> dict[str, str]:
     return variables
 
 
+@contextmanager
+def without_dates() -> Iterator[None]:
+    """Inside, matplotlib does not look for a date in the environment: no picture has one, and it may be no number."""
+    given = os.environ.pop("SOURCE_DATE_EPOCH", None)
+    try:
+        yield
+    finally:
+        if given is not None:
+            os.environ["SOURCE_DATE_EPOCH"] = given
+
+
 def _saved(figure: Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
     with style.context(["default", MATPLOTLIB_SETTINGS]), warnings.catch_warnings():
         # A layer may be named in a script that the font lacks; the name is also in the page's table.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(buffer, **options)
+        with without_dates():
+            figure.savefig(buffer, **options)
     return buffer.getvalue()

@@ -45,7 +45,8 @@ LATEX_FOR = {
 class Grid:
     """Headings, rows of cells, and notes below; `parts` are headings that go before the row of that number.
 
-    `records` holds the numbers behind the cells, unrounded, for CSV.
+    `records` holds the numbers behind the cells, unrounded, for CSV. `narrow` are the numbers of the columns that a
+    terminal has room for; None: all of them.
     """
 
     headings: Sequence[str]
@@ -54,6 +55,7 @@ class Grid:
     records: Sequence[dict[str, object]]
     parts: dict[int, str]
     caption: str = ""
+    narrow: Sequence[int] | None = None
 
     def terminal(self) -> console.Group:
         """For `rich.console.Console.print`: a table for each part, in eighty columns."""
@@ -80,13 +82,16 @@ class Grid:
             box=None,
             padding=(0, 1, 0, 0),
         )
-        for number, heading in enumerate(self.headings):
+        columns = self.narrow
+        if columns is None:
+            columns = range(len(self.headings))
+        for number in columns:
             side = "right" if number else "left"
-            table.add_column(heading, justify=side, overflow="fold")
+            table.add_column(Text(self.headings[number]), justify=side, overflow="fold")
 
         for row in self.rows[start:end]:
             # Text: a name is never markup.
-            cells = [Text(cell.replace(" ", NO_BREAK)) for cell in row]
+            cells = [Text(row[number].replace(" ", NO_BREAK)) for number in columns]
             table.add_row(*cells)
         return table
 
@@ -94,7 +99,7 @@ class Grid:
         """With the parts as rows of their own, and the notes below."""
         others = len(self.headings) - 1
         lines = [
-            markdown_line(self.headings),
+            markdown_line([markdown_text(heading) for heading in self.headings]),
             markdown_line(["---", *["---:"] * others]),
         ]
         for number, row in enumerate(self.rows):

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from fedlama.paper.reproduce import Reproduction
 from fedlama.report.numbers.comparison import Setting
+from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.numbers.reproduction import PanelOutcome, long_share
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, percent, spread_text
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import rate_text, seeds_text
+from fedlama.report.words.pairs import difference_notes, difference_text
 from fedlama.report.words.study import choice_notes
 
 
@@ -31,12 +33,23 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
             records.append(_record(setting, outcome))
 
     return Grid(
-        headings=["setting", "paper: accuracy", "cost", "rate", "here: accuracy", "cost", "rate", "seeds"],
+        headings=[
+            "setting",
+            "paper: accuracy",
+            "cost",
+            "rate",
+            "here: accuracy",
+            "difference",
+            "cost",
+            "rate",
+            "seeds",
+        ],
         rows=rows,
         notes=_notes(made, outcomes),
         records=records,
         parts=parts,
         caption=f"{made.title}, at the scale {made.scale!r}",
+        narrow=[0, 1, 2, 4, 5, 6, 8],  # without learning rates it fits eighty columns
     )
 
 
@@ -58,6 +71,7 @@ def _cells(setting: Setting, outcome: PanelOutcome) -> list[str]:
         cost,
         rate,
         spread_text(comparison.score(setting), comparison.metric),
+        difference_text(paired_difference(setting, comparison), comparison.metric),
         percent(setting.relative_cost),
         rate_text(setting),
         seeds_text(setting),
@@ -75,6 +89,8 @@ def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
         "paper_learning_rate": None,
         outcome.comparison.metric: None,
         "deviation": None,
+        "difference": None,
+        "difference_error": None,
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
         "downlink_bytes": setting.downlink_bytes,
@@ -94,6 +110,11 @@ def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
     if score is not None:
         record[outcome.comparison.metric] = score.mean
         record["deviation"] = score.deviation
+
+    difference = paired_difference(setting, outcome.comparison)
+    if difference is not None:
+        record["difference"] = difference.mean
+        record["difference_error"] = difference.error
     return record
 
 
@@ -104,12 +125,14 @@ def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
         said: list[str] = []
         if outcome.panel.scaled:
             said.append(f"{'; '.join(outcome.panel.scaled)}.")
+        said += difference_notes(outcome.comparison)
         said += _long_shares(outcome)
         said += equal_bytes(outcome.comparison)
         said += choice_notes(outcome.index)[1:]  # the first is the same for all panels
         for sentence in said:
             found.append(f"{outcome.panel.title}: {sentence}")
 
+    # No reader should take a number from here for one of the paper.
     if made.scale == "cpu":
         found.append("Scaled down: the accuracies here are not the paper's and are not to be read as such.")
     for remark in made.remarks:

@@ -8,12 +8,12 @@ from rich.text import Text
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.tables.grids import markdown_line, markdown_text
 from fedlama.report.words.formats import human_bytes, percent, spread_text
-from fedlama.report.words.notes import notes, rate_text, seeds_text, shown_cost
+from fedlama.report.words.notes import cost_heading, notes, rate_text, seeds_text, shown_cost
 
 
 def headings(comparison: Comparison) -> list[str]:
     """The columns of the main table."""
-    names = ["setting", comparison.metric, "cost", "uplink", "downlink"]
+    names = ["setting", comparison.metric, cost_heading(comparison), "uplink", "downlink"]
     if _rates_differ(comparison):
         names.append("learning rate")
     return [*names, "seeds"]
@@ -48,7 +48,9 @@ def terminal_table(comparison: Comparison) -> Table:
     first, *numbers = headings(comparison)
     table.add_column(first, overflow="fold")
     for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
+        # What a cost is a share of may be long: on a line of its own it widens the column less.
+        broken = heading.replace(", ", ",\n", 1)
+        table.add_column(Text(broken), justify="right", no_wrap=True)
 
     for setting in comparison.settings:
         # Text: a label is never markup.
@@ -61,7 +63,7 @@ def markdown_table(comparison: Comparison) -> str:
     """The main table as Markdown, with its notes below."""
     names = headings(comparison)
     lines = [
-        markdown_line(names),
+        markdown_line([markdown_text(name) for name in names]),
         markdown_line(["---", *["---:"] * (len(names) - 1)]),
     ]
     for setting in comparison.settings:

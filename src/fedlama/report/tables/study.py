@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, human_bytes, percent, spread_text
-from fedlama.report.words.notes import notes, rate_text, seeds_text
+from fedlama.report.words.notes import cost_heading, notes, rate_text, seeds_text
+from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
 from fedlama.report.words.study import choice_notes, divergence_notes
 from fedlama.study.index import StudyIndex
 
@@ -19,12 +21,26 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
     """
     rows = [_cells(setting, comparison) for setting in comparison.settings]
     for label in _absent(comparison, index):
-        rows.append([label, "diverged", *[UNKNOWN] * 5])
+        rows.append([label, "diverged", *[UNKNOWN] * 6])
 
     return Grid(
-        headings=["setting", comparison.metric, "cost", "uplink", "downlink", "rate", "seeds"],
+        headings=[
+            "setting",
+            comparison.metric,
+            difference_heading(comparison),
+            cost_heading(comparison),
+            "uplink",
+            "downlink",
+            "rate",
+            "seeds",
+        ],
         rows=rows,
-        notes=[*notes(comparison), *divergence_notes(index), *choice_notes(index)],
+        notes=[
+            *notes(comparison),
+            *difference_notes(comparison),
+            *divergence_notes(index),
+            *choice_notes(index),
+        ],
         records=[_record(setting, comparison) for setting in comparison.settings],
         parts={},
     )
@@ -33,14 +49,19 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
 def _absent(comparison: Comparison, index: StudyIndex) -> list[str]:
     """The settings of which no run came to anything."""
     present = {setting.label for setting in comparison.settings}
-    every = dict.fromkeys([*index.labels.values(), *index.choices])
-    return [label for label in every if label not in present]
+    every = [*index.labels.values(), *index.choices]
+    absent: list[str] = []
+    for label in dict.fromkeys(every):
+        if label not in present:
+            absent.append(label)
+    return absent
 
 
 def _cells(setting: Setting, comparison: Comparison) -> list[str]:
     return [
         setting.label,
         spread_text(comparison.score(setting), comparison.metric),
+        difference_text(paired_difference(setting, comparison), comparison.metric),
         percent(setting.relative_cost),
         human_bytes(setting.uplink_bytes),
         human_bytes(setting.downlink_bytes),
@@ -57,10 +78,19 @@ def _record(setting: Setting, comparison: Comparison) -> dict[str, object]:
         mean = score.mean
         deviation = score.deviation
 
+    gap = None
+    error = None
+    difference = paired_difference(setting, comparison)
+    if difference is not None:
+        gap = difference.mean
+        error = difference.error
+
     return {
         "setting": setting.label,
         comparison.metric: mean,
         f"{comparison.metric}_deviation": deviation,
+        "difference": gap,
+        "difference_error": error,
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
         "downlink_bytes": setting.downlink_bytes,

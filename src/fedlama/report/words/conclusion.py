@@ -60,10 +60,10 @@ def _alone(setting: Setting, comparison: Comparison) -> list[str]:
     received = human_bytes(setting.downlink_bytes)
     sentences.append(f"{whose} clients sent {sent} and received {received}.")
 
+    # For FedAvg the sentence would say 100 %.
     if setting.adapts:
         cost = percent(setting.cost, 0)
-        every = setting.config.policy.base_interval
-        sentences.append(f"That is {cost} of the cost of averaging every layer every {every} steps.")
+        sentences.append(f"That is {cost} of the cost of averaging every layer every {setting.base_interval} steps.")
     return sentences
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.network import Payoff, Replay, payoff, slowest_of
+from fedlama.report.numbers.network import Demand, Payoff, Replay, fastest_bands, payoff, slowest_of
 from fedlama.report.words.formats import joined, score_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
@@ -70,7 +72,34 @@ def payoff_sentences(played: Replay, comparison: Comparison) -> list[str]:
                 continue
             found = payoff(our_demand, their_demand, played.network)
             sentences.append(f"{ours.label} {_pays_off(found, theirs.label, target)}.")
-    return sentences + _reached_at_once(played, comparison)
+    return [*sentences, *_never_fastest(played, comparison), *_reached_at_once(played, comparison)]
+
+
+def _never_fastest(played: Replay, comparison: Comparison) -> list[str]:
+    """A setting that beats each FedAvg somewhere may still be beaten by one of them everywhere."""
+    if len(comparison.settings) == 1:
+        return []
+
+    # Far beyond what anybody has, so that "never" is meant.
+    bands = fastest_bands(played, low=1.0, high=1e15)
+    fastest = {band.index for band in bands}
+    sentences: list[str] = []
+    for setting, demand in zip(comparison.settings, played.demands, strict=True):
+        if not setting.adapts or demand is None:
+            continue
+        if not _is_one_of(demand, fastest, played):
+            sentences.append(f"{setting.label} is never the fastest: at every bandwidth another setting is sooner.")
+    return sentences
+
+
+def _is_one_of(demand: Demand, fastest: Collection[int], played: Replay) -> bool:
+    """Whether it is among the fastest settings, or exactly as fast as one of them."""
+    for index in fastest:
+        other = played.demands[index]
+        assert other is not None
+        if payoff(demand, other, played.network).where == "equal":
+            return True
+    return False
 
 
 def _reached_at_once(played: Replay, comparison: Comparison) -> list[str]:

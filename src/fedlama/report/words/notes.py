@@ -38,13 +38,21 @@ def _whole(comparison: Comparison) -> str:
     first, *others = comparison.settings
     if others and comparison.baseline is not None:
         return comparison.baseline.label
-    return f"averaging every layer every {first.config.policy.base_interval} steps"
+    return f"averaging every layer every {first.base_interval} steps"
+
+
+def cost_heading(comparison: Comparison) -> str:
+    """The heading of a column of costs says what they are a share of."""
+    first, *others = comparison.settings
+    if others and comparison.baseline is not None:
+        return f"cost, of {comparison.baseline.label}"
+    return f"cost, of FedAvg({first.base_interval})"
 
 
 def _seeds_note(comparison: Comparison) -> str:
     seeds = [setting.seeds for setting in comparison.settings]
     if all(len(own) == 1 for own in seeds):
-        return "One seed a setting, so no spread."
+        return "One seed per setting, so no spread."
 
     note = f"Mean ± sample standard deviation over {seed_counts(comparison.settings)}"
     if all(own == seeds[0] for own in seeds):
@@ -68,10 +76,12 @@ def _setting_notes(setting: Setting) -> list[str]:
 
 def seed_counts(settings: Sequence[Setting]) -> str:
     """`4 seeds`, or `3 to 4 seeds` where settings differ."""
-    counts = sorted({len(setting.runs) for setting in settings})
-    if len(counts) == 1:
-        return plural(counts[0], "seed")
-    return f"{counts[0]} to {counts[-1]} seeds"
+    counts = [len(setting.runs) for setting in settings]
+    fewest = min(counts)
+    most = max(counts)
+    if fewest == most:
+        return plural(fewest, "seed")
+    return f"{fewest} to {most} seeds"
 
 
 def seeds_text(setting: Setting) -> str:

@@ -10,6 +10,7 @@ def choice_notes(index: StudyIndex) -> list[str]:
     if not index.choices:
         return []
 
+    # Settings may have been tried at different rates.
     tried: set[str] = set()
     for choice in index.choices.values():
         tried.update(choice.scores)

@@ -1,14 +1,16 @@
 """How a process trains its clients: one after the other, or in stacks."""
 
-from fedlama.training.trainers.one_by_one import PRECISIONS, OneByOneTrainer
-from fedlama.training.trainers.stacked import BLOCK, EXECUTIONS, StackedTrainer, can_stack, suits_stacking
+from fedlama.training.trainers.one_by_one import PRECISIONS, OneByOneTrainer, Precision
+from fedlama.training.trainers.stacked import BLOCK, EXECUTIONS, Execution, StackedTrainer, can_stack, suits_stacking
 from fedlama.training.trainers.trainer import Trainer
 
 __all__ = [
     "BLOCK",
     "EXECUTIONS",
     "PRECISIONS",
+    "Execution",
     "OneByOneTrainer",
+    "Precision",
     "StackedTrainer",
     "Trainer",
     "can_stack",

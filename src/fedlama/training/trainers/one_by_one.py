@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from fedlama.base import RunError, random_key
+from fedlama.base import InputError, RunError, random_key
 from fedlama.data import Batches
 from fedlama.local import LocalRule
 from fedlama.rows import Binding
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import seed_module_draws
 
-PRECISIONS = ("float32", "bfloat16")
+Precision = Literal["float32", "bfloat16"]  # of local steps; bfloat16 is autocast, and weights stay float32
+PRECISIONS = get_args(Precision)
 
 
 class OneByOneTrainer:
@@ -48,6 +50,9 @@ class OneByOneTrainer:
             losses[place] = self._train_one(
                 client, rows[place], own, counters[place], server, steps, local_steps[place]
             )
+        if clients:
+            # Once per round: whatever a module does to itself, it does for every client.
+            self.binding.check_unchanged(rows[-1])
         return losses
 
     def _train_one(
@@ -70,6 +75,10 @@ class OneByOneTrainer:
         for number, (step, (inputs, targets)) in enumerate(zip(local_steps, batches, strict=True)):
             binding.clear_gradients()
             loss = self._forward(client, step, inputs, targets)
+            if not loss.requires_grad:
+                raise InputError(
+                    "the loss does not depend on the model's parameters: it was detached, or computed without gradients"
+                )
             loss.backward()
             total += loss.detach()
             # The schedule of the rate goes by global steps, whatever the client's own pace.

@@ -9,6 +9,7 @@ is not full is padded with a row that nobody reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ from fedlama.local import LocalRule
 from fedlama.rows import Binding, trainable
 from fedlama.training.trainers.layers import stacked_forward, why_not_stackable
 
-EXECUTIONS = ("auto", "stacked", "one-by-one")
+Execution = Literal["auto", "stacked", "one-by-one"]
+EXECUTIONS = get_args(Execution)
 BLOCK = 8
 MAX_PARAMETERS = 1 << 18
 MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16  # a stack of large convolutions is slower than one after the other

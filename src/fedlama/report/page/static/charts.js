@@ -123,6 +123,7 @@ const fedlamaCharts = (() => {
       return chart.at.low === undefined ? [main] : [range(chart, rows, series), main];
     });
     if (chart.through) option.series.unshift(through(chart, ink));
+    if (chart.bands) option.series.unshift(fastest(chart));
     if (chart.mark && option.series.length) {
       option.series[option.series.length - 1].markLine = {
         silent: true,
@@ -148,6 +149,21 @@ const fedlamaCharts = (() => {
     const along = Math.log(mark.x / x.min) / Math.log(x.max / x.min);
     return along < 0.1 ? "left" : along > 0.9 ? "right" : "center";
   };
+  // A strip along the axis, in the colour of the setting that is the fastest there.
+  const fastest = (chart) => ({
+    type: "custom",
+    name: "",
+    data: chart.bands.map((band) => [band.low, chart.y.min]),
+    renderItem: (params, api) => {
+      const band = chart.bands[params.dataIndex];
+      const [left, bottom] = api.coord([band.low, chart.y.min]);
+      const [right] = api.coord([band.high, chart.y.min]);
+      return { type: "rect", silent: true, shape: { x: left, y: bottom - 8, width: right - left, height: 8 }, style: { fill: ownColour(band) } };
+    },
+    silent: true,
+    tooltip: { show: false },
+    z: 1,
+  });
   const through = (chart, ink) => ({
     type: "line",
     name: "",
@@ -254,20 +270,64 @@ const fedlamaCharts = (() => {
         },
       },
     ];
+    if (chart.sizes) addSizes(chart, option, ink);
     option.tooltip.trigger = "item";
     option.tooltip.formatter = (one) => {
-      const row = chart.rows[one.dataIndex];
       const box = element("div", "", "tip");
+      if (one.seriesIndex === 1) {
+        box.append(element("div", `${chart.x.name}: ${one.dataIndex}`), element("div", `samples: ${chart.sizes[one.dataIndex]}`));
+        return box;
+      }
+      const row = chart.rows[one.dataIndex];
       chart.columns.forEach((name, column) => box.append(element("div", `${name}: ${shown(chart, column, row[column])}`)));
       return box;
     };
     return option;
   };
+  // Bars above the tiles: how much each column holds. Both share their left and right ends.
+  const addSizes = (chart, option, ink) => {
+    const sides = { left: 56, right: 18, outerBoundsMode: "none" };
+    option.grid = [{ ...sides, top: 12, height: 64 }, { ...sides, top: 110, bottom: 44 }];
+    const silent = { ...option.xAxis, name: "", axisLabel: { show: false }, gridIndex: 0 };
+    option.xAxis = [silent, { ...option.xAxis, gridIndex: 1 }];
+    const samples = { ...axis({ name: "", format: "number", scale: "linear", min: 0 }, ink), splitNumber: 2, gridIndex: 0 };
+    option.yAxis = [samples, { ...option.yAxis, gridIndex: 1 }];
+    Object.assign(option.series[0], { xAxisIndex: 1, yAxisIndex: 1 });
+    option.series.push({
+      type: "custom",
+      name: "samples",
+      xAxisIndex: 0,
+      yAxisIndex: 0,
+      data: chart.sizes.map((size, place) => [place, size]),
+      renderItem: (params, api) => {
+        const [left, top] = api.coord([params.dataIndex - 0.45, chart.sizes[params.dataIndex]]);
+        const [right, bottom] = api.coord([params.dataIndex + 0.45, 0]);
+        return { type: "rect", shape: { x: left, y: top, width: Math.max(right - left, 0.5), height: bottom - top }, style: { fill: ink.muted } };
+      },
+    });
+  };
   const shade = (chart, value) => 0.12 + (0.88 * (value - chart.low)) / (chart.high - chart.low || 1);
 
   const DRAW = { lines: drawLines, bars: drawBars, tiles: drawTiles };
   const inks = () => Object.fromEntries(["ink", "muted", "grid", "paper", "card"].map((name) => [name, colour(name)]));
+
+  // What a reader chose to see of a chart: settings, the whole range of a score, kernels alone.
+  const reduced = (chart, { hidden, full, kernels }) => {
+    const seen = { ...chart };
+    if (chart.series && chart.setting === undefined) {
+      seen.series = chart.series.filter(({ name }) => !hidden.has(name));
+      if (chart.through) seen.through = chart.through.filter((name) => !hidden.has(name));
+    }
+    if (full && chart.full) seen.y = chart.full;
+    if (kernels && chart.kernels && chart.kernels.length) {
+      const kept = new Set(chart.kernels);
+      seen.y = { ...chart.y, categories: chart.kernels };
+      seen.rows = chart.rows.filter((row) => kept.has(row[chart.at.y]));
+      seen.height = 70 + ((chart.height - 70) * chart.kernels.length) / chart.y.categories.length;
+    }
+    return seen;
+  };
   const optionOf = (chart) => DRAW[chart.kind](chart, inks());
 
-  return { colour, optionOf };
+  return { colour, optionOf, reduced };
 })();

@@ -1,16 +1,26 @@
 // Starts the charts, saves them, and reads the page again while a run is going.
 (() => {
   "use strict";
-  const { colour, optionOf } = fedlamaCharts;
+  const { colour, optionOf, reduced } = fedlamaCharts;
+  const page = JSON.parse(document.getElementById("charts").textContent);
+
+  // What the reader chose to see, for each group of runs.
+  const choices = new Map();
+  const choiceOf = (group) => {
+    if (!choices.has(group)) choices.set(group, { hidden: new Set(), full: false, kernels: false });
+    return choices.get(group);
+  };
+  const asSeen = (chart) => reduced(chart, choiceOf(chart.group));
 
   // Saving: the same chart at a fixed size, with its title and a legend of its own.
-  const picture = (chart) => {
+  const picture = (whole) => {
+    const chart = asSeen(whole);
     const option = optionOf(chart);
     option.title = { text: chart.title, left: 8, top: 6, textStyle: { color: colour("ink"), fontSize: 16 } };
     const names = chart.kind === "tiles" ? [] : chart.series.map((series) => series.name);
     option.legend = { data: names, type: "plain", left: 8, top: 32, textStyle: { color: colour("ink") } };
     const lines = Math.ceil(names.join("      ").length / 110);
-    option.grid.top += 34 + 24 * lines;
+    for (const grid of [option.grid].flat()) grid.top += 34 + 24 * lines;
     const made = echarts.init(null, null, { renderer: "svg", ssr: true, width: 900, height: Math.max(chart.height, 420) + 40 + 24 * lines });
     made.setOption(option);
     const text = made.renderToSVGString();
@@ -49,15 +59,51 @@
     const place = figure.querySelector(".drawing");
     place.style.height = `${chart.height}px`;
     const drawn = echarts.init(place, null, { renderer: "svg" });
-    drawn.setOption(optionOf(chart));
+    const draw = () => {
+      const seen = asSeen(chart);
+      figure.hidden = choiceOf(chart.group).hidden.has(chart.setting);
+      place.style.height = `${seen.height}px`;
+      drawn.setOption(optionOf(seen), true);
+      if (place.clientWidth) drawn.resize();
+    };
+    draw();
     for (const button of figure.querySelectorAll("[data-save]")) {
       button.addEventListener("click", () => SAVE[button.dataset.save](chart));
     }
     // A tooltip goes by itself with the mouse, but a finger leaves it behind: a tap elsewhere takes it away.
     addEventListener("pointerdown", ({ target }) => place.contains(target) || drawn.dispatchAction({ type: "hideTip" }));
     new ResizeObserver(() => place.clientWidth && drawn.resize()).observe(place);
-    return () => drawn.setOption(optionOf(chart), true);
+    return { group: chart.group, draw };
   };
+  // One legend for all charts of a group, and switches for those that have more to show.
+  const press = (button, group, choose) => {
+    const pressed = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(pressed));
+    choose(choiceOf(group), pressed);
+    started.filter((chart) => chart.group === group).forEach(({ draw }) => draw());
+  };
+  const listen = (selector, groupOf, choose) => {
+    for (const button of document.querySelectorAll(selector)) {
+      button.addEventListener("click", () => press(button, Number(groupOf(button)), (choice, pressed) => choose(choice, pressed, button)));
+    }
+  };
+  const listenToAll = () => {
+    listen("[data-setting]", (button) => button.closest("[data-group]").dataset.group, (choice, pressed, button) => {
+      const name = page.settings[button.closest("[data-group]").dataset.group][Number(button.dataset.setting)];
+      if (pressed) choice.hidden.delete(name);
+      else choice.hidden.add(name);
+    });
+    listen("[data-range]", (button) => button.dataset.range, (choice, pressed) => (choice.full = pressed));
+    listen("[data-kernels]", (button) => button.dataset.kernels, (choice, pressed) => (choice.kernels = pressed));
+  };
+  // A table that is wider than its box says so.
+  const tellOfMore = (box) => {
+    const look = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+    box.addEventListener("scroll", look, { passive: true });
+    new ResizeObserver(look).observe(box);
+    look();
+  };
+
   // While a run is going the page reads itself again, but not under a reader's finger.
   const refresh = (seconds) => {
     let touched = 0;
@@ -65,10 +111,11 @@
     setInterval(() => Date.now() - touched > 1000 * seconds && location.reload(), 1000 * seconds);
   };
 
-  const page = JSON.parse(document.getElementById("charts").textContent);
   document.documentElement.classList.add("live");
-  const again = page.charts.map(start);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => again.forEach((draw) => draw()));
+  const started = page.charts.map(start);
+  listenToAll();
+  document.querySelectorAll(".box").forEach(tellOfMore);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => started.forEach(({ draw }) => draw()));
   if (page.refresh) refresh(page.refresh);
   globalThis.fedlamaReport = { charts: page.charts, csv, picture }; // for the console, and for tests
 })();

@@ -1,0 +1,85 @@
+"""`fedlama diagnose`: look at a configuration before a long run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedlama.cli.shared import Workers
+
+if TYPE_CHECKING:
+    from fedlama.core import Rule
+
+DIAGNOSED_ON = "auto"  # the device of the first cycles, whatever train.device says
+
+
+def diagnose(
+    config: Annotated[Path, typer.Argument(help="A TOML file, as for `fedlama run`.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key: --set policy.base_interval=12. Repeatable."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The picture \\[default: NAME-OF-CONFIG-diagnosis.png].")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in place of the page.")] = False,
+    workers: Workers = None,
+) -> None:
+    """Estimate what the theory needs, and what each policy would send, before a long run.
+
+    Runs the first cycles with a few clients, takes a few gradients and Hessian-vector products, and prints L, σ², β²
+    and κ², the theorem's largest learning rate beside yours, its terms, every layer's drift, and a recommendation.
+    """
+    import json
+
+    from fedlama.diagnose import diagnose as look_at
+    from fedlama.processes.devices import default_workers
+    from fedlama.report.pictures.diagnosis import draw_diagnosis
+    from fedlama.report.words.diagnosis import diagnosis_text
+    from fedlama.run.config import load_config
+    from fedlama.run.resolve import resolve
+
+    planned = resolve(load_config(config, overrides or []))
+    policy = planned.policy
+    rule: Rule = getattr(policy, "rule", "crossing")
+    if rule == "accelerate":
+        rule = "crossing"  # the page is about sending less
+    with _progress() as progress:
+        found = look_at(
+            planned.model,
+            planned.data,
+            base_interval=policy.base_interval,
+            increase_factor=policy.longest_cycle // policy.base_interval,
+            rule=rule,
+            warmup_rounds=getattr(policy, "warmup_rounds", 0),
+            local=planned.local,
+            iterations=planned.config.train.iterations,
+            partition=planned.shards,
+            participation=planned.participation,
+            seed=planned.config.seed,
+            layers=planned.config.model.layers,
+            adaptive=planned.config.model.adaptive,
+            workers=workers or default_workers(DIAGNOSED_ON),
+            progress=progress,
+        )
+    picture = draw_diagnosis(found, out or Path(f"{config.stem}-diagnosis.png"))
+    if as_json:
+        print(json.dumps({**found.to_plain(), "picture": str(picture)}, indent=2))
+        return
+    print(diagnosis_text(found))
+    print(f"picture: {picture}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float, str], None]]:
+    """A bar on a terminal, nothing in a log: it is a matter of a minute."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:<26}"), BarColumn(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("reading", total=1.0)
+        yield lambda share, what: bar.update(task, completed=share, description=what)

@@ -1,0 +1,99 @@
+"""What several commands use: options that they have in common, and what they print at their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedlama.report.numbers.comparison import Comparison
+    from fedlama.report.page.draw import View
+    from fedlama.study.index import StudyIndex
+
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes that share the work \\[default: one per GPU, or per core].")
+]
+StudyWorkers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes: runs go side by side, one worker each \\[default: one per GPU, or per core]."),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0, help="Stop after so many, with checkpoints saved; the same command goes on from there."),
+]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."),
+]
+RESUME_STUDY = "Accepted for symmetry: a study always goes on where it stopped."
+
+
+def show_report(folders: list[Path], out: Path, view: View | None = None) -> None:
+    """Print the table of the runs in these folders and what follows from it, and draw their page.
+
+    Arguments:
+        folders: run directories, or folders above them.
+        out: where the page is written.
+        view: the network that runs are replayed on; without it nothing is said of it.
+    """
+    from rich.console import Console
+
+    from fedlama.report import compare_groups, draw_report, terminal_table, verdict
+    from fedlama.study.index import read_index
+    from fedlama.study.runs import find_runs
+
+    runs = find_runs(folders)
+    index = read_index(folders[0])
+    baseline = index.baseline if index else None
+    page = draw_report(runs, out, baseline=baseline, view=view)
+    for group in compare_groups(runs, baseline=baseline):
+        if group.title:
+            print(f"\n{group.title}")
+        Console().print(terminal_table(group.comparison))
+        print(verdict(group.comparison))
+        if view is not None:
+            _print_replay(group.comparison, view)
+    print(f"report: {page}")
+
+
+def _print_replay(comparison: Comparison, view: View) -> None:
+    """On the network that was asked for, how long each setting would have taken."""
+    from fedlama.report.numbers.network import replay
+    from fedlama.report.tables.network import network_rows
+    from fedlama.report.words.network import payoff_sentences, target_text
+
+    played = replay(comparison, view.network, view.target)
+    if played is None:
+        return
+    for row in network_rows(played, comparison):
+        print(f"{row.label}: {row.time} to {target_text(played, comparison)} on this network")
+    for sentence in payoff_sentences(played, comparison):
+        print(sentence)
+
+
+def report_on_study(folder: Path, index: StudyIndex) -> tuple[Comparison, Path]:
+    """This study's settings as numbers, and the page of all runs that its folder holds."""
+    from fedlama.report import compare, draw_report
+    from fedlama.run.directory import Run
+    from fedlama.study.runs import find_runs
+
+    runs = find_runs([folder])
+    own: list[Run] = []
+    for run in runs:
+        name = run.path.relative_to(folder).as_posix()
+        if name in index.labels:
+            own.append(run)
+    comparison = compare(own, baseline=index.baseline)
+    page = draw_report(runs, folder, baseline=index.baseline)
+    return comparison, page
+
+
+def print_lines(notes: Sequence[str], files: Sequence[str]) -> None:
+    """What is to be said about a table, then the files that were written."""
+    for note in notes:
+        print(f"* {note}")
+    for line in files:
+        print(line)

@@ -1,0 +1,52 @@
+"""L: the largest Hessian eigenvalue in magnitude, by power iteration with Hessian-vector products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from fedlama.base import random_key
+from fedlama.diagnose.probe import Probe
+
+MAX_PRODUCTS = 20
+TOLERANCE = 0.01  # relative change at which an eigenvalue counts as found
+
+
+class NoCurvatureError(Exception):
+    """L cannot be estimated; says why in a phrase."""
+
+
+def smoothness(probe: Probe, clients: Sequence[int], advance: Callable[[float], None]) -> float:
+    """The largest over these clients: assumption 1 asks for a constant that holds for each of them."""
+    largest = 0.0
+    for client in clients:
+        largest = max(largest, largest_eigenvalue(probe, client))
+        advance(1 / len(clients))
+    return largest
+
+
+def largest_eigenvalue(probe: Probe, client: int) -> float:
+    """The magnitude of the dominant eigenvalue of one client's Hessian, to about one per cent."""
+    try:
+        hessian = probe.hessian(client)
+        draws = torch.Generator().manual_seed(random_key(probe.seed, "diagnose curvature", client) % 2**63)
+        vector = torch.randn(hessian.width, generator=draws)
+        vector /= vector.norm()
+        found = 0.0
+        for _ in range(MAX_PRODUCTS):
+            product = hessian.times(vector)
+            length = float(product.norm())
+            if not product.isfinite().all():
+                raise NoCurvatureError(f"a Hessian-vector product of client {client} is not finite")
+            if length == 0:
+                return found
+            vector = product / length
+            # ‖Hv‖ approaches the magnitude of the dominant eigenvalue from below, whatever its sign.
+            if abs(length - found) <= TOLERANCE * length:
+                return length
+            found = length
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise NoCurvatureError(f"the loss cannot be differentiated twice ({reason})") from None
+    return found

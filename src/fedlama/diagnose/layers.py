@@ -1,0 +1,111 @@
+"""What the layers' d_l say: which are made long, what intervals of their own can gain, what each policy would send."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedlama.core import Evidence, Layer, Layout, Ledger, Policy, Traffic
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """One layer after the first cycle.
+
+    Arguments:
+        name: of the tensor or module.
+        size: how many numbers it has.
+        adaptive: whether it may be given another interval than τ'.
+        discrepancy: d_l of Eq. 2, per parameter and step.
+        interval: what the first adjustment gives it.
+    """
+
+    name: str
+    size: int
+    adaptive: bool
+    discrepancy: float
+    interval: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a policy would send in the whole run if the d_l stayed as they are after the first cycle.
+
+    Arguments:
+        policy: its name.
+        uplink_bytes: what one active client sends.
+        cost: C of Eq. 5 relative to averaging everything every τ' steps.
+        discrepancy: Σ_l n_l d_l τ_l relative to FedAvg(τ'), with the intervals that it settles on.
+        at_equal_bytes: the same relative to a FedAvg of equal bytes; below 1 layer-wise intervals gain.
+    """
+
+    policy: str
+    uplink_bytes: int
+    cost: float
+    discrepancy: float
+    at_equal_bytes: float
+
+
+def spread_of_roots(profiles: Sequence[LayerProfile]) -> float:
+    """The coefficient of variation of √d_l, every layer weighted by its size.
+
+    At equal bytes Σ n_l d_l τ_l is smallest for τ_l ∝ 1/√d_l, and then 1/(1 + CV²) of what equal intervals give
+    (Cauchy and Schwarz): no choice of intervals gains more.
+    """
+    total = 0
+    roots = 0.0
+    squares = 0.0
+    for profile in profiles:
+        total += profile.size
+        roots += profile.size * math.sqrt(profile.discrepancy)
+        squares += profile.size * profile.discrepancy
+    if roots == 0:
+        return 0.0
+    relative_square = squares * total / roots**2
+    return math.sqrt(max(relative_square - 1, 0.0))
+
+
+def predict(
+    policy: Policy, layout: Layout, discrepancy: Sequence[float], iterations: int
+) -> tuple[Prediction, tuple[int, ...]]:
+    """Run the policy itself on these d_l, without training; and the intervals that it settles on."""
+    ledger = Ledger.open(layout)
+    state = policy.start(layout.layers)
+    while state.step < iterations:
+        plan = policy.next(state, iterations)
+        after = state.step + plan.steps
+        spread: dict[int, float] = {}
+        for index in plan.due:
+            steps_apart = after - state.synchronised_at[index]
+            spread[index] = discrepancy[index] * steps_apart * layout.layers[index].size
+        ledger = ledger.charge(Traffic(up=ledger.plain_message(plan.due)), plan.due)
+        state = policy.observe(state, plan, Evidence(spread, clients=1), layout.layers)
+    relative, at_equal_bytes = _relative_discrepancy(layout.layers, discrepancy, state.intervals, policy.base_interval)
+    prediction = Prediction(
+        policy=str(policy),
+        uplink_bytes=ledger.uplink_bytes,
+        cost=ledger.relative_cost(state.step, policy.base_interval),
+        discrepancy=relative,
+        at_equal_bytes=at_equal_bytes,
+    )
+    return prediction, state.intervals
+
+
+def _relative_discrepancy(
+    layers: Sequence[Layer], discrepancy: Sequence[float], intervals: Sequence[int], base_interval: int
+) -> tuple[float, float]:
+    grown = 0.0
+    equal = 0.0
+    sent = 0.0
+    total = 0
+    for layer, d, interval in zip(layers, discrepancy, intervals, strict=True):
+        grown += layer.size * d * interval
+        equal += layer.size * d * base_interval
+        sent += layer.size / interval
+        total += layer.size
+    if equal == 0:
+        return 1.0, 1.0
+    share_sent = sent * base_interval / total
+    relative = grown / equal
+    return relative, relative * share_sent

@@ -1,0 +1,45 @@
+"""Differences to the baseline, in words and figures."""
+
+from __future__ import annotations
+
+from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.pairs import PairedDifference, paired_difference
+from fedlama.report.words.formats import UNKNOWN
+
+
+def difference_text(difference: PairedDifference | None, metric: str) -> str:
+    """`−2.4 ± 0.5`: in points where the score is an accuracy.
+
+    Arguments:
+        difference: to the baseline; a dash where there is none.
+        metric: what was subtracted, `accuracy` or `loss`.
+    """
+    if difference is None:
+        return UNKNOWN
+    scale, digits = 1, 3
+    if metric == "accuracy":
+        scale, digits = 100, 1
+    mean = f"{scale * difference.mean:+.{digits}f}".replace("-", "−")
+    if difference.error is None:
+        return mean
+    return f"{mean} ± {scale * difference.error:.{digits}f}"
+
+
+def difference_heading(comparison: Comparison) -> str:
+    """What is subtracted."""
+    if comparison.baseline is None:
+        return "difference"
+    return f"− {comparison.baseline.label}"
+
+
+def difference_notes(comparison: Comparison) -> list[str]:
+    """How to read the column of differences; nothing where there is nothing in it."""
+    found = [paired_difference(setting, comparison) for setting in comparison.settings]
+    known = [difference for difference in found if difference is not None]
+    if not known or comparison.baseline is None:
+        return []
+    unit = "points, " if comparison.metric == "accuracy" else ""
+    what = f"Differences are to {comparison.baseline.label}, {unit}seed by seed"
+    if all(difference.error is None for difference in known):
+        return [f"{what}; one seed has no error."]
+    return [f"{what}: mean ± standard error."]

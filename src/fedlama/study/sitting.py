@@ -1,0 +1,73 @@
+"""One sitting of a long study: how long it may take, and where runs wait that it did not finish."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedlama.run.directory import CONFIG, SUMMARY
+from fedlama.run.files import write_atomically, writing
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What a study is told about this one of its sittings.
+
+    minutes: after so many, running cells finish their cycle, save a checkpoint and stop; None: as long as it takes.
+    checkpoints: the folder in which cells run, with their records and checkpoints, until they are finished and
+        delivered to the study's own; None: they run where they stay.
+    """
+
+    minutes: float | None = None
+    checkpoints: Path | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        if self.minutes is None:
+            return False
+        return time.monotonic() - self.began >= 60 * self.minutes
+
+    def below(self, folder: str) -> Sitting:
+        """The same sitting, for one study of several that keep their checkpoints in one folder."""
+        if self.checkpoints is None:
+            return self
+        return Sitting(self.minutes, self.checkpoints / folder, self.began)
+
+    def workplace(self, out: Path, path: Path) -> Path:
+        """Where the cell at this path below the study's folder runs."""
+        if self.checkpoints is None:
+            return out / path
+        return self.checkpoints / path
+
+
+def take_along(home: Path, workplace: Path) -> None:
+    """Go on elsewhere with a run that an earlier sitting began in the study's own folder."""
+    began_at_home = (home / CONFIG).is_file()
+    if workplace == home or workplace.exists() or not began_at_home:
+        return
+    with writing(workplace):
+        workplace.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(home, workplace)
+
+
+def deliver(workplace: Path, home: Path) -> None:
+    """Bring an ended run to the study's own folder, without the checkpoints that only going on would need."""
+    if workplace == home or not workplace.exists():
+        return
+    for source in sorted(workplace.rglob("*")):
+        is_for_going_on = source.match("checkpoint/step-*") or source.name == ".lock"
+        if source.is_dir() or is_for_going_on or source.name == SUMMARY:
+            continue
+        _copy(source, home / source.relative_to(workplace))
+    if (workplace / SUMMARY).is_file():  # last: a folder that has it holds a finished run
+        _copy(workplace / SUMMARY, home / SUMMARY)
+    shutil.rmtree(workplace)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, source.read_bytes())

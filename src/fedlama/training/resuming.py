@@ -1,0 +1,98 @@
+"""Whether a run can go on from a checkpoint.
+
+A checkpoint may come from elsewhere, and its checksum proves only that it arrived as it was written. What it says is
+therefore held against the run before anything is trained: afterwards it would be a division by zero deep in the loop.
+"""
+
+from __future__ import annotations
+
+from fedlama.base import InputError, reason
+from fedlama.core import Evidence, Layout, PolicyState
+from fedlama.core.saved import MAX_COUNT
+from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.faults import Discarded
+from fedlama.training.values import Job
+
+MAX_ROUNDS_AHEAD = 1000
+MAX_REASON = 200  # characters
+
+
+def check_resumable(saved: Checkpoint, job: Job, layout: Layout) -> None:
+    """Raise InputError unless the run can go on from here.
+
+    Arguments:
+        saved: A checkpoint whose tensors fit the run.
+        job: The run.
+        layout: Its model's.
+    """
+    ledger = saved.ledger
+    if ledger.sizes != layout.sizes or ledger.statistics_size != layout.statistics_size:
+        raise InputError("its account is of another model")
+    _check_times(saved.state, job)
+    _check_attempts(saved, job)
+    _check_slots(saved, job)
+    _check_policy(saved.state, job, layout)
+
+
+def _check_times(state: PolicyState, job: Job) -> None:
+    if state.step >= job.iterations:
+        raise InputError(f"it is of step {state.step:,} of a run of {job.iterations:,}")
+    if state.round > state.step or state.cycle > state.round or state.cycle_start > state.step:
+        raise InputError(
+            f"it says that round {state.round:,} of cycle {state.cycle:,}, which began at step {state.cycle_start:,}, "
+            f"ended at step {state.step:,}"
+        )
+    if max(state.synchronised_at) > state.step:
+        raise InputError("it says that a layer was averaged in the future")
+
+
+def _check_attempts(saved: Checkpoint, job: Job) -> None:
+    """Only faults make a round one to be repeated."""
+    if job.faults is None and (saved.attempt or saved.discarded is not None):
+        raise InputError("it is of a run with faults")
+    if not 0 <= saved.attempt < MAX_COUNT:
+        raise InputError("its number of attempts is none")
+    if saved.discarded is not None:
+        _check_discarded(saved.discarded, len(job.shards))
+
+
+def _check_discarded(discarded: Discarded, clients: int) -> None:
+    for count in (discarded.uplink_bytes, discarded.downlink_bytes):
+        if not 0 <= count < MAX_COUNT:
+            raise InputError("its bytes of discarded attempts are no number of bytes")
+    for entry in discarded.excluded:
+        inside = 0 <= entry["client"] < clients and 0 < entry["attempt"] < MAX_COUNT
+        if not inside or not entry["reason"].isprintable() or len(entry["reason"]) > MAX_REASON:
+            raise InputError("it excludes a client that is not there, or for no reason")
+
+
+def _check_slots(saved: Checkpoint, job: Job) -> None:
+    """Inside a window there are the slots of its cohort, and nowhere else."""
+    inside_window = saved.state.step % job.window_steps != 0 and saved.discarded is None
+    expected = inside_window and bool(job.client_slots)
+    if expected != bool(saved.cohort_slots):
+        raise InputError("it does not hold what its clients keep at this step")
+
+
+def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
+    """Let the policy go on for a cycle, with made-up evidence: what it keeps for itself is known to nobody else."""
+    until = min(state.step + job.policy.longest_cycle, job.iterations)
+    for _ in range(MAX_ROUNDS_AHEAD):
+        try:
+            state = _after_a_round(state, job, layout)
+        except Exception as error:
+            # Whatever a policy raises over a memory that it did not write
+            kind = type(error).__name__
+            raise InputError(f"{job.policy} cannot go on from its state ({kind}: {reason(error)})") from None
+        if state.step >= until:
+            return
+
+
+def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
+    plan = job.policy.next(state, job.iterations)
+    layers_known = all(0 <= layer < len(layout.layers) for layer in plan.due)
+    if not 1 <= plan.steps <= job.iterations - state.step or not layers_known:
+        raise ValueError(f"it plans a round of {plan.steps} steps")
+    ones = dict.fromkeys(plan.due, 1.0)
+    evidence = Evidence(spread=ones, moved=ones, norm=ones, sent=dict.fromkeys(plan.due, 1), clients=1)
+    return job.policy.observe(state, plan, evidence, layout.layers)

@@ -1,0 +1,59 @@
+"""Where the runs of a study wait between its sittings."""
+
+import pytest
+
+from fedlama.study.sitting import Sitting, deliver, take_along
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_json", ".json").replace("_toml", ".toml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def names(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_sitting_without_a_limit_never_ends():
+    assert not Sitting(began=0.0).is_over()
+
+
+@pytest.mark.parametrize(("now", "over"), [(1000.0 + 89.9, False), (1000.0 + 90.0, True)])
+def test_a_sitting_ends_after_its_minutes(monkeypatch, now, over):
+    monkeypatch.setattr("fedlama.study.sitting.time.monotonic", lambda: now)
+    assert Sitting(minutes=1.5, began=1000.0).is_over() is over
+
+
+def test_studies_that_share_a_sitting_share_its_clock(tmp_path):
+    sitting = Sitting(5, tmp_path, began=7.0)
+    assert sitting.below("cifar10-iid") == Sitting(5, tmp_path / "cifar10-iid", began=7.0)
+    assert Sitting(5, began=7.0).below("cifar10-iid") == Sitting(5, began=7.0)
+
+
+def test_a_run_is_delivered_without_the_checkpoints_that_it_no_longer_needs(tmp_path):
+    work, home = tmp_path / "work", tmp_path / "home"
+    write(work, config_toml="a", summary_json="b", **{"checkpoint__step-24_json": "c", "checkpoint__model": "d"})
+    (work / ".lock").touch()
+    deliver(work, home)
+    assert names(home) == ["checkpoint/model", "config.toml", "summary.json"]
+    assert not work.exists()
+
+
+def test_a_run_at_home_stays_as_it_is(tmp_path):
+    write(tmp_path, summary_json="b", **{"checkpoint__step-24_json": "c"})
+    deliver(tmp_path, tmp_path)
+    take_along(tmp_path, tmp_path)
+    assert names(tmp_path) == ["checkpoint/step-24.json", "summary.json"]
+
+
+def test_a_run_that_began_at_home_is_taken_along_once(tmp_path):
+    work, home = tmp_path / "deep" / "work", tmp_path / "home"
+    write(home, config_toml="begun", **{"checkpoint__step-24_json": "c"})
+    take_along(home, work)
+    assert names(work) == ["checkpoint/step-24.json", "config.toml"]
+    assert not home.exists()
+    write(home, config_toml="another")
+    take_along(home, work)  # what waits there already is further
+    assert (work / "config.toml").read_text() == "begun"
