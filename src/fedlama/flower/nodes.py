@@ -22,6 +22,7 @@ from fedlama.flower.wire import RECORD
 
 POLL_SECONDS = 0.2
 MAX_POLL_SECONDS = 2.0
+ASK_AGAIN_SECONDS = 5.0  # after an answer that could not be used: the node may just have started
 
 FollowUp = Callable[[int, Message], RecordDict | None]
 
@@ -62,7 +63,7 @@ class Nodes:
         now = time.monotonic()
         new: list[int] = []
         for node in sorted(there - known):
-            # One that failed to answer is not asked again at once: every question may cost the deadline.
+            # One that did not answer is not asked again at once: every question may cost the deadline.
             if now >= self._strangers.get(node, 0.0) and not self.is_busy(node):
                 new.append(node)
         question = RecordDict({RECORD: ConfigRecord({"seed": str(self.seed)})})
@@ -70,7 +71,8 @@ class Nodes:
         for node in new:
             member = self._member(node, answers.get(node))
             if member is None:
-                self._strangers[node] = now + self.deadline
+                pause = self.deadline if node not in answers else ASK_AGAIN_SECONDS
+                self._strangers[node] = time.monotonic() + pause
             else:
                 self.members[member.client] = member
                 self.samples[member.client] = member.samples
