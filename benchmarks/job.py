@@ -37,6 +37,7 @@ class Job:
     processes: int = 2
     policy: str = "fedlama"  # for fedlama itself: fedlama or fedavg
     precision: str = "float32"
+    bits: float = 0.0  # for fedlama itself: of Rotate on the uplink; 0 for uncoded
     update: str = "torch.optim"  # for the bare loop: torch.optim or by hand
 
     def build(self) -> nn.Module:

@@ -65,6 +65,7 @@ CONTESTANTS = {
     "fedlama-bf16": Contestant(
         "fedlama, bfloat16", "ours", {"precision": "bfloat16"}, jobs="AB", most_repeats=2, memory=False
     ),
+    "fedlama-rotate": Contestant("fedlama, Rotate(1.6)", "ours", {"bits": 1.6}, jobs="AB", memory=False),
     "fedlama-1": Contestant("fedlama, 1 worker", "bookkeeping", {"processes": 1}, jobs="AB", memory=False),
     "pfl": Contestant("pfl-research", "pfl_research", environment="pfl", torchrun=True),
     "flower": Contestant("Flower simulation", "flower", environment="flower", most_rounds=20),

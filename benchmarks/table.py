@@ -102,6 +102,7 @@ class Results:
             *self._told("C: × bare loop, updates by hand", self.ratios("C", "fedlama", to="bare-by-hand")),
             *self._speedup(),
             *(check for job in "AB" for check in self._bookkeeping(job)),
+            *(check for job in "AB" for check in self._coding(job)),
             *self._flat(),
             *self._memory(),
             *self._told("A: float32 × bfloat16", self.ratios("A", "fedlama", to="fedlama-bf16")),
@@ -130,6 +131,10 @@ class Results:
             own, averaging = (entry.answer[key] / entry.answer["seconds"] for key in ("own", "averaging"))
             measured = f"{own:.2%} (averaging itself {averaging:.2%})"
             yield f"{job}: distances and decisions", "≤ 1 % of a round", measured, met(own <= 0.01)
+
+    def _coding(self, job: str) -> Iterator[Check]:
+        if ratios := self.ratios(job, "fedlama-rotate", to="fedlama"):
+            yield f"{job}: with Rotate(1.6) × without", "≤ 1.05", spread(ratios), met(median(ratios) <= 1.05)
 
     def _flat(self) -> Iterator[Check]:
         entries = [e for e in self.entries if e.job.title.startswith("population") and e.contestant == "fedlama"]

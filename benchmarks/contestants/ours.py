@@ -34,6 +34,7 @@ def main() -> None:
 def simulate(job: Job, watch: Stopwatch, policy: Policy) -> None:
     """The job's rounds; a record may stand for several, because FedLAMA only stops where a layer is due."""
     samples = job.samples()
+    uplink = fedlama.compress.Rotate(job.bits) if job.bits else None
     data = fedlama.data.arrays(samples.x, samples.y, samples.x[:1], samples.y[:1])
     data = replace(data, scale=float(samples.scale), mean=_floats(samples.mean), std=_floats(samples.std))
     fedlama.simulate(
@@ -41,6 +42,7 @@ def simulate(job: Job, watch: Stopwatch, policy: Policy) -> None:
         data,
         policy=policy,
         local=fedlama.SGD(job.learning_rate, job.batch),
+        uplink=uplink,
         partition=AsPrepared(samples),
         participation=job.active,
         iterations=job.steps * (job.warmup + job.rounds),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedlama.version import __version__
 
 if TYPE_CHECKING:
-    from fedlama import compress, core, data, local, models, server
+    from fedlama import compress, core, data, flower, local, models, server
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
     from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, adjust_intervals
@@ -57,6 +57,7 @@ __all__ = [
     "compress",
     "core",
     "data",
+    "flower",
     "local",
     "models",
     "presets",

@@ -29,6 +29,13 @@ def test_a_ratio_compares_runs_of_the_same_repetition():
     assert ("C: × bare loop", "≤ 0.75", "0.500 (0.500–0.600)", "yes") in measured.checks()
 
 
+def test_what_coding_adds_is_told_beside_the_run_without():
+    job = JOBS["A"]
+    entries = [Entry(job, "fedlama", {0: 2.0, 1: 4.0}), Entry(job, "fedlama-rotate", {0: 2.08, 1: 4.12})]
+    told = [check for check in Results(entries, {"seed": 0}).checks() if "Rotate" in check[0]]
+    assert told == [("A: with Rotate(1.6) × without", "≤ 1.05", "1.035 (1.030–1.040)", "yes")]
+
+
 def test_a_contestant_that_failed_has_no_numbers():
     entry = Entry(TINY, "flower")
     entry.take(Outcome(failure="exit 1: ImportError: flwr"), 0)

@@ -262,7 +262,7 @@ def test_a_recycled_layer_takes_its_last_change_on_every_rank(alone):
     (recycled,) = averager.policy.next(averager.state, 100).recycled
     with torch.no_grad():
         for tensor in module.parameters():
-            tensor += 7.0  # of the recycled layer nobody asks
+            tensor.add_(7.0)  # of the recycled layer nobody asks
     averager.average_parameters(module.parameters())
     change = [0.5, 4.0][recycled]
     tensors = list(module.parameters())

@@ -5,6 +5,7 @@ takes 48 steps and is evaluated after 24 (half of its accuracy) and 48.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 from hand_made import write_run
@@ -64,6 +65,18 @@ def test_time_is_bytes_round_trips_and_steps(comparison):
     assert lama.seconds(SLOW) == pytest.approx(10240 / 2000 + 10240 / 1000 + 8 * 0.5 + 12)  # 31.36 s
     # Ten times the uplink, and with it the downlink: the bytes take a tenth, round trips and steps stay.
     assert fast.seconds(SLOW, uplink=10_000) == pytest.approx(3.84 + 16)
+
+
+def test_every_round_may_take_a_fixed_time(comparison):
+    deployed = replace(SLOW, round_overhead=10.0)
+    fast, slow, lama = replay(comparison, SLOW).demands
+    # 8, 2 and 8 rounds
+    assert fast.seconds(deployed) == pytest.approx(fast.seconds(SLOW) + 80)
+    assert slow.seconds(deployed) == pytest.approx(slow.seconds(SLOW) + 20)
+    assert lama.seconds(deployed) == pytest.approx(lama.seconds(SLOW) + 80)
+    said = assumptions(replay(comparison, deployed), comparison)
+    assert said[1] == "A round costs one round trip of 500 ms and 10 s beside it, a local step 250 ms."
+    assert assumptions(replay(comparison, SLOW), comparison)[1].startswith("A round costs one round trip of 500 ms, a")
 
 
 def test_a_target_asked_for_is_reached_earlier_later_or_never(comparison):

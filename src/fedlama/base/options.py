@@ -59,8 +59,8 @@ class Checked:
             self.check(value)
             return value
 
-        function = {"type": "no-info", "function": unchanged}
-        return {"type": "function-after", "function": function, "schema": handler(source)}
+        # Nothing else looks at the value: pydantic's own errors would name each alternative as if it were a key.
+        return {"type": "function-plain", "function": {"type": "no-info", "function": unchanged}}
 
 
 def check_options(options: object, prefix: str = "") -> None:

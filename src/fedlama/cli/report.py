@@ -25,6 +25,9 @@ def report(
     downlink: Annotated[str, typer.Option(help="Bandwidth at which each client receives.")] = "50Mbit",
     latency: Annotated[str, typer.Option(help="Time of a round trip, charged once a round.")] = "50ms",
     step_time: Annotated[str, typer.Option(help="Time of one local step.")] = "20ms",
+    round_overhead: Annotated[
+        str, typer.Option(help="Fixed time of every round, such as for starting a client's process.")
+    ] = "0s",
     stragglers: Annotated[
         str | None,
         typer.Option(metavar="lognormal:SIGMA", help="Clients differ in speed; a round waits for the slowest."),
@@ -48,6 +51,7 @@ def report(
         latency=duration(latency, "--latency"),
         step_time=duration(step_time, "--step-time"),
         straggling=straggling(stragglers),
+        round_overhead=duration(round_overhead, "--round-overhead"),
     )
     view = View(network, target)
     page_folder = out or folders[0]

@@ -118,6 +118,24 @@ class Codec(ABC):
 
     # What it may say
 
+    def code_all(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        keys: Sequence[int],
+        bits: Sequence[float | None],
+        warm: Sequence[Tensor | None],
+    ) -> list[Coded]:
+        """`code` for each of these tensors; a codec that is faster with several at once may say how."""
+        coded: list[Coded] = []
+        for x, key, rate, start in zip(tensors, keys, bits, warm, strict=True):
+            coded.append(self.code(x, key=key, bits=rate, warm=start))
+        return coded
+
+    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
+        """`rebuild` for each of these, to the same bits."""
+        return [self.rebuild(one, shape, key=key) for one, shape, key in zip(coded, shapes, keys, strict=True)]
+
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The rows that it keeps per client, by name and lifetime; most codecs keep none."""

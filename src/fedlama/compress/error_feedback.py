@@ -87,6 +87,21 @@ class ErrorFeedback(Codec):
         """As the codec inside, for the least error."""
         return self._inner.code(x, key=key, bits=bits, warm=warm)
 
+    def code_all(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        keys: Sequence[int],
+        bits: Sequence[float | None],
+        warm: Sequence[Tensor | None],
+    ) -> list[Coded]:
+        """As the codec inside, for the least error."""
+        return self._inner.code_all(tensors, keys=keys, bits=bits, warm=warm)
+
+    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
+        """As the codec inside."""
+        return self._inner.rebuild_all(coded, shapes, keys=keys)
+
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """As the codec inside."""
         return self._inner.expect(side, shape)

@@ -165,18 +165,10 @@ class Channel:
             targets.append(self._codec(group).target(values, _part(slots, group)))
         rates = self._rates(groups, targets, place)
 
-        coded: list[Coded] = []
-        for group, target, rate in zip(groups, targets, rates, strict=True):
-            codec = self._codec(group)
-            key = self._key(group, place)
-            start = None
-            if warm is not None and group.is_large:
-                start = group.read(warm)
-            one = codec.code(target, key=key, bits=rate, warm=start)
-            decoded = codec.rebuild(one, group.shape, key=key)
-            self._remember(group, target, decoded, slots)
-            self._write(group, decoded, row, anchor, place)
-            coded.append(one)
+        coded, decoded = self._there_and_back(groups, targets, rates, place, warm)
+        for group, target, values in zip(groups, targets, decoded, strict=True):
+            self._remember(group, target, values, slots)
+            self._write(group, values, row, anchor, place)
 
         single = {layer: np.float32(square) for layer, square in exact_sq.items()}
         if not all(np.isfinite(square) for square in single.values()):
@@ -194,6 +186,31 @@ class Channel:
             coded=coded,
             context=self._context(due, place),
         )
+
+    def _there_and_back(
+        self,
+        groups: Sequence[Group],
+        targets: Sequence[Tensor],
+        rates: Sequence[float | None],
+        place: Place,
+        warm: Tensor | None,
+    ) -> tuple[list[Coded], list[Tensor]]:
+        """Every group coded, and what its receiver rebuilds; those of one codec together, which is faster."""
+        large = sum(group.is_large for group in groups)  # they come first
+        coded: list[Coded] = []
+        decoded: list[Tensor] = []
+        for part in (slice(0, large), slice(large, len(groups))):
+            if not groups[part]:
+                continue
+            codec = self._codec(groups[part][0])
+            keys = [self._key(group, place) for group in groups[part]]
+            starts: list[Tensor | None] = [None] * len(keys)
+            if warm is not None and part.start == 0:
+                starts = [group.read(warm) for group in groups[part]]
+            here = codec.code_all(targets[part], keys=keys, bits=rates[part], warm=starts)
+            coded += here
+            decoded += codec.rebuild_all(here, [group.shape for group in groups[part]], keys=keys)
+        return coded, decoded
 
     def settle(self, difference: Tensor, due: Sequence[int], own: Mapping[str, Tensor]) -> None:
         """Add to a difference all that earlier messages left out, in place: for receivers that are sent it uncoded.
@@ -428,9 +445,15 @@ class Channel:
             if not group.sizes:
                 continue
             values = group.read(row).reshape(-1).double()
-            parts = values.split(list(group.sizes.values()))
-            for layer, part in zip(group.sizes, parts, strict=True):
-                squares[layer] = squares.get(layer, 0.0) + float(torch.dot(part, part))
+            if group.is_large:
+                (layer,) = group.sizes
+                squares[layer] = squares.get(layer, 0.0) + float(torch.dot(values, values))
+                continue
+            # One call for all small layers, of which there are many with few numbers each.
+            starts = np.cumsum([0, *group.sizes.values()])[:-1]
+            sums = np.add.reduceat(values.square().numpy(), starts)
+            for layer, square in zip(group.sizes, sums.tolist(), strict=True):
+                squares[layer] = squares.get(layer, 0.0) + square
         return dict(sorted(squares.items()))
 
     def _kept(self, groups: Sequence[Group], coded: Sequence[Coded]) -> dict[int, float | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -36,6 +37,7 @@ from fedlama.compress.streams import Run
 
 EMPTY = 0xFFFF  # in place of a step's index: all numbers are zero, nothing follows
 MIN_BLOCK, MAX_BLOCK = 64, 1024  # two products with 32 × 32 matrices; larger blocks cost more and mix no better
+MAX_JOINT = 1 << 16  # numbers: larger tensors gain nothing from being rotated with others
 MAX_CHUNKS = 1 << 18  # entries of a cached permutation: 4 MB with its inverse
 LEAST_CODES = 8  # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
 # Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is
@@ -74,14 +76,36 @@ class Rotate(Codec):
         rate = self.bits if bits is None else bits
         if rate <= 0:
             return _nothing()
-        rotation = _Rotation.of(x.numel())
-        y = rotation.forward(x.reshape(-1), key)
+        y = _Rotation.of(x.numel()).forward(x.reshape(-1), key)
+        return self._coded(y, rate, x.numel())
+
+    def code_all(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        keys: Sequence[int],
+        bits: Sequence[float | None],
+        warm: Sequence[Tensor | None],
+    ) -> list[Coded]:
+        """Rotated together: on tensors of some thousand numbers, calls cost more than the arithmetic."""
+        rotated = _forward_all([x.reshape(-1) for x in tensors], keys)
+        coded: list[Coded] = []
+        for x, y, planned in zip(tensors, rotated, bits, strict=True):
+            rate = self.bits if planned is None else planned
+            if rate <= 0:
+                coded.append(_nothing())
+            else:
+                coded.append(self._coded(y, rate, x.numel()))
+        return coded
+
+    def _coded(self, y: Tensor, rate: float, count: int) -> Coded:
+        """Of `count` numbers that are rotated already."""
         exact = y.double()
         square = float(torch.dot(exact, exact))
         sigma = math.sqrt(square / y.numel())
         if sigma < TOO_SMALL:
             return _nothing()
-        index, codes = self._quantised(y, sigma, rate, x.numel())
+        index, codes = self._quantised(y, sigma, rate, count)
         product = float(torch.dot(exact, codes.double()))
         if self.scale == "unbiased":
             scale = square / product  # EDEN: S = ‖y‖²/⟨y, j⟩
@@ -138,6 +162,28 @@ class Rotate(Codec):
         symbols = coded.runs[0].symbols
         assert symbols is not None
         return _Rotation.of(math.prod(shape)).backward(symbols, scale, key).reshape(shape)
+
+    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
+        """Rotations undone together, to the same bits: sums of whole numbers are exact."""
+        sent = [place for place, one in enumerate(coded) if one.runs]
+        rotations: list[_Rotation] = []
+        symbols: list[Tensor] = []
+        scales: list[float] = []
+        for place in sent:
+            codes = coded[place].runs[0].symbols
+            assert codes is not None
+            rotations.append(_Rotation.of(math.prod(shapes[place])))
+            symbols.append(codes)
+            scales.append(struct.unpack("<Hf", coded[place].side)[1])
+        rebuilt = _backward_all(rotations, symbols, scales, [keys[place] for place in sent])
+        values = iter(rebuilt)
+        result: list[Tensor] = []
+        for one, shape in zip(coded, shapes, strict=True):
+            if one.runs:
+                result.append(next(values).reshape(shape))
+            else:
+                result.append(torch.zeros(shape))
+        return result
 
     @property
     def rate(self) -> float:
@@ -258,6 +304,106 @@ class _Rotation:
         if a == 1:
             return columns.view(-1)
         return torch.matmul(_hadamard(a), columns.view(-1, a, b)).view(-1)
+
+
+def _forward_all(tensors: Sequence[Tensor], keys: Sequence[int]) -> list[Tensor]:
+    """`forward` of each of these."""
+    rotations = [_Rotation.of(x.numel()) for x in tensors]
+    result: list[Tensor] = [x.new_empty(0) for x in tensors]
+    for places in _together(rotations):
+        if len(places) == 1:
+            (place,) = places
+            result[place] = rotations[place].forward(tensors[place], keys[place])
+            continue
+        sizes = tuple(rotations[place].padded for place in places)
+        signs, shifts = _joint_draws(sizes, tuple(keys[place] for place in places))
+        pieces: list[Tensor] = []
+        for place, shift in zip(places, shifts, strict=True):
+            x = tensors[place]
+            if rotations[place].padded > len(x):
+                x = pad(x, (0, rotations[place].padded - len(x)))
+            pieces += (x[shift:], x[:shift])
+        order, _ = _joint_permutation(sizes)
+        mixed = torch.cat(pieces).index_select(0, order)
+        mixed *= signs
+        block = rotations[places[0]].block
+        y = rotations[places[0]]._transform(mixed)
+        y *= 1 / math.sqrt(block)
+        for place, part in zip(places, y.split(sizes), strict=True):
+            result[place] = part
+    return result
+
+
+def _backward_all(
+    rotations: Sequence[_Rotation], codes: Sequence[Tensor], scales: Sequence[float], keys: Sequence[int]
+) -> list[Tensor]:
+    """`backward` of each of these."""
+    result: list[Tensor] = [one.new_empty(0) for one in codes]
+    for places in _together(rotations):
+        if len(places) == 1:
+            (place,) = places
+            result[place] = rotations[place].backward(codes[place], scales[place], keys[place])
+            continue
+        sizes = tuple(rotations[place].padded for place in places)
+        signs, shifts = _joint_draws(sizes, tuple(keys[place] for place in places))
+        _, inverse = _joint_permutation(sizes)
+        mixed = rotations[places[0]]._transform(torch.cat([codes[place] for place in places]))
+        mixed *= signs
+        pieces: list[Tensor] = []
+        for shifted, shift in zip(mixed.index_select(0, inverse).split(sizes), shifts, strict=True):
+            pieces += (shifted[len(shifted) - shift :], shifted[: len(shifted) - shift])
+        for place, padded in zip(places, torch.cat(pieces).split(sizes), strict=True):
+            x = padded[: rotations[place].count]
+            x *= scales[place] / math.sqrt(rotations[place].block)
+            result[place] = x
+    return result
+
+
+def _together(rotations: Sequence[_Rotation]) -> list[list[int]]:
+    """Places of rotations that are made as one: of equal blocks, and not so large that calls cost nothing."""
+    by_block: dict[int, list[int]] = {}
+    alone: list[list[int]] = []
+    for place, rotation in enumerate(rotations):
+        if rotation.padded > MAX_JOINT or rotation.padded % 64:
+            alone.append([place])
+        else:
+            by_block.setdefault(rotation.block, []).append(place)
+    return [*by_block.values(), *alone]
+
+
+@lru_cache(maxsize=16)  # as many as there are block sizes: a simulator undoes rotations right after they were made
+def _joint_draws(sizes: tuple[int, ...], keys: tuple[int, ...]) -> tuple[Tensor, list[int]]:
+    """What `_draws` gives for each, the signs one behind the other."""
+    words: list[np.ndarray] = []
+    shifts: list[int] = []
+    for size, key in zip(sizes, keys, strict=True):
+        drawn = bit_source(key).random_raw(1 + size // 64)
+        shifts.append(int(drawn[0]) % size)
+        words.append(drawn[1:])
+    joined = np.concatenate(words).astype("<u8").view(np.uint8)
+    signs = _signs_of_bytes().take(joined, axis=0)
+    return torch.from_numpy(signs.reshape(-1)), shifts
+
+
+@lru_cache(maxsize=1)
+def _signs_of_bytes() -> np.ndarray:
+    """The eight signs of each byte, the highest bit first."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    return 1.0 - 2.0 * bits.astype(np.float32)
+
+
+@lru_cache(maxsize=64)
+def _joint_permutation(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """What `_permutation` gives for each, one behind the other."""
+    orders: list[Tensor] = []
+    inverses: list[Tensor] = []
+    start = 0
+    for size in sizes:
+        order, inverse = _permutation(size)
+        orders.append(order + start)
+        inverses.append(inverse + start)
+        start += size
+    return torch.cat(orders).int(), torch.cat(inverses).int()
 
 
 def _shifted(values: Tensor, places: int) -> Tensor:

@@ -35,27 +35,7 @@ class Uplink:
 
     def place(self, position: Position, plan: RoundPlan, client: int) -> Place:
         """Where a message belongs: its round and client, and how far the window has come."""
-        into_window = position.step % self.window_steps
-        after = into_window + plan.steps
-        layer_rounds: dict[int, tuple[int, int]] = {}
-        for layer in plan.due:
-            interval = position.state.intervals[layer]
-            if interval != self.base_interval:
-                layer_rounds[layer] = self._turn(after - interval, interval)
-        round_in_window, rounds_per_window = self._turn(into_window, self.base_interval)
-        return Place(
-            round=position.state.round + 1,
-            client=client,
-            round_in_window=round_in_window,
-            rounds_per_window=rounds_per_window,
-            layer_rounds=layer_rounds,
-        )
-
-    def _turn(self, begins: int, interval: int) -> tuple[int, int]:
-        """Which of how many synchronisations in the window; the run's end may cut the last interval short."""
-        count = max(1, self.window_steps // interval)
-        number = max(0, math.ceil(begins / interval))
-        return min(number, count - 1), count
+        return place_in_window(position, plan, client, window_steps=self.window_steps, base_interval=self.base_interval)
 
     def code(self, cohort: Cohort, position: Position, plan: RoundPlan) -> Tensor:
         """Replace what is due in every row here by what the server decodes; what is known of each message.
@@ -69,7 +49,7 @@ class Uplink:
         for place in cohort.present_here():
             row = cohort.rows[place]
             difference = row - anchor
-            if not all(bool(difference[part].isfinite().all()) for part in slices):
+            if not _is_finite(difference, slices):
                 continue
             message = self.channel.simulate(
                 difference,
@@ -132,6 +112,49 @@ class Uplink:
             mean_sq,
             self.place(position, plan, client=0),
         )
+
+
+def place_in_window(
+    position: Position, plan: RoundPlan, client: int, *, window_steps: int, base_interval: int
+) -> Place:
+    """Where a message belongs: its round and client, and how far the window has come.
+
+    Arguments:
+        position: Where the run stands before the round.
+        plan: The round.
+        client: Whose message it is; 0 for the server's own.
+        window_steps: How many steps a cohort stays.
+        base_interval: τ', how many steps a round has at least.
+    """
+    into_window = position.step % window_steps
+    after = into_window + plan.steps
+    layer_rounds: dict[int, tuple[int, int]] = {}
+    for layer in plan.due:
+        interval = position.state.intervals[layer]
+        if interval != base_interval:
+            layer_rounds[layer] = _turn(after - interval, interval, window_steps)
+    round_in_window, rounds_per_window = _turn(into_window, base_interval, window_steps)
+    return Place(
+        round=position.state.round + 1,
+        client=client,
+        round_in_window=round_in_window,
+        rounds_per_window=rounds_per_window,
+        layer_rounds=layer_rounds,
+    )
+
+
+def _turn(begins: int, interval: int, window_steps: int) -> tuple[int, int]:
+    """Which of how many synchronisations in the window; the run's end may cut the last interval short."""
+    count = max(1, window_steps // interval)
+    number = max(0, math.ceil(begins / interval))
+    return min(number, count - 1), count
+
+
+def _is_finite(difference: Tensor, slices: Sequence[slice]) -> bool:
+    """Whether these parts are finite; as a rule all of the row is, which one look tells."""
+    if bool(difference.isfinite().all()):
+        return True
+    return all(bool(difference[part].isfinite().all()) for part in slices)
 
 
 def _figures(message: Decoded, due: Sequence[int]) -> Tensor:

@@ -3,10 +3,11 @@
 A round is one round trip. A client receives its bytes, takes its steps and sends its bytes; the round ends when the
 slowest client is done:
 
-    bits down / downlink + latency + steps · step time · E[slowest of m] + bits up / uplink
+    bits down / downlink + latency + overhead + steps · step time · E[slowest of m] + bits up / uplink
 
-All clients of a cohort move the same bytes, so the rest is a sum. If the downlink keeps its ratio to the uplink, the
-time to a target is A + B / uplink, and two settings are equally fast at exactly one bandwidth, or at none.
+The overhead is what a deployment takes beside that, such as starting a process for every message. All clients of a
+cohort move the same bytes, so the rest is a sum. If the downlink keeps its ratio to the uplink, the time to a target is
+A + B / uplink, and two settings are equally fast at exactly one bandwidth, or at none.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Network:
     latency: float = 0.05  # of a round trip
     step_time: float = 0.02
     straggling: float = 0.0
+    round_overhead: float = 0.0  # seconds of every round, whatever is sent in it
 
 
 DEFAULT_NETWORK = Network()  # a home's connection, and a step of a small network on a small computer
@@ -54,9 +56,9 @@ class Demand:
 
     def waiting(self, network: Network) -> float:
         """A: seconds that no bandwidth shortens."""
-        round_trips = self.rounds * network.latency
+        every_round = self.rounds * (network.latency + network.round_overhead)
         slowest = slowest_of(self.clients, network.straggling)
-        return round_trips + self.step * network.step_time * slowest
+        return every_round + self.step * network.step_time * slowest
 
     def bits(self, network: Network) -> float:
         """B: bits on the uplink, and those of the downlink as the uplink would take as long for."""

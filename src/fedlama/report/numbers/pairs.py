@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -36,10 +37,14 @@ def paired_difference(setting: Setting, comparison: Comparison) -> PairedDiffere
     if not seeds:
         return None
     differences = [own[seed] - others[seed] for seed in seeds]
-    error = None
-    if len(seeds) > 1:
-        error = stdev(differences) / math.sqrt(len(seeds))
-    return PairedDifference(fmean(differences), error, tuple(seeds))
+    return PairedDifference(fmean(differences), standard_error(differences), tuple(seeds))
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Of the mean of these values; one alone has none."""
+    if len(values) < 2:
+        return None
+    return stdev(values) / math.sqrt(len(values))
 
 
 def _scores_by_seed(setting: Setting, comparison: Comparison) -> dict[int, float]:

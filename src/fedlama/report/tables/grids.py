@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fedlama.run.files import write_atomically
 
+MAX_WHOLE_NAME = 24  # characters
 NO_BREAK = "\N{NO-BREAK SPACE}"  # headings may take two lines, numbers with their units and spreads may not
 LATEX_FOR = {
     "\\": r"\textbackslash{}",
@@ -87,7 +88,9 @@ class Grid:
             columns = range(len(self.headings))
         for number in columns:
             side = "right" if number else "left"
-            table.add_column(Text(self.headings[number]), justify=side, overflow="fold")
+            # A name that is broken in two is hard to find again; numbers fold first.
+            keeps_whole = number == 0 and max(len(row[0]) for row in self.rows[start:end]) <= MAX_WHOLE_NAME
+            table.add_column(Text(self.headings[number]), justify=side, overflow="fold", no_wrap=keeps_whole)
 
         for row in self.rows[start:end]:
             # Text: a name is never markup.

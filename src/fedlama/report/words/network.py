@@ -27,9 +27,12 @@ def assumptions(played: Replay, comparison: Comparison) -> list[str]:
     step = duration_text(network.step_time)
     target = target_text(played, comparison)
     whose = "the best that every setting reaches" if played.chosen else "as asked for"
+    overhead = ""
+    if network.round_overhead:
+        overhead = f" and {duration_text(network.round_overhead)} beside it"
     return [
         f"Every client sends at {uplink} and receives at {downlink}.",
-        f"A round costs one round trip of {round_trip}, a local step {step}.",
+        f"A round costs one round trip of {round_trip}{overhead}, a local step {step}.",
         _stragglers(played),
         f"The target is {target}, {whose}: the first evaluation at which the mean over seeds has it.",
     ]

@@ -1,0 +1,1 @@
+"""FedLAMA on Flower with the embedded digits."""

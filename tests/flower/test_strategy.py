@@ -1,0 +1,402 @@
+"""The Flower runtime without processes: the real client app and strategy over a grid in memory."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from torch import nn
+
+import fedlama
+from fedlama.base import InputError, RunError
+from fedlama.compress import Cast, Chain, ErrorFeedback, LowRank, Quantize, Rotate, TopK
+from fedlama.data import digits
+from fedlama.flower import LayerwiseStrategy, client_app, initial_arrays, layerwise
+from fedlama.flower.wire import codec_from_plain, codec_to_plain
+from fedlama.training.evaluation import accuracy
+from flower.grid import MemoryGrid
+
+CLIENTS, SEED, ITERATIONS = 5, 3, 24
+PARTITION = fedlama.Dirichlet(clients=CLIENTS, alpha=1.0)
+LOCAL = fedlama.SGD(learning_rate=0.1, batch_size=8, momentum=0.5)
+POLICY = fedlama.FedLAMA(2, 4)
+
+
+def network():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 10))
+
+
+def app(local=LOCAL):
+    return client_app(network, digits(), local=local, partition=PARTITION)
+
+
+def evaluate(round_, arrays):
+    data = digits()
+    module = network()
+    module.load_state_dict(arrays.to_torch_state_dict())
+    module.eval()
+    with torch.no_grad():
+        outputs = module(data.inputs(data.x_test))
+    loss = nn.functional.cross_entropy(outputs, data.y_test)
+    return MetricRecord({"accuracy": float(accuracy(outputs, data.y_test)), "loss": float(loss)})
+
+
+def strategy(policy=POLICY, **options):
+    options = {"clients": 3, "seed": SEED, "deadline": 20.0, "wait": 5.0, **options}
+    return LayerwiseStrategy(policy, **options)
+
+
+def train(grid, plan, iterations=ITERATIONS, **options):
+    return plan.start(grid, initial_arrays(network, SEED), iterations=iterations, evaluate_fn=evaluate, **options)
+
+
+def simulated(policy=POLICY, iterations=ITERATIONS, local=LOCAL, participation=3, **options):
+    return fedlama.simulate(
+        network,
+        digits(),
+        policy=policy,
+        local=local,
+        partition=PARTITION,
+        participation=participation,
+        iterations=iterations,
+        seed=SEED,
+        execution="one-by-one",
+        **options,
+    )
+
+
+def assert_same_run(result, plan, expected, *, bytes_apart=0):
+    for mine, theirs in zip(plan.records, expected.records, strict=True):
+        assert mine.intervals == theirs.intervals
+        assert mine.due == theirs.due
+        assert mine.step == theirs.step
+        assert mine.loss == pytest.approx(theirs.loss, rel=1e-5)
+        assert mine.accuracy == theirs.accuracy
+        assert mine.uplink_bytes == pytest.approx(theirs.uplink_bytes, abs=bytes_apart)
+        assert mine.downlink_bytes == pytest.approx(theirs.downlink_bytes, abs=bytes_apart)
+    trained = result.arrays.to_torch_state_dict()
+    for name, values in expected.model.state_dict().items():
+        torch.testing.assert_close(trained[name], values, rtol=1e-5, atol=1e-6)
+
+
+CODES = {
+    "nothing": {},
+    "uplink": {"uplink": ErrorFeedback(Rotate(1.6))},
+    "both": {"uplink": Quantize(4), "downlink": Rotate(2.0)},
+    "feedback over the run": {"uplink": ErrorFeedback(TopK(0.1), lifetime="run")},
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_three_cycles_with_partial_participation_are_those_of_the_simulator(code):
+    plan = strategy(**CODES[code])
+    result = train(MemoryGrid(app(), range(CLIENTS)), plan)
+    # The simulator reckons what the entropy coder would give, to within 8 bytes for each of 3 messages.
+    assert_same_run(result, plan, simulated(**CODES[code]), bytes_apart=24 if CODES[code] else 0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "others"),
+    [
+        (fedlama.FedAvg(3), {"weights": "samples"}, {"weights": "samples"}),
+        (POLICY, {"server": fedlama.server.Momentum(0.9)}, {"server": fedlama.server.Momentum(0.9)}),
+        (POLICY, {"window": 16, "layers": "module"}, {"window": 16, "layers": "module"}),
+    ],
+)
+def test_weights_server_rules_windows_and_modules_are_those_of_the_simulator(policy, options, others):
+    plan = strategy(policy, **options)
+    result = train(MemoryGrid(app(), range(CLIENTS)), plan)
+    assert_same_run(result, plan, simulated(policy, **others))
+
+
+def test_fedprox_has_its_anchor():
+    local = fedlama.FedProx(LOCAL, mu=0.5)
+    plan = strategy()
+    result = train(MemoryGrid(app(local), range(CLIENTS)), plan)
+    assert_same_run(result, plan, simulated(local=local))
+
+
+def test_rules_with_a_part_on_the_server_are_refused():
+    plain = fedlama.SGD(learning_rate=0.1, batch_size=8)
+    for rule in (fedlama.Scaffold(plain), fedlama.FedNova(plain), fedlama.FedDyn(plain, alpha=0.1)):
+        with pytest.raises(InputError, match="keeps a part on the server"):
+            app(rule)
+
+
+def test_the_ledger_counts_the_bytes_of_the_arrays():
+    for options in CODES.values():
+        plan = strategy(**options)
+        grid = MemoryGrid(app(), range(CLIENTS))
+        train(grid, plan)
+        trained = [entry for entry in grid.sent if entry[1] == "train"]
+        assert sum(up for *_, up in trained) == sum(record.uplink_bytes for record in plan.records)
+        # A broadcast is charged what the entropy coder would give, to within 8 bytes of what it gives.
+        down = sum(down for *_, down, _ in trained)
+        assert down == pytest.approx(sum(record.downlink_bytes for record in plan.records), abs=8 * len(trained))
+
+
+def test_a_state_kept_in_a_file_gives_the_same_run(tmp_path):
+    plan = strategy()
+    grid = MemoryGrid(app(), range(CLIENTS), node_config={"state-folder": str(tmp_path)})
+    result = train(grid, plan)
+    assert_same_run(result, plan, simulated())
+    assert not list(tmp_path.iterdir())  # freed at each window's end
+    assert all(not context.state for context in grid.contexts.values())
+
+
+def test_a_client_that_lost_its_state_gets_the_whole_model_at_once():
+    def forgets(partition, message, reply):
+        if message.metadata.message_type == "train":
+            for name in list(grid.context(partition).state):
+                del grid.context(partition).state[name]
+        return reply
+
+    grid = MemoryGrid(app(), range(CLIENTS), misbehave=forgets)
+    plan = strategy()
+    train(grid, plan)
+    assert plan.records[-1].step == ITERATIONS
+    assert not any(record.excluded for record in plan.records)
+    # Every round inside a cycle is asked twice: once for nothing, once with the whole model.
+    inside = sum(record.step % 8 != 2 for record in plan.records)
+    assert inside > 0
+    asked = sum(kind == "train" for _, kind, *_ in grid.sent)
+    assert asked == 3 * (len(plan.records) + sum(_begins_inside(plan.records)))
+
+
+def _begins_inside(records):
+    before = [0, *(record.step for record in records[:-1])]
+    return [step % 8 != 0 for step in before]
+
+
+def replaced(reply, array):
+    return RecordDict({"fedlama": reply.content["fedlama"], "layers": ArrayRecord({"layers": array})})
+
+
+def broken(reply, how):
+    data = reply.content["layers"]["layers"].data
+    stype = reply.content["layers"]["layers"].stype
+
+    def array(content, stype=stype, shape=None):
+        return Array(dtype="uint8", shape=shape or (len(content),), stype=stype, data=content)
+
+    if how == "NaN":
+        return replaced(reply, array(b"\x00\x00\xc0\x7f" + data[4:]))
+    if how == "wrong shape":
+        return replaced(reply, array(data + b"\x00" * 4))
+    if how == "unknown layer":
+        return RecordDict({"fedlama": reply.content["fedlama"], "layers": ArrayRecord({"other": array(data)})})
+    if how == "truncated":
+        return replaced(reply, array(data[:-3]))
+    if how == "a header that lies":
+        return replaced(reply, array(data[:64], stype="numpy.ndarray", shape=(10**12,)))
+    if how == "zeros":
+        return replaced(reply, array(bytes(1 << 24)))
+    if how == "no report":
+        return RecordDict({"layers": reply.content["layers"]})
+    if how == "a report of another kind":
+        said = json.dumps({"tag": 3, "lost": "no", "loss": [], "counters": "many"})
+        return RecordDict({"fedlama": ConfigRecord({"report": said}), "layers": reply.content["layers"]})
+    return RecordDict()
+
+
+HOSTILE = ["NaN", "wrong shape", "unknown layer", "truncated", "a header that lies", "zeros", "no report"]
+HOSTILE += ["a report of another kind", "nothing"]
+
+
+@pytest.mark.parametrize("code", [None, Rotate(2.0)])
+@pytest.mark.parametrize("how", HOSTILE)
+def test_hostile_replies_are_excluded_and_the_others_go_on(how, code):
+    def misbehave(partition, message, reply):
+        if partition != 2 or message.metadata.message_type != "train" or reply.has_error():
+            return reply
+        return Message(broken(reply, how), reply_to=message)
+
+    plan = strategy(clients=None, uplink=code, seed=SEED)
+    train(MemoryGrid(app(), range(CLIENTS), misbehave=misbehave), plan, iterations=8)
+    assert plan.records[-1].step == 8
+    excluded = [entry for record in plan.records for entry in record.excluded]
+    assert {entry["client"] for entry in excluded} == {2}
+    # Once a cycle: it takes no part again before the next one.
+    assert len(excluded) == 1
+    if how == "NaN" and code is None:
+        assert excluded[0]["reason"] == "not finite"
+    else:
+        assert excluded[0]["reason"].startswith("refused")
+
+
+def test_errors_and_silence_exclude_until_the_next_cycle():
+    def misbehave(partition, message, reply):
+        if message.metadata.message_type != "train":
+            return reply
+        step = json.loads(message.content["fedlama"]["task"])["step"]
+        if partition == 1 and step == 2:
+            return None
+        return reply
+
+    def failing(module, steps, context):
+        if context.node_config["partition-id"] == 3 and steps.start == 2:
+            raise RuntimeError("out of memory")
+        return 0.5
+
+    plan = strategy(fraction=1.0, clients=None, deadline=1.5)
+    train(MemoryGrid(layerwise(network)(failing), range(CLIENTS), misbehave=misbehave), plan, iterations=16)
+    reasons = [[(entry["client"], entry["reason"]) for entry in record.excluded] for record in plan.records]
+    assert reasons[1] == [(1, "missed the deadline"), (3, "failed during the cycle (Flower's error 2)")]
+    assert not any(reasons[:1])
+    assert not any(reasons[2:])
+
+
+def test_a_node_that_returns_takes_part_from_the_next_cycle_with_the_whole_model():
+    def evaluate_and_change(round_, arrays):
+        if round_ == first_cycle[0]:
+            grid.join(4, CLIENTS)
+        return evaluate(round_, arrays)
+
+    first_cycle = [4]
+    grid = MemoryGrid(app(), range(CLIENTS - 1), population=CLIENTS)
+    plan = strategy(fedlama.FedAvg(2), clients=None, window=8, wait=1.0, evaluate_every=1)
+    plan.start(grid, initial_arrays(network, SEED), iterations=16, evaluate_fn=evaluate_and_change)
+    absent = [[entry["client"] for entry in record.excluded] for record in plan.records]
+    assert absent == [[4], [4], [4], [4], [], [], [], []]
+    assert {entry["reason"] for record in plan.records for entry in record.excluded} == {"failed before the cycle"}
+
+
+def test_too_few_clients_repeat_the_round_or_stop_it(tmp_path):
+    silent = {0, 1, 2, 3, 4}
+
+    def misbehave(partition, message, reply):
+        if message.metadata.message_type == "train" and partition in silent:
+            silent.discard(partition)
+            return Message(RecordDict(), reply_to=message)
+        return reply
+
+    plan = strategy(min_clients=3)
+    train(MemoryGrid(app(), range(CLIENTS), misbehave=misbehave), plan, iterations=8)
+    assert plan.records[-1].step == 8
+    assert max(entry["attempt"] for entry in plan.records[0].excluded) >= 2
+
+    def never(partition, message, reply):
+        if message.metadata.message_type == "train":
+            return Message(RecordDict(), reply_to=message)
+        return reply
+
+    plan = strategy(on_too_few="stop")
+    with pytest.raises(RunError, match="fewer than min_clients = 1 clients were left in round 1"):
+        train(MemoryGrid(app(), range(CLIENTS), misbehave=never), plan)
+
+
+@pytest.mark.parametrize("code", ["nothing", "both"])
+def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(tmp_path, code):
+    class KilledError(Exception):
+        pass
+
+    def dies(round_, arrays):
+        if round_ >= 7:
+            raise KilledError
+        return evaluate(round_, arrays)
+
+    options = {**CODES[code], "evaluate_every": 1}
+    whole = strategy(**options)
+    expected = train(MemoryGrid(app(), range(CLIENTS)), whole, save_to=tmp_path / "whole")
+    with pytest.raises(KilledError):
+        strategy(**options).start(
+            MemoryGrid(app(), range(CLIENTS)),
+            initial_arrays(network, SEED),
+            iterations=ITERATIONS,
+            evaluate_fn=dies,
+            save_to=tmp_path / "cut",
+        )
+    resumed = strategy(**options)
+    result = train(MemoryGrid(app(), range(CLIENTS)), resumed, resume_from=tmp_path / "cut")
+    assert resumed.records == whole.records
+    for name, values in expected.arrays.to_torch_state_dict().items():
+        assert torch.equal(result.arrays.to_torch_state_dict()[name], values)
+    assert (tmp_path / "cut" / "rounds.jsonl").read_text() == (tmp_path / "whole" / "rounds.jsonl").read_text()
+    report = subprocess.run(
+        [sys.executable, "-m", "fedlama", "report", str(tmp_path / "cut")], capture_output=True, text=True, check=False
+    )
+    assert report.returncode == 0, report.stderr
+
+
+def test_a_function_of_ones_own_trains_as_the_rule_does():
+    plain = fedlama.SGD(learning_rate=0.1, batch_size=8)
+    data = digits()
+    shards = PARTITION.assign(data, SEED)
+
+    def by_hand(module, steps, context):
+        batches = fedlama.data.Batches(data, shards, 8, SEED)
+        total = 0.0
+        for step in steps:
+            inputs, targets = batches.at(context.node_config["partition-id"], step)
+            module.zero_grad()
+            loss = nn.functional.cross_entropy(module(inputs), targets)
+            loss.backward()
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter.sub_(0.1 * parameter.grad)
+            total += float(loss.detach())
+        return total / len(steps)
+
+    plan = strategy()
+    result = train(MemoryGrid(layerwise(network)(by_hand), range(CLIENTS)), plan)
+    assert_same_run(result, plan, simulated(local=plain))
+
+
+def test_another_model_on_a_client_is_refused_with_a_sentence():
+    other = client_app(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), digits(), local=LOCAL)
+    reasons = []
+
+    def listen(partition, message, reply):
+        if reply.has_error():
+            reasons.append(reply.error.reason)
+        return reply
+
+    plan = strategy(on_too_few="stop")
+    with pytest.raises(RunError, match="Flower's error 2"):
+        train(MemoryGrid(other, range(CLIENTS), misbehave=listen), plan)
+    assert "the client's model is not the server's" in reasons[0]
+
+
+def test_codecs_travel_as_plain_values():
+    for codec in (
+        Cast("float16"),
+        Rotate(0.64, small_bits=3),
+        ErrorFeedback(Chain(TopK(0.1), Quantize(4)), lifetime="run"),
+        ErrorFeedback(Rotate(1.0), profile=(0.25, 0.75)),
+        LowRank(2),
+    ):
+        assert codec_from_plain(json.loads(json.dumps(codec_to_plain(codec)))) == codec
+    with pytest.raises(InputError, match="there is no codec"):
+        codec_from_plain({"codec": "Channel", "options": {}})
+
+
+def test_the_client_path_is_light():
+    # A client starts a new process for every message.
+    program = "import sys, fedlama.flower.client; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["pydantic", "matplotlib", "jinja2", "torch._dynamo", "fedlama.run", "fedlama.cli"]
+    printed = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "[]"
+
+
+def test_without_flower_the_sentence_says_what_to_install():
+    program = "import sys; sys.modules['flwr'] = None; import fedlama; fedlama.flower.client_app"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("needs Flower: pip install 'fedlama[flower]'")
+
+
+def test_wrong_arguments_are_refused_with_a_sentence():
+    with pytest.raises(InputError, match="policy must be made with"):
+        LayerwiseStrategy(fedlama.FedLAMA)
+    with pytest.raises(InputError, match="deadline"):
+        strategy(deadline=0.0)
+    with pytest.raises(InputError, match="weights must be one of"):
+        strategy(weights="size")
+    with pytest.raises(InputError, match="whole number of cycles"):
+        strategy(window=7)
+    with pytest.raises(RunError, match="no node said within"):
+        train(MemoryGrid(app(), []), strategy(wait=0.1))
