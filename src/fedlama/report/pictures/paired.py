@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.paired import Pair, paired
 from fedlama.report.pictures.style import GRID, INK, MUTED, PALETTE, png, styled, svg
+from fedlama.report.words.formats import plural
 from fedlama.run.files import write_atomically
 
 WITHIN = 0.5  # points: as good as the baseline for most purposes
@@ -25,12 +26,21 @@ NEAR_Y = 0.12  # points of accuracy
 def draw_paired(comparison: Comparison, folder: Path) -> Path:
     """The picture as paired.svg and paired.png in a folder; the path of the former."""
     config = comparison.settings[0].config
-    title = f"{config.data.name}, {config.model.name}, {config.train.iterations} steps"
     pairs = paired(comparison)
+    title = f"{config.data.name}, {config.model.name}, {config.train.iterations} steps, {_seeds(pairs)}"
     path = folder / "paired.svg"
     write_atomically(path, svg(paired_figure(pairs, title)))
     write_atomically(folder / "paired.png", png(paired_figure(pairs, title)))
     return path
+
+
+def _seeds(pairs: Sequence[Pair]) -> str:
+    counts = [len(pair.seeds) for pair in pairs]
+    fewest = min(counts)
+    most = max(counts)
+    if fewest == most:
+        return plural(most, "seed")
+    return f"{fewest} to {plural(most, 'seed')}"
 
 
 @styled
