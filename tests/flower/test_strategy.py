@@ -106,6 +106,9 @@ def test_three_cycles_with_partial_participation_are_those_of_the_simulator(code
         (fedlama.FedAvg(3), {"weights": "samples"}, {"weights": "samples"}),
         (POLICY, {"server": fedlama.server.Momentum(0.9)}, {"server": fedlama.server.Momentum(0.9)}),
         (POLICY, {"window": 16, "layers": "module"}, {"window": 16, "layers": "module"}),
+        (fedlama.FedLUAR(2, recycled=1), {"window": 8}, {"window": 8}),
+        (fedlama.FedPart(2, groups=2, full_rounds=1, group_rounds=1), {"window": 12}, {"window": 12}),
+        (fedlama.Budget(2, 8, 0.5), {}, {}),
     ],
 )
 def test_weights_server_rules_windows_and_modules_are_those_of_the_simulator(policy, options, others):

@@ -381,7 +381,9 @@ def test_misuse_is_exit_code_2_and_names_what_is_wrong(arguments, said):
 
 def test_misuse_is_answered_in_a_line_or_two():
     for arguments, said in MISUSE:
-        assert_refused(forked(*arguments), said)
+        done = forked(*arguments)
+        done.stderr = done.stderr.lower()  # typer's versions differ in how they write an argument's name
+        assert_refused(done, said)
 
 
 # The run failed: exit code 1.

@@ -141,6 +141,7 @@ class _RuleTrainer:
             server,
             steps,
             [steps_taken(pace, task.base_interval, steps)],
+            _trained(task, binding.layout),
         )
         self._sync(task, binding.layout, rows, pace)
         return float(losses[0])
@@ -182,12 +183,19 @@ class _FunctionTrainer:
         return self._samples(context)
 
     def train(self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context) -> float:
-        binding.point_at(rows[ROW])
+        row = rows[ROW]
+        # On a copy: the function changes all layers, of which only those that the task trains are taken over.
+        binding.point_at(row.clone())
         binding.load_counters(counters)
         loss = self.function(binding.module, task.global_steps, context)
         if not isinstance(loss, int | float):
             raise InputError(f"the training function must return its mean loss, a number, not {type(loss).__name__}")
-        rows[ROW].copy_(binding.read())
+        after = binding.read()
+        parts = _trained(task, binding.layout)
+        if parts is None:
+            parts = [slice(0, binding.layout.parameter_width)]
+        for part in [*parts, *binding.layout.statistics]:
+            row[part] = after[part]
         binding.save_counters(counters)
         return float(loss)
 
@@ -328,6 +336,13 @@ class _Round:
             forget_state(self.context, task.client, task.run)
         else:
             store_state(self.context, task.client, ClientState(tag=task.tag, run=task.run, rows=rows))
+
+
+def _trained(task: Task, layout: Layout) -> list[slice] | None:
+    """The parts of a row that change in training; None for all of it."""
+    if task.trained is None:
+        return None
+    return layout.slices_of(task.trained)
 
 
 def _is_finite(row: Tensor, slices: Sequence[slice]) -> bool:

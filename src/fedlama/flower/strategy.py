@@ -406,6 +406,7 @@ class _Run:
             steps=plan.steps,
             sent=download.layers,
             due=list(plan.due),
+            trained=None if plan.trained is None else list(plan.trained),
             since=list(position.state.synchronised_at),
             counters=position.counters.tolist(),
             place=place_to_plain(self._place(position, plan, client)),
@@ -420,6 +421,7 @@ class _Run:
         weights = self._weights(list(counted))
         updates = list(counted.values())
         place = self._place(position, plan, client=0)
+        window_ends = (position.step + plan.steps) % self.window_steps == 0
         reduce = UpdatesReduce(self.layout, updates, weights, uplink=self.uplink, position=position, plan=plan)
         after = self.server.close(
             position.server,
@@ -429,13 +431,16 @@ class _Run:
             share=len(counted) / self.nodes.population,
             paces=[(weight, None) for weight in weights],
             place=place,
+            window_ends=window_ends,
         )
-        due = list(plan.due)
-        if self.downlink is None:
-            self.download = _Download(due, plain_array(after.row, all_slices(self.layout, due)), None)
+        new = list(plan.renewed)
+        if window_ends:
+            self.download = None  # those who come next are sent the whole model
+        elif self.downlink is None:
+            self.download = _Download(new, plain_array(after.row, all_slices(self.layout, new)), None)
         else:
             assert self.downlink.last is not None, "closing a round coded its message"
-            self.download = _Download(due, coded_array(self.downlink.last.to_bytes()), place_to_plain(place))
+            self.download = _Download(new, coded_array(self.downlink.last.to_bytes()), place_to_plain(place))
         counters = position.counters
         if len(counters):
             counters = torch.tensor([update.counters for update in updates], dtype=torch.int64).amax(dim=0)

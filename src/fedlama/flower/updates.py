@@ -16,6 +16,7 @@ from fedlama.compress import Decoded
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
 from fedlama.flower.wire import (
+    CODED,
     PLAIN,
     NotFiniteError,
     Report,
@@ -110,6 +111,8 @@ class Reader:
             if self.uplink is not None:
                 raise InputError("plain numbers where a coded message was due")
             return row, None
+        if array.stype != CODED:
+            raise InputError(f"wrong type: {shown(array.stype)} where a coded message was due")
         numbers = sum(part.stop - part.start for part in slices)
         if len(array.data) > 4 * numbers + SLACK:
             raise InputError(f"wrong shape: {len(array.data)} coded bytes for {numbers} numbers")
@@ -125,7 +128,7 @@ class Reader:
         for record in content.array_records.values():
             total += sum(len(array.data) for array in record.values())
         plain = self.position.server.ledger.plain_message(self.plan.due)
-        if total == plain.total:
+        if total == plain.total or not self.plan.due:
             return plain
         return Bytes({self.plan.due[-1]: total})
 

@@ -59,6 +59,7 @@ class Task:
     steps: int
     sent: list[int]
     due: list[int]
+    trained: list[int] | None  # the layers that change in training; None: all of them
     since: list[int]
     counters: list[int]
     place: dict[str, Any]
