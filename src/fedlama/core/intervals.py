@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import accumulate
 from typing import Literal, get_args
 
 from fedlama.base.checks import MAX_SIZE, check_whole
@@ -32,11 +31,9 @@ def adjust_intervals(
     current: Sequence[int] | None = None,
     rule: str = "crossing",
 ) -> list[int]:
-    """The interval of every layer for the next cycle, in steps and in the order given.
+    """Algorithm 2: the interval of every layer for the next cycle, in steps and in the order given.
 
-    `discrepancy` is Eq. 2's d_l and `sizes` is dim(u_l). Layers that are not `adaptive` (default: all are) keep
-    the base interval but count in the totals. Where every d_l is zero nothing was learnt: the
-    `current` intervals are kept (default: all at the base interval).
+    Where every d_l is zero nothing was learnt, and the current intervals are kept. The rules:
 
     * ``crossing``: lengthen adaptive layers by ascending d_l, up to and including the first with 1 − λ_l < δ_l.
     * ``released``: the same, with λ taken over the adaptive layers only, as the paper's released code does.
@@ -44,34 +41,66 @@ def adjust_intervals(
     * ``accelerate``: by *descending* d_l, *shorten* to base_interval / increase_factor, up to and including the first
       with 1 − δ_l < λ_l (§4, for networks where latency is free).
 
+    Arguments:
+        discrepancy: d_l of Eq. 2 for every layer.
+        sizes: dim(u_l), how many parameters each layer has.
+        base_interval: τ', in steps.
+        increase_factor: φ, by which an interval is lengthened (or, with "accelerate", divided).
+        adaptive: Which layers may be given another interval than τ'; the others count in the totals (default: all).
+        current: The intervals so far (default: all at τ').
+        rule: Which of the rules above chooses the layers.
+
     >>> adjust_intervals([4.0, 1.0, 2.0], [10, 80, 10], base_interval=6, increase_factor=4)
     [6, 24, 6]
     """
     check_intervals(base_interval, increase_factor, rule)
-    flags = [True] * len(sizes) if adaptive is None else [bool(flag) for flag in adaptive]
+    flags = _flags(adaptive, len(sizes))
     _check_layers(discrepancy, sizes, flags, current)
+    intervals = [base_interval] * len(sizes)
     if not any(discrepancy):
-        return [base_interval] * len(sizes) if current is None else [int(interval) for interval in current]
-    chosen = _CHOOSERS[rule](_Shares(discrepancy, sizes, flags))
-    changed = base_interval // increase_factor if rule == "accelerate" else base_interval * increase_factor
-    return [changed if index in chosen else base_interval for index in range(len(sizes))]
+        if current is not None:
+            intervals = [int(interval) for interval in current]
+        return intervals
+    shares = _Shares(discrepancy, sizes, flags)
+    changed = base_interval * increase_factor
+    if rule == "accelerate":
+        changed = base_interval // increase_factor
+    for layer in _CHOOSERS[rule](shares):
+        intervals[layer] = changed
+    return intervals
 
 
 def crossing_curves(
     discrepancy: Sequence[float], sizes: Sequence[int], adaptive: Sequence[bool] | None = None, rule: str = "crossing"
 ) -> tuple[list[float], list[float]]:
     """Figure 1's two curves, δ_l and 1 − λ_l, along the layers that the rule walks by ascending d_l."""
-    flags = [True] * len(sizes) if adaptive is None else [bool(flag) for flag in adaptive]
+    flags = _flags(adaptive, len(sizes))
     _check_layers(discrepancy, sizes, flags, None)
     shares = _Shares(discrepancy, sizes, flags)
-    walked = range(len(sizes)) if rule == "printed" else shares.adaptive
+    walked: Sequence[int] = shares.adaptive
+    if rule == "printed":
+        walked = range(len(sizes))
     if not shares.total_mass:
         return [0.0] * len(walked), [0.0] * len(walked)
-    total = sum(sizes[index] for index in shares.adaptive) if rule == "released" else shares.total_size
-    order = shares.ascending(walked)
-    delta = [float(share / shares.total_mass) for share in accumulate(shares.mass[index] for index in order)]
-    kept = [1 - share / total for share in accumulate(sizes[index] for index in order)]
+    total = shares.total_size
+    if rule == "released":
+        total = sum(sizes[layer] for layer in shares.adaptive)
+    delta: list[float] = []
+    kept: list[float] = []
+    mass = Fraction(0)
+    size = 0
+    for layer in shares.ascending(walked):
+        mass += shares.mass[layer]
+        size += sizes[layer]
+        delta.append(float(mass / shares.total_mass))
+        kept.append(1 - size / total)
     return delta, kept
+
+
+def _flags(adaptive: Sequence[bool] | None, count: int) -> list[bool]:
+    if adaptive is None:
+        return [True] * count
+    return [bool(flag) for flag in adaptive]
 
 
 def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None:

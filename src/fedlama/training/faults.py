@@ -89,14 +89,19 @@ class Faults:
             drawn = _uniform(stretch, "when", stretch.cycle.start, client)
             if stretch.cycle[int(drawn * len(stretch.cycle))] in stretch.steps:
                 return FAILED_DURING
-        return LATE if _chance(self.straggle, stretch, "straggle", stretch.steps.start, client) else None
+        if _chance(self.straggle, stretch, "straggle", stretch.steps.start, client):
+            return LATE
+        return None
 
     def broken_number(self, stretch: Stretch, client: int) -> float | None:
         """What stands in the update of a client that returns a broken one."""
         if not _chance(self.corrupt, stretch, "corrupt", stretch.steps.start, client):
             return None
-        numbers = [float("nan"), float("inf"), *([10 * self.norm_limit] if self.norm_limit else [])]
-        return numbers[int(_uniform(stretch, "how", stretch.steps.start, client) * len(numbers))]
+        numbers = [float("nan"), float("inf")]
+        if self.norm_limit:
+            numbers.append(10 * self.norm_limit)
+        drawn = _uniform(stretch, "how", stretch.steps.start, client)
+        return numbers[int(drawn * len(numbers))]
 
 
 @dataclass(frozen=True)

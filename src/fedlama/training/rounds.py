@@ -255,15 +255,17 @@ class Rounds:
         """Before a due layer is uploaded, the local rule may update its slots, or what is sent."""
         cohort = current.cohort
         synchronised_at = current.position.state.synchronised_at
+        present = list(cohort.trained_parts(block=1))
         for layer in current.plan.due:
             since = range(synchronised_at[layer], current.steps.stop)
-            counts = [len(self._taken(cohort.paces[index], since)) for index in cohort.mine]
+            counts = torch.tensor([len(self._taken(cohort.paces[index], since)) for index in cohort.mine])
+            counts = counts.to(cohort.rows.device)
             for part in self.layout.layers[layer].slices:
                 server = {name: row[part] for name, row in server_rows.items()}
-                for places in cohort.trained_parts(block=1):
-                    taken = torch.tensor(counts[places], device=cohort.rows.device)[:, None]
+                for places in present:
                     own = {name: values[places, part] for name, values in cohort.slots.items()}
-                    self.job.local.sync(cohort.rows[places, part], own, server, steps=since, taken=taken)
+                    rows = cohort.rows[places, part]
+                    self.job.local.sync(rows, own, server, steps=since, taken=counts[places, None])
 
     def _taken(self, pace: int | None, steps: range) -> range:
         """The local steps that a client takes in these global ones."""

@@ -39,7 +39,11 @@ class OneByOneTrainer:
     def __init__(
         self, binding: Binding, batches: Batches, rule: LocalRule, loss: Loss, seed: int, precision: str = "float32"
     ) -> None:
-        self.binding, self.batches, self.rule, self.loss, self.seed = binding, batches, rule, loss, seed
+        self.binding = binding
+        self.batches = batches
+        self.rule = rule
+        self.loss = loss
+        self.seed = seed
         self._precision = torch.autocast(binding.device.type, torch.bfloat16, enabled=precision == "bfloat16")
         self._frozen = [parameter for parameter in binding.module.parameters() if not parameter.requires_grad]
         self._frozen_versions = [parameter._version for parameter in self._frozen]

@@ -186,8 +186,11 @@ class StackedTrainer:
 
     def _samples(self, clients: list[int], steps: range) -> tuple[Tensor, Tensor]:
         """Sample indices and weights, [steps, block, batch]; a short batch is padded with samples of weight zero."""
-        indices = np.stack([self.batches.table(client, steps) for client in clients], axis=1)
-        there = indices >= 0
-        weights = (there / there.sum(axis=2, keepdims=True)).astype(np.float32)
-        chosen = torch.from_numpy(np.maximum(indices, 0))
-        return chosen.to(self.binding.device), torch.from_numpy(weights).to(self.binding.device)
+        device = self.binding.device
+        tables = [self.batches.table(client, steps) for client in clients]
+        indices = np.stack(tables, axis=1)
+        is_sample = indices >= 0
+        samples_per_batch = is_sample.sum(axis=2, keepdims=True)
+        weights = (is_sample / samples_per_batch).astype(np.float32)
+        chosen = np.maximum(indices, 0)
+        return torch.from_numpy(chosen).to(device), torch.from_numpy(weights).to(device)
