@@ -201,7 +201,7 @@ def command_line(process):
 
 def test_a_killed_supernode_does_not_stop_the_run_and_takes_part_again_when_it_is_back(pair):
     folder = pair.folder / "killed"
-    run = pair.run(EXAMPLE, save_to=str(folder), **{**RUN, "iterations": 48, "deadline": 90.0})
+    run = pair.run(EXAMPLE, save_to=str(folder), **{**RUN, "iterations": 36, "deadline": 90.0})
     wait_for_rounds(folder, 1)
     pair.stop("supernode-1", signal.SIGKILL)
     back = False
@@ -215,7 +215,7 @@ def test_a_killed_supernode_does_not_stop_the_run_and_takes_part_again_when_it_i
             pair.stop("supernode-1")
     assert pair.wait(run, folder / "summary.json") == "finished:completed", pair.run_log(run)
     records = records_of(folder)
-    assert records[-1]["step"] == 48
+    assert records[-1]["step"] == 36
     absent = [bool(record["excluded"]) for record in records]
     assert any(absent)
     assert {entry["client"] for record in records for entry in record["excluded"]} == {1}
