@@ -209,3 +209,19 @@ def test_the_recommendation_takes_the_largest_factor_that_is_tolerable():
     assert recommend(steep, 0.8, 6).startswith("Use FedLAMA(6, 2)")
     alike = [prediction(1, 1, 1), prediction(0.6, 1.7, 0.99), prediction(0.4, 2.6, 1.02), prediction(0.3, 4, 1.2)]
     assert recommend(alike, 0.1, 6).startswith("The layers drift nearly alike (no intervals have more than 1% less")
+
+
+def test_a_code_is_in_the_predicted_bytes_and_not_in_the_cost():
+    # 80,000 numbers at one bit are 10,000 bytes; the norm, a scale and the format come on top
+    one_layer = layout(80_000)
+    plain, _ = predict(fedlama.FedAvg(6), one_layer, [1.0], 60)
+    coded, _ = predict(fedlama.FedAvg(6), one_layer, [1.0], 60, codec=fedlama.compress.Rotate(1.0), name="one bit")
+    assert plain.uplink_bytes == 10 * 4 * 80_000
+    assert 10 * 10_000 < coded.uplink_bytes < 10 * 10_200
+    assert (coded.policy, coded.cost) == ("one bit", 1.0)
+
+
+def test_a_budget_is_predicted_to_be_kept():
+    prediction, intervals = predict(fedlama.Budget(6, 48, 0.4), layout(600, 400), [1.0, 9.0], 480)
+    assert prediction.cost <= 0.4
+    assert intervals[0] > intervals[1]  # the layer that drifts less is averaged less often

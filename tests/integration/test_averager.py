@@ -251,6 +251,33 @@ def test_nan_weights_are_told_by_layer(alone):
         averager.average_parameters(module.parameters())
 
 
+def test_a_recycled_layer_takes_its_last_change_on_every_rank(alone):
+    module = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    averager = fedlama.LayerwiseModelAverager(module, policy=fedlama.FedLUAR(1, 1))
+    first = [tensor.detach().clone() for tensor in module.parameters()]
+    with torch.no_grad():
+        module[0].weight += 0.5
+        module[1].weight += 4.0
+    averager.average_parameters(module.parameters())
+    (recycled,) = averager.policy.next(averager.state, 100).recycled
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.add_(7.0)  # of the recycled layer nobody asks
+    averager.average_parameters(module.parameters())
+    change = [0.5, 4.0][recycled]
+    tensors = list(module.parameters())
+    assert torch.allclose(tensors[recycled], first[recycled] + 2 * change)
+    other = 1 - recycled
+    assert torch.allclose(tensors[other], first[other] + [0.5, 4.0][other] + 7.0)
+    assert averager.ledger.aggregations[recycled] == 1
+    assert averager.ledger.aggregations[other] == 2
+
+
+def test_a_policy_that_freezes_layers_is_refused(alone):
+    with pytest.raises(fedlama.InputError, match=r"FedPart\(4\) freezes layers"):
+        fedlama.LayerwiseModelAverager(nn.Linear(2, 2), policy=fedlama.FedPart(4))
+
+
 def test_without_a_process_group_the_sentence_says_what_to_call():
     with pytest.raises(fedlama.InputError, match="init_process_group"):
         fedlama.LayerwiseModelAverager(nn.Linear(2, 2), 2, 2)

@@ -36,6 +36,7 @@ def diagnose(
     import json
 
     from fedlama.diagnose import diagnose as look_at
+    from fedlama.paper.presets import frugal
     from fedlama.processes.devices import default_workers
     from fedlama.report.pictures.diagnosis import draw_diagnosis
     from fedlama.report.words.diagnosis import diagnosis_text
@@ -47,6 +48,7 @@ def diagnose(
     rule: Rule = getattr(policy, "rule", "crossing")
     if rule == "accelerate":
         rule = "crossing"  # the page is about sending less
+    preset = frugal(policy.base_interval)
     with _progress() as progress:
         found = look_at(
             planned.model,
@@ -63,6 +65,7 @@ def diagnose(
             layers=planned.config.model.layers,
             adaptive=planned.config.model.adaptive,
             workers=workers or default_workers(DIAGNOSED_ON),
+            coded={"frugal, 1 % of FedAvg": (preset["policy"], preset["uplink"])},
             progress=progress,
         )
     picture = draw_diagnosis(found, out or Path(f"{config.stem}-diagnosis.png"))

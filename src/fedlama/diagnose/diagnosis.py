@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
+from fedlama.compress import Codec
 from fedlama.core import (
     BoundTerms,
+    Budget,
     FedAvg,
     FedLAMA,
     Layout,
@@ -40,6 +42,7 @@ MAX_CYCLES = 4  # the first is special: some layers hardly move before others ha
 CURVATURE_CLIENTS = 3
 TEST_SAMPLES = 64  # the first cycles' accuracy is not what they are for
 FACTORS = (2, 4, 8)
+BUDGET_SHARE = 0.4  # of FedAvg(τ')'s bytes, about what FedLAMA with factor 4 often costs
 WORTH_WHILE = 0.95  # of a FedAvg's discrepancy at equal bytes: above it, layer-wise intervals gain next to nothing
 TOLERABLE = 2.0  # times the discrepancy of FedAvg(τ')
 
@@ -169,6 +172,7 @@ def diagnose(
     adaptive: Sequence[str] | None = None,
     loss: Loss | None = None,
     workers: int = 1,
+    coded: Mapping[str, tuple[Policy, Codec]] | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Estimate the theorem's constants for this federation and predict what policies would send.
@@ -189,6 +193,7 @@ def diagnose(
         adaptive: patterns of layers that may be adapted, as for `simulate`.
         loss: default cross-entropy.
         workers: processes for the first cycles.
+        coded: combinations of a policy and a codec whose bytes are predicted, too, by their names.
         progress: called with the share that is done and what is being done.
     """
     note = progress or (lambda share, what: None)
@@ -240,9 +245,13 @@ def diagnose(
     policies: list[Policy] = [FedAvg(base_interval)]
     for factor in FACTORS:
         policies.append(FedLAMA(base_interval, factor, rule, warmup_rounds))
+    policies.append(Budget(base_interval, base_interval * FACTORS[-1], BUDGET_SHARE))
     predictions: list[Prediction] = []
     for one in policies:
         prediction, _ = predict(one, layout, last_cycle, iterations)
+        predictions.append(prediction)
+    for name, (one, codec) in (coded or {}).items():
+        prediction, _ = predict(one, layout, last_cycle, iterations, codec=codec, name=name)
         predictions.append(prediction)
     note(1.0, "done")
     return Diagnosis(

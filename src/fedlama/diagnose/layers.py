@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from fedlama.core import Evidence, Layer, Layout, Ledger, Policy, Traffic
+import torch
+
+from fedlama.compress import Channel, Codec, Place
+from fedlama.core import Evidence, Layer, Layout, Ledger, Message, Policy, Traffic
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,27 @@ def spread_of_roots(profiles: Sequence[LayerProfile]) -> float:
 
 
 def predict(
-    policy: Policy, layout: Layout, discrepancy: Sequence[float], iterations: int
+    policy: Policy,
+    layout: Layout,
+    discrepancy: Sequence[float],
+    iterations: int,
+    *,
+    codec: Codec | None = None,
+    name: str | None = None,
 ) -> tuple[Prediction, tuple[int, ...]]:
-    """Run the policy itself on these d_l, without training; and the intervals that it settles on."""
+    """Run the policy itself on these d_l, without training; and the intervals that it settles on.
+
+    Arguments:
+        policy: which layers are averaged when.
+        layout: the model's.
+        discrepancy: d_l of every layer.
+        iterations: steps of the whole run.
+        codec: of the uplink (default: float32 as it is).
+        name: what the prediction is called (default: the policy).
+    """
     ledger = Ledger.open(layout)
     state = policy.start(layout.layers)
+    weigh = ledger.plain_message if codec is None else _coded_weight(codec, layout)
     while state.step < iterations:
         plan = policy.next(state, iterations)
         after = state.step + plan.steps
@@ -79,17 +99,33 @@ def predict(
         for index in plan.due:
             steps_apart = after - state.synchronised_at[index]
             spread[index] = discrepancy[index] * steps_apart * layout.layers[index].size
-        ledger = ledger.charge(Traffic(up=ledger.plain_message(plan.due)), plan.due)
-        state = policy.observe(state, plan, Evidence(spread, clients=1), layout.layers)
+        message = weigh(plan.due)
+        ledger = ledger.charge(Traffic(up=message), plan.due)
+        state = policy.observe(state, plan, Evidence(spread, sent=message.layers, clients=1), layout.layers)
     relative, at_equal_bytes = _relative_discrepancy(layout.layers, discrepancy, state.intervals, policy.base_interval)
     prediction = Prediction(
-        policy=str(policy),
+        policy=name or str(policy),
         uplink_bytes=ledger.uplink_bytes,
         cost=ledger.relative_cost(state.step, policy.base_interval),
         discrepancy=relative,
         at_equal_bytes=at_equal_bytes,
     )
     return prediction, state.intervals
+
+
+def _coded_weight(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Message]:
+    """What a message of these layers weighs; the numbers in it are normal ones, which rotated changes resemble."""
+    channel = Channel(codec, layout, seed=0)
+    anchor = torch.ones(layout.width)
+    generator = torch.Generator().manual_seed(0)
+    change = 1e-3 * torch.randn(layout.width, generator=generator)
+    own = {slot.name: torch.zeros(layout.width) for slot in channel.slots}
+
+    @cache
+    def weigh(due: tuple[int, ...]) -> Message:
+        return channel.simulate(change, due, Place(round=1, client=0), anchor=anchor, own=own).charged
+
+    return lambda due: weigh(tuple(due))
 
 
 def _relative_discrepancy(

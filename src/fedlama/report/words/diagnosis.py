@@ -105,7 +105,7 @@ def _long_layers(layers: Sequence[LayerProfile], base_interval: int) -> tuple[in
 
 def _policies(found: Diagnosis) -> str:
     lines = [
-        f"What each would send in {found.iterations:,} steps, uncompressed, if layers went on as in the last cycle:",
+        f"What each would send in {found.iterations:,} steps if layers went on as in the last cycle:",
         f"  {'policy':<26}{'per client':>12}{'cost':>9}{'discrepancy':>13}{'at equal bytes':>16}",
     ]
     for one in found.predictions:
@@ -113,5 +113,8 @@ def _policies(found: Diagnosis) -> str:
         lines.append(
             f"  {one.policy:<26}{sent:>12}{one.cost:>9.1%}{one.discrepancy:>12.2f}×{one.at_equal_bytes:>15.2f}×"
         )
-    lines.append("  (discrepancy relative to the first line; then relative to a FedAvg that sends as much)")
+    lines.append(
+        "  (discrepancy relative to the first line, then relative to a FedAvg that averages as many parameters;"
+    )
+    lines.append("  cost counts parameters averaged; only frugal is compressed, which costs noise instead of drift)")
     return "\n".join(lines)
