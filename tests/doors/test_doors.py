@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import pytest
 import torch
 
 import fedlama
@@ -143,3 +144,11 @@ def test_everything_at_once():
         evaluate="ema",
         faults=fedlama.Faults(straggle=0.1, min_clients=1),
     )
+
+
+def test_two_slots_of_one_name_are_refused():
+    class Taken(HeavyBall):
+        slots = (Slot("last change", "run"),)
+
+    with pytest.raises(fedlama.InputError, match="keep a slot called 'last change'"):
+        run(server=Taken(), uplink=fedlama.compress.LowRank(1))

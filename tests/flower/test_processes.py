@@ -26,7 +26,15 @@ from flower.proxy import CountingProxy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")]
+# Each of them starts a dozen programs and takes minutes on two cores. They are asked for by name until they are as short
+# and as sure as the rest: FEDLAMA_FLOWER_PROCESSES=1 python -m pytest tests/flower
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc"),
+    pytest.mark.skipif(
+        "FEDLAMA_FLOWER_PROCESSES" not in os.environ, reason="set FEDLAMA_FLOWER_PROCESSES=1 to run real deployments"
+    ),
+]
 
 SEED, ITERATIONS = 3, 12  # three cycles of FedLAMA(2, 2)
 RUN = {"base_interval": 2, "increase_factor": 2, "iterations": ITERATIONS, "seed": SEED, "clients": 2}

@@ -2,7 +2,7 @@
 
 from fedlama.rows.arithmetic import exact_means, exact_sums, magnitudes, pack, squared_distances, unpack
 from fedlama.rows.binding import Binding, Grouping, check_dtypes, counter_width, describe, statistics, trainable
-from fedlama.rows.slots import Lifetime, Slot
+from fedlama.rows.slots import Lifetime, Slot, distinct
 from fedlama.rows.store import ClientStore
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "check_dtypes",
     "counter_width",
     "describe",
+    "distinct",
     "exact_means",
     "exact_sums",
     "magnitudes",

@@ -5,8 +5,11 @@ Checkpoints, the memory estimate and worker processes handle slots without knowi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from fedlama.base import InputError
 
 Lifetime = Literal["window", "run"]
 
@@ -22,3 +25,13 @@ class Slot:
     name: str
     lifetime: Lifetime = "window"
     without: str = ""
+
+
+def distinct(slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    """These slots, or a refusal where two have one name: they would share a row without a word."""
+    names: set[str] = set()
+    for slot in slots:
+        if slot.name in names:
+            raise InputError(f"two of the rules and codecs of this run keep a slot called {slot.name!r}: rename one")
+        names.add(slot.name)
+    return tuple(slots)

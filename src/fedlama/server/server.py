@@ -27,7 +27,7 @@ from fedlama.core import (
     Traffic,
 )
 from fedlama.local import LocalRule, steps_taken
-from fedlama.rows import Slot, unpack
+from fedlama.rows import Slot, distinct, unpack
 from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
@@ -107,7 +107,7 @@ class Server:
             slots += self.downlink.slots
         if self.average_steps is not None:
             slots.append(Slot(AVERAGE, "run"))
-        return tuple(slots)
+        return distinct(slots)
 
     def start(self, row: Tensor) -> ServerState:
         """The state before the first step, with this global model."""

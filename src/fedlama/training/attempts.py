@@ -106,13 +106,14 @@ class FaultyRounds:
                 reasons[index] = reason
         cohort.absent.update(reasons)
         losses = list(reports.losses)
+        largest = reports.largest.clone()
         for index in cohort.absent:
             losses[index] = 0.0
-            reports.largest[index] = 0
+            largest[index] = 0
         return Verdict(
             weights=cohort.weights(),
             losses=losses,
-            largest=reports.largest.amax(dim=0).tolist(),
+            largest=largest.amax(dim=0).tolist(),
             upload=total_of(uploads),
             decoded=reports.decoded,
             excluded=self._entries(cohort, reasons, place.attempt),

@@ -11,7 +11,7 @@ from fedlama.compress import Channel, Decoded
 from fedlama.core import Layout, Message, Policy, PolicyState, RoundPlan
 from fedlama.data import Dataset, Shards
 from fedlama.local import LocalRule
-from fedlama.rows import Slot
+from fedlama.rows import Slot, distinct
 from fedlama.server import Server, ServerRule, ServerState
 from fedlama.training.evaluation import Loss, Metric
 from fedlama.training.faults import Discarded, Exclusion, Faults
@@ -45,7 +45,7 @@ class Job:
         """What is kept for each client, by whomever."""
         if self.uplink is None:
             return self.local.slots
-        return (*self.local.slots, *self.uplink.slots)
+        return distinct((*self.local.slots, *self.uplink.slots))
 
     def make_server(self, layout: Layout) -> Server:
         """The server of this run."""
