@@ -26,8 +26,8 @@ from flower.proxy import CountingProxy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
-# Each of them starts a dozen programs and takes minutes on two cores. They are asked for by name until they are as short
-# and as sure as the rest: FEDLAMA_FLOWER_PROCESSES=1 python -m pytest tests/flower
+# Each of them starts a dozen programs and takes minutes on two cores. They are asked for by name until they are as
+# short and as sure as the rest: FEDLAMA_FLOWER_PROCESSES=1 python -m pytest tests/flower
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc"),
