@@ -216,3 +216,13 @@ def test_other_errors_are_not_called_that():
 def test_an_allocation_that_fails_is_told_by_torch_as_expected():
     with pytest.raises(RunError, match="the memory did not suffice"), explain_out_of_memory():
         torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def test_clients_that_are_away_are_in_the_checkpoints_by_hand():
+    # 1,000 clients seen, one row of 100 float32 that outlives windows: on its way it is in memory four times
+    control = Slot("control", "run")
+    demand = Demand(
+        clients=4, processes=1, width=100, parameter_width=100, slots=(VELOCITY, control), data_bytes=0,
+        seen_clients=1_000,
+    )  # fmt: skip
+    assert demand.parts()["checkpoints"] == 4 * 1_000 * 400

@@ -1,7 +1,7 @@
 """Whether a run will fit into memory: what it will ask for, what there is, and a refusal with the numbers.
 
 The estimate counts what grows with the model and the clients. Activations come on top: they depend on the module's
-insides, and they are those of one batch a process.
+insides, and they are those of one batch per process.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class Demand:
 
     clients: int
     processes: int
-    width: int  # numbers a row
+    width: int  # numbers per row
     parameter_width: int
     slots: tuple[Slot, ...]  # what is kept for each client
     data_bytes: int
     prepared_bytes: int = 0  # stacked execution keeps the samples as floats in each process
     block: int = 0  # rows of a stack that is not full
-    saved_clients: int = 0  # whose slots a checkpoint holds
+    saved_clients: int = 0  # whose slots a checkpoint holds inside a window
+    seen_clients: int = 0  # whose slots of lifetime "run" a checkpoint holds
     server_slots: int = 0  # rows that the server keeps beside the model
 
     def parts(self) -> dict[str, int]:
@@ -47,6 +48,9 @@ class Demand:
         averaging = global_rows + row + 3 * FLOAT32 * self.parameter_width
         # Gathered in every process; then sent, received and encoded
         checkpoint = (self.processes + 3) * (self.saved_clients * kept)
+        # Of clients that are away, read from the disk once, then sent, received and encoded
+        outliving = sum(slot.lifetime == "run" for slot in self.slots)
+        checkpoint += 4 * self.seen_clients * outliving * row
         names = ", ".join(slot.name for slot in self.slots)
         amounts = {
             f"{self.clients:,} rows of {_count(self.width)} numbers": self.clients * row,
@@ -77,8 +81,15 @@ def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: b
         prepared_bytes=FLOAT32 * job.data.x_train.numel() if stacked else 0,
         block=BLOCK if stacked else 0,
         saved_clients=clients if saves and outlives else 0,
+        seen_clients=_seen_clients(job, clients) if saves else 0,
         server_slots=len(job.make_server(layout).slots),
     )
+
+
+def _seen_clients(job: Job, active: int) -> int:
+    """At most so many clients will have been seen when the run ends."""
+    windows = -(-job.iterations // job.window_steps)
+    return min(len(job.shards), windows * active)
 
 
 def local_processes(workers: int, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:

@@ -25,22 +25,38 @@ AS_READ = {"strict": True, "extra": "ignore", "allow_inf_nan": False}
 
 @dataclass(frozen=True)
 class Record:
-    """One round. Lists are in layer order; bytes are those of this round, summed over clients."""
+    """One round. Lists are in layer order; bytes are those of this round, summed over clients.
+
+    Arguments:
+        round: Its number, counted from 1.
+        step: Global steps taken so far.
+        cycle: The number of its cycle, counted from 1.
+        due: The layers averaged at the end of this round.
+        intervals: Every layer's interval, in force during this round.
+        discrepancy: d_l of Eq. 2 for the layers due, None for the others.
+        loss: Mean training loss over the cohort's steps of this round.
+        test_loss: Of the global model, where it was evaluated.
+        accuracy: The metric of the global model, where it was evaluated.
+        uplink_bytes: What clients sent.
+        downlink_bytes: What clients received.
+        cost: C so far (Eq. 5), relative to aggregating everything every base interval.
+        excluded: Clients that did not count: who, why, and at which attempt.
+    """
 
     __pydantic_config__: ClassVar = AS_READ
 
     round: Positive
-    step: Positive  # global steps taken so far
+    step: Positive
     cycle: Positive
-    due: list[str]  # the layers averaged at the end of this round
-    intervals: list[Positive]  # in force during this round
-    discrepancy: list[NotNegative | None]  # d_l of Eq. 2 for the layers due
-    loss: Number  # mean training loss over the cohort's steps of this round
-    test_loss: Number | None = field(default=None, kw_only=True)  # of the global model, where it was evaluated
+    due: list[str]
+    intervals: list[Positive]
+    discrepancy: list[NotNegative | None]
+    loss: Number
+    test_loss: Number | None = field(default=None, kw_only=True)
     accuracy: Number | None
     uplink_bytes: Count
     downlink_bytes: Count
-    cost: Number  # C so far, relative to aggregating everything every base interval
+    cost: Number
     excluded: list[Exclusion] = field(default_factory=list[Exclusion])
 
 
@@ -71,12 +87,24 @@ class LayerSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summary.json` holds. `accuracy` and `loss` are those of the averaged global model on the test set.
+    """What `summary.json` holds; summaries of early versions have neither `uplink_share` nor what follows it.
 
-    `statistics_bytes` is the part of `uplink_bytes` (and, without faults or codecs, of `downlink_bytes`) that is
-    BatchNorm statistics. `uplink_share` is uplink bytes divided by those of uncompressed FedAvg at the base interval
-    with as many clients. `codec`, `server` and `local` name the uplink's codec and the rules; summaries of early
-    versions have none of these four.
+    Arguments:
+        accuracy: The metric of the averaged global model on the test set; None where there is none.
+        loss: Its loss there.
+        cost: C of Eq. 5, relative to aggregating everything every base interval.
+        uplink_bytes: What all clients sent.
+        downlink_bytes: What all clients received.
+        statistics_bytes: The part of the uplink (and, without faults or codecs, of the downlink) that is BatchNorm
+            statistics.
+        iterations: Global steps taken.
+        seed: The run's.
+        seconds: How long it took.
+        uplink_share: Uplink bytes divided by those of uncompressed FedAvg at the base interval with as many clients.
+        codec: The uplink's.
+        server: The server's rule.
+        local: The clients' rule.
+        layers: The account of every layer.
     """
 
     __pydantic_config__: ClassVar = AS_READ
@@ -99,7 +127,12 @@ class Summary:
 
 @dataclass(frozen=True)
 class Result(Summary):
-    """A finished run: its summary, its records, and `model`, a module of your own with the global weights."""
+    """A finished run: all of its `Summary`, and
+
+    Arguments:
+        records: One per round.
+        model: A module of your own with the global weights.
+    """
 
     records: list[Record]
     model: nn.Module

@@ -8,7 +8,7 @@ from textwrap import fill
 from fedlama.diagnose import Diagnosis, LayerProfile
 from fedlama.report.words.formats import human_bytes
 
-MOST_NAMED = 4  # long layers in a line
+MAX_NAMED = 4  # long layers in a line
 PAGE_WIDTH = 100
 SCALING = {
     "optimisation": "1/(η · steps)",
@@ -97,8 +97,8 @@ def _long_layers(layers: Sequence[LayerProfile], base_interval: int) -> tuple[in
     found = [layer for layer in layers if layer.interval > base_interval]
     found.sort(key=lambda layer: -layer.size)
     share = sum(layer.size for layer in found) / sum(layer.size for layer in layers)
-    names = [layer.name for layer in found[:MOST_NAMED]]
-    if len(found) > MOST_NAMED:
+    names = [layer.name for layer in found[:MAX_NAMED]]
+    if len(found) > MAX_NAMED:
         names.append("…")
     return len(found), share, ", ".join(names)
 
