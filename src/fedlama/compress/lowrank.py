@@ -33,6 +33,7 @@ class LowRank(Reducer):
 
     def __post_init__(self) -> None:
         check_options(self)
+        object.__setattr__(self, "rank", int(self.rank))  # numpy's are equal, but not written alike
 
     @property
     def wants_warm(self) -> bool:

@@ -33,6 +33,9 @@ class Quantize(Codec):
 
     def __post_init__(self) -> None:
         check_options(self)
+        # numpy's whole numbers are equal to Python's, but not written alike, and the checksum covers how they are
+        object.__setattr__(self, "bits", int(self.bits))
+        object.__setattr__(self, "block", int(self.block))
         if not isinstance(self.stochastic, bool):
             raise InputError(f"stochastic must be true or false, not {shown(self.stochastic)}")
 

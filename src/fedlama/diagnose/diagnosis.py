@@ -393,8 +393,8 @@ def recommend(predictions: Sequence[Prediction], root_spread: float, base_interv
     if gain > WORTH_WHILE:
         best = 1 - 1 / (1 + root_spread**2)
         return (
-            f"The layers drift nearly alike (no intervals have more than {best:.0%} less discrepancy than a FedAvg of "
-            f"equal bytes): use FedAvg with a longer interval than {base_interval}, or a codec, to send less."
+            f"Intervals of their own gain little here (no intervals have more than {best:.0%} less discrepancy than a "
+            f"FedAvg of equal bytes): use FedAvg with a longer interval than {base_interval}, or a codec, to send less."
         )
     factor, chosen = candidates[0]
     for other_factor, other in candidates[1:]:
@@ -402,6 +402,7 @@ def recommend(predictions: Sequence[Prediction], root_spread: float, base_interv
             factor, chosen = other_factor, other
     return (
         f"Use FedLAMA({base_interval}, {factor}): it would send {chosen.cost:.0%} of FedAvg({base_interval})'s "
-        f"parameters at {chosen.discrepancy:.2f} times its discrepancy, which is {1 - chosen.at_equal_bytes:.0%} less "
-        f"than a FedAvg of equal bytes has."
+        f"parameters. Once its intervals are settled, its discrepancy is {chosen.discrepancy:.2f} times FedAvg's, "
+        f"{1 - chosen.at_equal_bytes:.0%} less than that of a FedAvg of equal bytes; codes save more "
+        f"(frugal, docs/choosing.md)."
     )

@@ -34,6 +34,7 @@ class FedDyn(OnSGD):
     alpha: Annotated[float, Limits(above=0)]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_options(self)
 
     @property

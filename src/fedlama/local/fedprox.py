@@ -29,6 +29,7 @@ class FedProx(OnSGD):
     mu: Annotated[float, Limits(minimum=0)]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_options(self)
 
     def step(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedlama.base import InputError
 from fedlama.local.rule import Taken
 from fedlama.local.sgd import SGD
 from fedlama.local.steps import StepsOption
@@ -22,6 +23,11 @@ class OnSGD:
     """
 
     base: SGD
+
+    def __post_init__(self) -> None:
+        # Two corrections of one gradient have no meaning that anybody has worked out.
+        if not isinstance(self.base, SGD):
+            raise InputError(f"{type(self).__name__} goes around an SGD, not around {type(self.base).__name__}")
 
     @property
     def batch_size(self) -> int:

@@ -35,6 +35,7 @@ class Scaffold(OnSGD):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.base.momentum:
             raise InputError(
                 f"scaffold corrects gradients, so local.momentum must be 0, not {self.base.momentum}: "

@@ -121,6 +121,17 @@ class DownlinkSection(CodecSection):
     table: ClassVar[str] = "downlink"
 
 
+def without_other_codecs(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without the options of codecs that it does not name: for one whose codec has just changed."""
+    chosen = table.get("codec", NO_CODEC)
+    names = chosen if isinstance(chosen, list) else [chosen]
+    own = [option for name in names if name in CODECS for option in _options(name)]
+    others = [option for name in CODECS for option in _options(name) if option not in own]
+    if names == [NO_CODEC]:
+        others += FEEDBACK_OPTIONS
+    return {key: value for key, value in table.items() if key not in others}
+
+
 def _options(name: str) -> list[str]:
     return list(signature(CODECS[name]).parameters)
 

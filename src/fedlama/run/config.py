@@ -17,7 +17,7 @@ from fedlama.data.partition import Alpha, Clients, MinSamples
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
-from fedlama.run.codecs import DownlinkSection, UplinkSection
+from fedlama.run.codecs import DownlinkSection, UplinkSection, without_other_codecs
 from fedlama.run.messages import explain
 from fedlama.run.presets import with_preset
 from fedlama.run.sections import ChoiceSection, Section, options_of
@@ -272,8 +272,12 @@ def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, An
 
 def _after_choice(name: str, key: str, table: Any) -> Any:
     """A section in which a key was just set: if that key chooses, the options of other choices are dropped."""
+    if not isinstance(table, Mapping):
+        return table
+    if name in ("uplink", "downlink") and key == "codec":
+        return without_other_codecs(table)
     section = CHOOSING.get(name)
-    if section is None or key != section.chosen_by or not isinstance(table, Mapping):
+    if section is None or key != section.chosen_by:
         return table
     return section.without_other_choices(table)
 

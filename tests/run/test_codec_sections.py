@@ -1,0 +1,49 @@
+"""[uplink] and [downlink]: what they build, and what --set makes of them."""
+
+import pytest
+
+from fedlama.base import InputError
+from fedlama.compress import Chain, ErrorFeedback, Quantize, Rotate, TopK
+from fedlama.run.config import apply_overrides, parse_config
+
+TABLES = {
+    "data": {"name": "digits"},
+    "train": {"iterations": 4},
+    "uplink": {"codec": "rotate", "bits": 0.64, "error_feedback": "window"},
+}
+
+
+def uplink(*overrides, tables=TABLES):
+    return parse_config(apply_overrides(tables, overrides)).uplink.build()
+
+
+def test_a_codec_a_chain_and_feedback():
+    assert uplink() == ErrorFeedback(Rotate(0.64), lifetime="window")
+    chain = {**TABLES, "uplink": {"codec": ["topk", "quantize"], "share": 0.1, "bits": 4}}
+    assert uplink(tables=chain) == Chain(TopK(0.1), Quantize(4))
+    assert parse_config({**TABLES, "uplink": {}}).uplink.build() is None
+
+
+def test_another_codec_takes_over_what_is_its_own():
+    assert uplink("uplink.codec=none") is None
+    assert uplink("uplink.codec=quantize", "uplink.bits=4") == ErrorFeedback(Quantize(4), lifetime="window")
+    assert uplink("uplink.codec=topk", "uplink.share=0.1") == ErrorFeedback(TopK(0.1), lifetime="window")
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"codec": "rotate"}, "uplink: bits is missing; codec = 'rotate' needs it"),
+        ({"codec": "rotate", "bits": 9}, "uplink: bits must be at least 0.1 and at most 8, not 9"),
+        ({"codec": "rotate", "bits": 1, "block": 8}, "block means nothing with codec = 'rotate', only with 'quantize'"),
+        ({"codec": "rotate", "bitz": 1, "bits": 1}, "there is no option 'bitz'; did you mean bits?"),
+        ({"codec": "zip"}, "codec must be one of none, cast, quantize, rotate, topk, lowrank"),
+        ({"codec": []}, "codec must name at least one of"),
+        ({"bits": 2}, "bits means nothing with codec = 'none'"),
+        ({"codec": "rotate", "bits": 1, "gain": True}, "mean nothing without error_feedback"),
+    ],
+)
+def test_what_means_nothing_is_refused(table, sentence):
+    with pytest.raises(InputError) as caught:
+        parse_config({**TABLES, "uplink": table})
+    assert sentence in str(caught.value)
