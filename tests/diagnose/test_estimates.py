@@ -227,3 +227,36 @@ def test_a_budget_is_predicted_to_be_kept():
     prediction, intervals = predict(fedlama.Budget(6, 48, 0.4), layout(600, 400), [1.0, 9.0], 480)
     assert prediction.cost <= 0.4
     assert intervals[0] > intervals[1]  # the layer that drifts less is averaged less often
+
+
+class _TanhOnce(torch.autograd.Function):
+    """tanh, with a backward pass that cannot be differentiated again."""
+
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(context, gradient):
+        (x,) = context.saved_tensors
+        return gradient * (1 - x.tanh() ** 2)
+
+
+class _Once(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(4, 8)
+        self.second = nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        return self.second(_TanhOnce.apply(self.first(inputs)))
+
+
+def test_derivatives_that_torch_leaves_out_without_a_word_are_noticed():
+    inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).tolist()
+    probe = probe_of(inputs, [0, 1, 2, 0, 1, 2], _Once(), nn.functional.cross_entropy)
+    with pytest.raises(NoCurvatureError, match="cannot be differentiated twice"):
+        largest_eigenvalue(probe, 0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from fedlama.base import random_key
-from fedlama.diagnose.probe import Probe
+from fedlama.diagnose.probe import Hessian, Probe
 
 MAX_PRODUCTS = 20
+ASYMMETRY = 0.01  # of the Hessian's size: float32 alone gives a thousandth of that
 TOLERANCE = 0.01  # relative change at which an eigenvalue counts as found
 
 
@@ -32,6 +34,9 @@ def largest_eigenvalue(probe: Probe, client: int) -> float:
         hessian = probe.hessian(client)
         draws = torch.Generator().manual_seed(random_key(probe.seed, "diagnose curvature", client) % 2**63)
         vector = torch.randn(hessian.width, generator=draws)
+        other = torch.randn(hessian.width, generator=draws)
+        if not _is_symmetric(hessian, vector, other):
+            raise NoCurvatureError("the loss cannot be differentiated twice: its second derivatives do not agree")
         vector /= vector.norm()
         found = 0.0
         for _ in range(MAX_PRODUCTS):
@@ -50,3 +55,15 @@ def largest_eigenvalue(probe: Probe, client: int) -> float:
         reason = str(error).splitlines()[0]
         raise NoCurvatureError(f"the loss cannot be differentiated twice ({reason})") from None
     return found
+
+
+def _is_symmetric(hessian: Hessian, one: Tensor, other: Tensor) -> bool:
+    """Whether vᵀHw = wᵀHv; torch leaves derivatives out, without a word, behind a function differentiable once.
+
+    For normal v and w both are about as large as ‖H‖_F, which ‖Hv‖ is, too.
+    """
+    product = hessian.times(one)
+    other_product = hessian.times(other)
+    size = max(float(product.norm()), float(other_product.norm()))
+    difference = float(torch.dot(other, product)) - float(torch.dot(one, other_product))
+    return not abs(difference) > ASYMMETRY * size  # a product that is not finite is noticed later
