@@ -245,3 +245,22 @@ def test_a_product_that_is_not_finite_leaves_the_limit_out():
 def test_a_gradient_that_is_not_finite_is_refused():
     with pytest.raises((fedlama.InputError, fedlama.RunError), match="finite"):
         run_small(lambda: nn.Linear(3, 1), lambda outputs, targets: outputs.sum() / 0, np.arange(12) % 3)
+
+
+def test_noise_that_cannot_be_seen_is_left_out_and_named():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 4, generator=generator)
+    y = torch.tensor([0, 1, 2, 0, 1, 2])
+    data = fedlama.data.arrays(x, y, x, y, clients=torch.arange(6))
+    found = diagnose(
+        lambda: nn.Linear(4, 3),
+        data,
+        base_interval=2,
+        increase_factor=2,
+        local=fedlama.SGD(0.1, 4),
+        iterations=40,
+    )
+    assert "one sample" in found.omitted["gradient variance"]
+    page = diagnosis_text(found)
+    assert "σ²  not estimated" in page
+    assert "Left out: gradient variance" in page

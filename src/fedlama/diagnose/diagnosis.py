@@ -40,6 +40,7 @@ MAX_CLIENTS = 8  # that are looked at
 MAX_CLIENT_STEPS = 400  # of the first cycles, over all clients
 MAX_CYCLES = 4  # the first is special: some layers hardly move before others have
 CURVATURE_CLIENTS = 3
+GRADIENT_VARIANCE = "gradient variance"  # its name where it is left out
 TEST_SAMPLES = 64  # the first cycles' accuracy is not what they are for
 FACTORS = (2, 4, 8)
 BUDGET_SHARE = 0.4  # of FedAvg(τ')'s bytes, about what FedLAMA with factor 4 often costs
@@ -237,6 +238,8 @@ def diagnose(
     assert isinstance(sgd, SGD), "every local rule takes its steps with an SGD"
     effective_rate = sgd.learning_rate / (1 - sgd.momentum)
     theory = _theory(constants, effective_rate, steps, iterations, active)
+    if all(shards.size_of(client) == 1 for client in probed):
+        omitted[GRADIENT_VARIANCE] = "a client with one sample draws it every time, so noise cannot be seen"
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
     first_cycle = _discrepancy(first.records, steps)

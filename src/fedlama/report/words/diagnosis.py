@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from fedlama.diagnose import Diagnosis, LayerProfile
+from fedlama.diagnose.diagnosis import GRADIENT_VARIANCE
 from fedlama.report.words.formats import human_bytes
 
 MAX_NAMED = 4  # long layers in a line
@@ -33,12 +34,15 @@ def _constants(found: Diagnosis) -> str:
     curvature = "not estimated"
     if constants.smoothness is not None:
         curvature = f"{constants.smoothness:.4g}"
+    noise = f"{constants.gradient_variance:<14.4g} gradient noise, mean over clients (noisiest: "
+    noise += f"{constants.largest_variance:.4g})"
+    if GRADIENT_VARIANCE in found.omitted:
+        noise = "not estimated; noise and drift below are without it"
     return "\n".join(
         [
             f"Estimates ({looked_at}; at the first weights and after them):",
             f"  L   {curvature:<14} largest Hessian eigenvalue of a client",
-            f"  σ²  {constants.gradient_variance:<14.4g} gradient noise, mean over clients (noisiest: "
-            f"{constants.largest_variance:.4g})",
+            f"  σ²  {noise}",
             f"  β²  {constants.dissimilarity:<14.4g} mean‖∇F_i‖² ≤ β²‖∇F‖² + κ²",
             f"  κ²  {constants.heterogeneity:<14.4g} differences between clients",
         ]
