@@ -405,7 +405,6 @@ def recommend(predictions: Sequence[Prediction], root_spread: float, base_interv
             factor, chosen = other_factor, other
     return (
         f"Use FedLAMA({base_interval}, {factor}): it would send {chosen.cost:.0%} of FedAvg({base_interval})'s "
-        f"parameters. Once its intervals are settled, its discrepancy is {chosen.discrepancy:.2f} times FedAvg's, "
-        f"{1 - chosen.at_equal_bytes:.0%} less than that of a FedAvg of equal bytes; codes save more "
-        f"(frugal, docs/choosing.md)."
+        f"parameters, with {chosen.discrepancy:.2f} times its discrepancy once intervals are settled, which is "
+        f"{1 - chosen.at_equal_bytes:.0%} less than that of a FedAvg of equal bytes; a code such as frugal's saves more."
     )
