@@ -406,5 +406,5 @@ def recommend(predictions: Sequence[Prediction], root_spread: float, base_interv
     return (
         f"Use FedLAMA({base_interval}, {factor}): it would send {chosen.cost:.0%} of FedAvg({base_interval})'s "
         f"parameters, with {chosen.discrepancy:.2f} times its discrepancy once intervals are settled, which is "
-        f"{1 - chosen.at_equal_bytes:.0%} less than that of a FedAvg of equal bytes; a code such as frugal's saves more."
+        f"{1 - chosen.at_equal_bytes:.0%} less than a FedAvg of equal bytes has; a code such as frugal's saves more."
     )
