@@ -3,26 +3,15 @@
 import random
 from dataclasses import dataclass
 
-from fedlama.run.choices import CODECS, LOCAL_RULES, POLICIES, SERVER_RULES
+from fedlama.run.choices import POLICIES
 from fedlama.run.config import parse_config
 
 BY_INTERVALS = ("fedlama", "fedavg")
 # Of what has no default, or one that is too large for a run of a few steps
 OPTIONS = {
-    "fedprox": {"mu": 0.1},
-    "scaffold": {"momentum": 0.0},
-    "feddyn": {"alpha": 0.01, "momentum": 0.0},
-    "momentum": {"beta": 0.5},
-    "adam": {"rate": 0.01},
-    "yogi": {"rate": 0.01},
-    "cast": {"dtype": "bfloat16"},
-    "quantize": {"bits": 4},
-    "rotate": {"bits": 2.0},
-    "topk": {"share": 0.2},
-    "lowrank": {"rank": 2},
     "budget": {"base_interval": 2, "cycle": 8, "share": 0.5},
-    "fedluar": {"interval": 3, "recycled": 1},
-    "fedpart": {"interval": 3},
+    "fedluar": {"base_interval": 3, "recycled": 1},
+    "fedpart": {"base_interval": 3},
     "fixed": {"base_interval": 2, "intervals": {"*weight": 4}},
 }
 
@@ -80,21 +69,12 @@ def draw(number: int) -> Trial:
 
 
 def _choose(chance: random.Random, tables: dict) -> None:
-    """What else can be chosen by name: another policy, a local rule, a server's rule, codecs."""
+    """Another policy that can be chosen by name."""
     kind = chance.choice(list(POLICIES))
     if kind not in BY_INTERVALS and chance.random() < 0.6:
         tables["policy"] = {"kind": kind, **OPTIONS.get(kind, {})}
         cycle = parse_config(tables | {"participation": {}}).policy.build().longest_cycle
         tables["participation"]["window"] = cycle * chance.choice([1, 2])
-    rule = chance.choice(list(LOCAL_RULES))
-    tables["local"] |= {"rule": rule, **OPTIONS.get(rule, {})}
-    server = chance.choice([*SERVER_RULES, "mean"])
-    tables["server"] = {"rule": server, **OPTIONS.get(server, {})}
-    for direction in ("uplink", "downlink"):
-        codec = chance.choice(["none", "none", "none", *CODECS])
-        tables[direction] = {"codec": codec, **OPTIONS.get(codec, {})}
-        if codec != "none" and direction == "uplink":
-            tables[direction]["error_feedback"] = chance.choice(["none", "window", "run"])
 
 
 def _policy(chance: random.Random) -> tuple[dict, int]:
