@@ -5,12 +5,15 @@ import io
 import pytest
 
 from fedlama.base import InputError
-from fedlama.paper.reproduce import FIGURES, TABLES, Changes, reproduction, table_recipe
-from fedlama.study.progress import StudyDisplay, planned
+from fedlama.paper.recipe import FIGURES, TABLES, table_recipe
+from fedlama.paper.reproduce import frontier_study, reproduction
+from fedlama.paper.scaling import Changes
+from fedlama.study.plan import planned
+from fedlama.study.progress import StudyDisplay
 
 
 @pytest.mark.parametrize("name", [*TABLES, *FIGURES])
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("scale", ["smoke", "cpu", "paper"])
 def test_every_recipe_expands(name, scale):
     made = reproduction(name, scale)
     for panel in made.panels:
@@ -124,8 +127,8 @@ def test_a_part_of_a_data_set_is_called_one(monkeypatch):
     class Half:
         x_train = range(25_000)
 
-    monkeypatch.setattr("fedlama.paper.reproduce._present", lambda: {"cifar100"})
-    monkeypatch.setattr("fedlama.paper.reproduce.load_data", lambda name: Half)
+    monkeypatch.setattr("fedlama.paper.recipe.present", lambda: {"cifar100"})
+    monkeypatch.setattr("fedlama.paper.recipe.load_data", lambda name: Half)
     panel = reproduction("table2", "cpu").panels[0]
     part = "25,000 of the 50,000 training samples"
     assert panel.title == f"CIFAR-100 with WRN-28-10 (here WRN-16-2, {part}), 100 % active (here 8 of 128), IID"
@@ -145,7 +148,7 @@ def test_what_the_paper_does_not_have(name, hint):
 
 
 def test_an_unknown_scale():
-    with pytest.raises(InputError, match="must be one of cpu, paper"):
+    with pytest.raises(InputError, match="must be one of smoke, cpu, paper"):
         reproduction("table1", "gpu")
 
 
@@ -175,7 +178,7 @@ def test_what_is_printed_as_another_alpha_says_so():
 
 
 def test_data_that_stand_in_are_named_in_the_title(monkeypatch):
-    monkeypatch.setattr("fedlama.paper.reproduce._source", lambda common: "mnist_by_writer")
+    monkeypatch.setattr("fedlama.paper.recipe.Scale.source", lambda common: "mnist_by_writer")
     title = reproduction("table3", "cpu").panels[0].title
     assert title == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active (here 8 of all writers)"
 
@@ -193,4 +196,34 @@ def test_progress_says_of_a_run_that_diverged_that_it_did(tmp_path):
     cell = planned([(panel.study, tmp_path) for panel in reproduction("table1", "cpu").panels])[0]
     lines = io.StringIO()
     StudyDisplay(1, cell.config.train.iterations, None, lines)(cell, "diverged")
-    assert lines.getvalue().startswith(f"1/1 runs · {cell.label}: diverged · ")
+    assert lines.getvalue() == f"1/1 runs · {cell.label}: diverged\n"  # and no time that is left
+
+
+def test_a_smoke_test_is_tiny_and_never_called_a_result():
+    made = reproduction("table12", "smoke")
+    for panel, group in zip(made.panels, table_recipe("table12").group, strict=True):
+        assert panel.title.startswith("Smoke test, no result: FEMNIST with the LEAF CNN (here digits, mlp)")
+        assert "no result" in panel.study.note
+        assert "no result" in panel.scaled[0]
+        for setting in panel.study.settings:
+            config = setting.config
+            assert (config.data.name, config.model.name, config.participation.active) == ("digits", "mlp", 2)
+            assert config.train.iterations == 160  # two cycles of FedLAMA(10, 8)
+            assert len(setting.seeds) == group.seeds == 1
+    assert Changes().folder("smoke") == "smoke"
+    assert len(reproduction("table4", "smoke").panels[0].study.settings[0].seeds) == 2  # of three
+    assert reproduction("table4", "cpu").panels[0].study.note is None
+
+
+def test_a_smoke_test_takes_no_changes():
+    with pytest.raises(InputError, match="--scale smoke takes no --iterations"):
+        reproduction("table1", "smoke", None, Changes(iterations=96))
+
+
+def test_the_frontier_has_two_scales():
+    smoke = frontier_study("smoke")
+    assert {(setting.seeds, setting.config.train.iterations) for setting in smoke.settings} == {((0,), 96)}
+    assert "no result" in smoke.note
+    assert [setting.name for setting in smoke.settings] == [setting.name for setting in frontier_study("cpu").settings]
+    with pytest.raises(InputError, match="it has the scales smoke and cpu"):
+        frontier_study("paper")

@@ -5,7 +5,7 @@ import pytest
 from fedlama.base import InputError
 from fedlama.paper.reproduce import frontier_study
 from fedlama.report.numbers.comparison import compare
-from fedlama.report.numbers.paired import paired
+from fedlama.report.numbers.pairs import paired
 from fedlama.report.pictures.paired import draw_paired
 from fedlama.report.tables.paired import paired_grid, points, share
 from fedlama.run.config import parse_config

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedlama.report.numbers.comparison import Comparison, Spread
+from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.pairs import paired_difference
+from fedlama.report.numbers.seeds import Spread
 from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
 
 

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from fedlama.base import InputError
-from fedlama.paper.reproduce import Panel, Reproduction, Row
+from fedlama.paper.recipe import Row
+from fedlama.paper.reproduce import Panel, Reproduction
 from fedlama.report import compare
 from fedlama.report.numbers.reproduction import PanelOutcome, long_share
 from fedlama.report.pictures.reproduction import draw_figures

@@ -8,20 +8,40 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedlama.cli.shared import RESUME_STUDY, Checkpoints, Minutes, StudyWorkers, print_lines, report_on_study
+from fedlama.cli.shared import (
+    PLAN_ONLY,
+    RESUME_STUDY,
+    Checkpoints,
+    Minutes,
+    StudyWorkers,
+    print_lines,
+    report_on_study,
+)
 
 if TYPE_CHECKING:
     from fedlama.paper.reproduce import Panel, Reproduction
     from fedlama.report.numbers.reproduction import PanelOutcome
+    from fedlama.study.plan import Studies
     from fedlama.study.progress import StudyDisplay
     from fedlama.study.sitting import Sitting
+
+ALL = "all"
+LIST = "list"
 
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="table1 … table12, figure1 … figure6, frontier, or `list`.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="table1 … table12, figure1 … figure6, all of them (`all`), frontier, or `list`."
+        ),
     ],
-    scale: Annotated[str, typer.Option(help="cpu: scaled down for two cores; paper: all of it.")] = "cpu",
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="smoke: that it works, in seconds, and no result; cpu: scaled down for two cores; paper: all of it."
+        ),
+    ] = "cpu",
     group: Annotated[
         int | None,
         typer.Option(min=1, help="Only this group of lines, counted from 1: one activity and one α."),
@@ -37,64 +57,84 @@ def reproduce(
     workers: StudyWorkers = None,
     minutes: Minutes = None,
     checkpoints: Checkpoints = None,
+    plan: Annotated[bool, typer.Option("--plan", help=PLAN_ONLY)] = False,
     resume: Annotated[bool, typer.Option("--resume", help=RESUME_STUDY)] = False,
 ) -> None:
     """Run a table or figure of the paper, and show the paper's numbers beside ours.
 
-    Tables and figures share their runs. What was scaled down, and where the paper is not consistent, is said below.
+    Tables and figures share their runs. What it takes is printed before it starts; `list` has the hours of all of them.
+    What was scaled down, and where the paper is not consistent, is said below.
     """
-    from fedlama.paper.reproduce import FRONTIER, Changes, reproduction
-    from fedlama.study.progress import study_progress
+    from fedlama.paper.recipe import FIGURES, FRONTIER, TABLES
+    from fedlama.paper.reproduce import Changes, reproduction
     from fedlama.study.sitting import Sitting
 
-    if name == "list":
-        _print_list()
+    if name == LIST:
+        _print_list(workers)
         return
     sitting = Sitting(minutes, checkpoints)
     if name == FRONTIER:
-        _frontier(out or Path("reproduction") / FRONTIER, workers, sitting)
+        folder = out or _default_folder(FRONTIER, scale)
+        _frontier(folder, scale, workers, sitting, plan_only=plan)
         return
+
+    names = [name]
+    if name == ALL:
+        names = [*TABLES, *FIGURES]
     changes = Changes(iterations=iterations, decay=decay, pilots=pilots)
-    made = reproduction(name, scale, group, changes)
+    every = [reproduction(one, scale, group, changes) for one in names]
     folder = out or Path("reproduction") / changes.folder(scale)
-    studies = [(panel.study, folder / panel.folder) for panel in made.panels]
-    outcomes: list[PanelOutcome] = []
-    with study_progress(studies) as display:
-        for panel in made.panels:
-            outcomes.append(_outcome(panel, folder, workers, display, sitting))
-    _show(made, outcomes, folder)
+    _run(every, folder, workers, sitting, plan_only=plan)
 
 
-def _frontier(folder: Path, workers: int | None, sitting: Sitting) -> None:
-    """Our own question: FedAvg's accuracy for how few of its bytes?"""
-    from rich.console import Console
+def _default_folder(name: str, scale: str) -> Path:
+    """Smoke tests are kept apart from results."""
+    if scale == "smoke":
+        name = f"{name}-smoke"
+    return Path("reproduction") / name
 
-    from fedlama.paper.reproduce import frontier_study
-    from fedlama.report.pictures.paired import draw_paired
-    from fedlama.report.tables.paired import paired_grid
-    from fedlama.study.execute import run_study
+
+def _run(
+    every: Sequence[Reproduction], folder: Path, workers: int | None, sitting: Sitting, *, plan_only: bool
+) -> None:
+    """Announce, run and show tables and figures, which may share their runs."""
+    from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
 
-    made = frontier_study()
-    with study_progress([(made, folder)]) as display:
-        index = run_study(made, folder, workers, display, sitting=sitting)
-    comparison, page = report_on_study(folder, index)
-    grid = paired_grid(comparison)
-    grid.write(folder, "paired")
-    Console().print(grid.terminal())
-    picture = draw_paired(comparison, folder)
-    print_lines(
-        grid.notes, [f"table: {folder / 'paired.md'} (and .csv, .tex)", f"figure: {picture}", f"report: {page}"]
-    )
+    studies: Studies = [(panel.study, folder / panel.folder) for made in every for panel in made.panels]
+    announce(studies, workers)
+    if plan_only:
+        return
+
+    pages: set[Path] = set()
+    with study_progress(studies) as display:
+        outcomes: list[list[PanelOutcome]] = []
+        for made in every:
+            own = [_outcome(panel, folder, workers, display, sitting, pages) for panel in made.panels]
+            outcomes.append(own)
+    for made, own in zip(every, outcomes, strict=True):
+        _show(made, own, folder)
 
 
-def _outcome(panel: Panel, folder: Path, workers: int | None, display: StudyDisplay, sitting: Sitting) -> PanelOutcome:
+def _outcome(
+    panel: Panel,
+    folder: Path,
+    workers: int | None,
+    display: StudyDisplay,
+    sitting: Sitting,
+    pages: set[Path],
+) -> PanelOutcome:
+    """Run a panel; `pages` are those that were drawn: panels that share their runs share a page."""
     from fedlama.report.numbers.reproduction import PanelOutcome
     from fedlama.study.execute import run_study
 
+    home = folder / panel.folder
     kept = sitting.below(panel.folder)
-    index = run_study(panel.study, folder / panel.folder, workers, display, shared=True, sitting=kept)
-    comparison, _ = report_on_study(folder / panel.folder, index)
+    trained_before = display.ended
+    index = run_study(panel.study, home, workers, display, shared=True, sitting=kept)
+    is_new = home not in pages or display.ended > trained_before
+    comparison, _ = report_on_study(home, index, draw=is_new)
+    pages.add(home)
     return PanelOutcome(panel, comparison, index)
 
 
@@ -117,18 +157,43 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     print_lines(grid.notes, files)
 
 
-def _print_list() -> None:
-    from fedlama.paper.reproduce import FIGURES, FRONTIER, TABLES, frontier_study, reproduction
+def _frontier(folder: Path, scale: str, workers: int | None, sitting: Sitting, *, plan_only: bool) -> None:
+    """Our own question: FedAvg's accuracy for how few of its bytes?"""
+    from rich.console import Console
 
-    for name in (*TABLES, *FIGURES):
-        made = reproduction(name, "cpu")
-        runs: set[tuple[str, Path]] = set()
-        pilots: set[tuple[str, Path]] = set()
-        for panel in made.panels:  # several may share their runs
-            for cell in panel.study.cells({}):
-                runs.add((panel.folder, cell.path))
-            for pilot in panel.study.pilots():
-                pilots.add((panel.folder, pilot.path))
-        print(f"{name:9} {made.title} ({len(runs)} runs and {len(pilots)} short pilots at the scale cpu)")
-    count = len(frontier_study().cells({}))
-    print(f"{FRONTIER:9} Not in the paper: accuracy over bytes with codecs and other policies ({count} short runs)")
+    from fedlama.paper.reproduce import frontier_study
+    from fedlama.report.pictures.paired import draw_paired
+    from fedlama.report.tables.paired import paired_grid
+    from fedlama.study.execute import run_study
+    from fedlama.study.plan import announce
+    from fedlama.study.progress import study_progress
+
+    made = frontier_study(scale)
+    announce([(made, folder)], workers)
+    if plan_only:
+        return
+
+    with study_progress([(made, folder)]) as display:
+        index = run_study(made, folder, workers, display, sitting=sitting)
+    comparison, page = report_on_study(folder, index)
+    grid = paired_grid(comparison)
+    grid.write(folder, "paired")
+    Console().print(grid.terminal())
+    picture = draw_paired(comparison, folder)
+    files = [f"table: {folder / 'paired.md'} (and .csv, .tex)", f"figure: {picture}", f"report: {page}"]
+    print_lines(grid.notes, files)
+
+
+def _print_list(workers: int | None) -> None:
+    """Every table and figure, and how long it takes here at each scale."""
+    from rich.console import Console
+
+    from fedlama.paper.costs import cost_lines
+    from fedlama.processes.cpu import cpu_type
+    from fedlama.report.tables.costs import cost_table
+
+    Console().print(cost_table(cost_lines(workers)))
+    print(
+        f"Times are estimated from a few steps measured on this machine ({cpu_type()}). Tables and figures share runs:"
+    )
+    print("what one of them has trained, another does not train again.")

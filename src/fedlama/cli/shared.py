@@ -28,6 +28,7 @@ Checkpoints = Annotated[
     Path | None,
     typer.Option(help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."),
 ]
+PLAN_ONLY = "Print what it would take, and stop."
 RESUME_STUDY = "Accepted for symmetry: a study always goes on where it stopped."
 
 
@@ -74,8 +75,14 @@ def _print_replay(comparison: Comparison, view: View) -> None:
         print(sentence)
 
 
-def report_on_study(folder: Path, index: StudyIndex) -> tuple[Comparison, Path]:
-    """This study's settings as numbers, and the page of all runs that its folder holds."""
+def report_on_study(folder: Path, index: StudyIndex, *, draw: bool = True) -> tuple[Comparison, Path]:
+    """This study's settings as numbers, and the page of all runs that its folder holds.
+
+    Arguments:
+        folder: the study's.
+        index: what it holds.
+        draw: whether the page is drawn; one of the same runs may be there already.
+    """
     from fedlama.report import compare, draw_report
     from fedlama.run.directory import Run
     from fedlama.study.runs import find_runs
@@ -87,7 +94,9 @@ def report_on_study(folder: Path, index: StudyIndex) -> tuple[Comparison, Path]:
         if name in index.labels:
             own.append(run)
     comparison = compare(own, baseline=index.baseline)
-    page = draw_report(runs, folder, baseline=index.baseline)
+    page = folder / "report.html"
+    if draw:
+        page = draw_report(runs, folder, baseline=index.baseline)
     return comparison, page
 
 

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedlama.cli.shared import RESUME_STUDY, Checkpoints, Minutes, StudyWorkers, print_lines, report_on_study
+from fedlama.cli.shared import (
+    PLAN_ONLY,
+    RESUME_STUDY,
+    Checkpoints,
+    Minutes,
+    StudyWorkers,
+    print_lines,
+    report_on_study,
+)
 
 
 def study(
@@ -16,17 +24,19 @@ def study(
     workers: StudyWorkers = None,
     minutes: Minutes = None,
     checkpoints: Checkpoints = None,
+    plan: Annotated[bool, typer.Option("--plan", help=PLAN_ONLY)] = False,
     resume: Annotated[bool, typer.Option("--resume", help=RESUME_STUDY)] = False,
 ) -> None:
     """Compare settings over seeds: run what is missing, then a table and a report.
 
-    Finished runs are never run again, and an interrupted study goes on. The table is also written as table.md, .csv and
-    .tex.
+    What it takes is printed before it starts. Finished runs are never run again, and an interrupted study goes on. The
+    table is also written as table.md, .csv and .tex.
     """
     from rich.console import Console
 
     from fedlama.report.tables.study import study_grid
     from fedlama.study.execute import run_study
+    from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
     from fedlama.study.sitting import Sitting
     from fedlama.study.study_file import load_study
@@ -34,6 +44,9 @@ def study(
     sitting = Sitting(minutes, checkpoints)
     loaded = load_study(file)
     folder = out or Path("studies") / file.stem
+    announce([(loaded, folder)], workers)
+    if plan:
+        return
     with study_progress([(loaded, folder)]) as display:
         index = run_study(loaded, folder, workers, display, sitting=sitting)
     comparison, page = report_on_study(folder, index)

@@ -187,6 +187,7 @@ class Run:
     records: list[Record]
     summary: Summary | None
     setting: str | None = None  # what a study calls it
+    note: str | None = None  # what its study has to say of every number in it
 
     @property
     def label(self) -> str:

@@ -49,7 +49,7 @@ def execute(
     """
     run = config if isinstance(config, Resolved) else resolve(config)
     if torchrun_rank() != 0:
-        return _simulate(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
+        return train(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
     with locked(out) as held:
         resume = resume or torchrun_restarts() > 0
         directory = RunDirectory(out, run.config, replace=replace, resume=resume, held=held)
@@ -76,14 +76,22 @@ def execute(
                 print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
 
         with stop_on_signals(ask_to_stop):
-            result = _simulate(run, workers, take, keeping)
+            result = train(run, workers, take, keeping)
         if board is not None:
             board.finish(result, run.participation.count(len(run.shards)))
         directory.finish(result)
         return result
 
 
-def _simulate(run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
+def train(run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
+    """Train what a configuration describes; nothing is written.
+
+    Arguments:
+        run: What was built from the configuration.
+        workers: How many processes share the work (default: one per GPU, or one per core).
+        take: Called with the record of every round.
+        keeping: Where checkpoints go, and what to resume from.
+    """
     config = run.config
     return simulate(
         run.model,

@@ -16,6 +16,7 @@ from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import Dataset, Dirichlet, Shards, data_files, fingerprint, load
 from fedlama.local import LocalRule
+from fedlama.processes.cpu import cpu_type
 from fedlama.run.config import Config, DataSection
 from fedlama.run.default_models import default_model, model_builder
 from fedlama.server import ServerRule
@@ -119,4 +120,5 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "machine": platform.machine(),
+        "cpu": cpu_type(),
     }

@@ -167,4 +167,5 @@ def _index(study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], o
         labels=labels,
         choices=dict(choices),
         diverged=diverged,
+        note=study.note,
     )

@@ -27,6 +27,7 @@ class StudyIndex(Section):
     labels: dict[str, str]  # run → setting
     choices: dict[str, Choice]  # setting → learning rate
     diverged: dict[str, str]  # run → what happened
+    note: str | None = None  # what a reader of any of its numbers must know
 
 
 def read_index(folder: Path) -> StudyIndex | None:
@@ -41,15 +42,15 @@ def read_index(folder: Path) -> StudyIndex | None:
         raise InputError(f"{path} is not the index of a study ({first_line})") from None
 
 
-def setting_of(run: Path) -> str | None:
-    """The setting that a study above this run directory has it under."""
+def study_of(run: Path) -> tuple[str | None, str | None]:
+    """The setting that a study above this run directory has it under, and what that study notes."""
     path = run.resolve()
     for folder in path.parents:
         index = _own_index(folder)
         if index is not None:
             name = path.relative_to(folder).as_posix()
-            return index.labels.get(name)
-    return None
+            return index.labels.get(name), index.note
+    return None, None
 
 
 def _own_index(folder: Path) -> StudyIndex | None:

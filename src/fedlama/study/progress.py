@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedlama.study.cells import End, is_done
-from fedlama.study.study_file import Cell, Study
+from fedlama.study.cells import End
+from fedlama.study.plan import Studies, about, planned
+from fedlama.study.study_file import Cell
 from fedlama.training import Record
 
 SECONDS_BETWEEN_LINES = 60.0
 
 
 class StudyDisplay:
-    """Counts steps over all cells; a cell that is resumed counts from where it goes on."""
+    """Counts steps over all cells; a cell that is resumed counts from where it goes on.
 
-    def __init__(self, cells: int, steps: int, bar: Progress | None, stream: TextIO) -> None:
+    Arguments:
+        cells: How many runs there are.
+        steps: How many steps they have together.
+        bar: Where it is drawn on a terminal; None prints lines.
+        stream: Where lines are printed.
+        baselines: By setting, the interval of the FedAvg that its cost is a share of (default: its own base interval).
+    """
+
+    def __init__(
+        self,
+        cells: int,
+        steps: int,
+        bar: Progress | None,
+        stream: TextIO,
+        baselines: Mapping[str, int] | None = None,
+    ) -> None:
         self.cells = cells
         self.steps = steps
         self.bar = bar
         self.stream = stream
+        self.baselines = baselines or {}
         self.ended = 0
         self._done: dict[str, int] = {}
+        self._latest: dict[str, Record] = {}
         self._accuracy: dict[str, float] = {}
         self._started = time.monotonic()
         self._latest_line = self._started
@@ -40,12 +58,14 @@ class StudyDisplay:
         """Take a cell's record, or its end."""
         key = _key(cell)
         if isinstance(news, Record):
+            self._latest[key] = news
             self._done[key] = news.step
             if news.accuracy is not None:
                 self._accuracy[key] = news.accuracy
         else:
             self.ended += 1
             self._done[key] = cell.config.train.iterations
+
         if self.bar and self._task is not None:
             status = f"{self.ended}/{self.cells} runs · {cell.label}"
             self.bar.update(self._task, completed=self._steps_done(), status=status)
@@ -67,19 +87,53 @@ class StudyDisplay:
         state = news
         if isinstance(news, Record):
             state = f"step {news.step}"
+
         parts = [f"{self.ended}/{self.cells} runs", f"{cell.label}: {state}"]
-        accuracy = self._accuracy.get(_key(cell))
-        if accuracy is not None and news != "diverged":
-            parts.append(f"accuracy {accuracy:.2%}")
-        parts.append(f"{self._minutes_left():.0f} min left")
+        if news != "diverged":
+            parts += self._reached(cell)
+        left = self._left()
+        if left:
+            parts.append(left)
         print(" · ".join(parts), file=self.stream, flush=True)
 
-    def _minutes_left(self) -> float:
-        elapsed = time.monotonic() - self._started
+    def _reached(self, cell: Cell) -> list[str]:
+        """A cell's accuracy, and its cost as a share of its baseline's; nothing where it has no record yet."""
+        key = _key(cell)
+        parts: list[str] = []
+        accuracy = self._accuracy.get(key)
+        if accuracy is not None:
+            parts.append(f"accuracy {accuracy:.2%}")
+
+        record = self._latest.get(key)
+        if record is not None:
+            own = cell.config.policy.build().base_interval
+            base = self.baselines.get(cell.setting, own)
+            cost = cost_of(record, own, base)
+            parts.append(f"cost {cost:.0%} of FedAvg({base})")
+        return parts
+
+    def _left(self) -> str:
+        """The time that the rest takes; empty where there is no rest."""
         done = self._steps_done()
-        seconds_per_step = elapsed / max(1, done)
-        seconds_left = seconds_per_step * (self.steps - done)
-        return seconds_left / 60
+        left = self.steps - done
+        if left <= 0 or not done:
+            return ""
+        elapsed = time.monotonic() - self._started
+        seconds_per_step = elapsed / done
+        return f"{about(seconds_per_step * left)} left"
+
+
+def cost_of(record: Record, own_interval: int, interval: int) -> float:
+    """C so far as a share of what averaging everything at another interval would have cost by then.
+
+    Arguments:
+        record: Its cost is a share of averaging everything at the run's own interval.
+        own_interval: The base interval of the run.
+        interval: That of the FedAvg to compare with.
+    """
+    own_rounds = math.ceil(record.step / own_interval)
+    rounds = math.ceil(record.step / interval)
+    return record.cost * own_rounds / rounds
 
 
 def _key(cell: Cell) -> str:
@@ -87,18 +141,21 @@ def _key(cell: Cell) -> str:
     return f"{cell.path} {cell.config.model_dump_json()}"
 
 
-def planned(studies: Sequence[tuple[Study, Path]]) -> list[Cell]:
-    """Every run that these studies still need, whatever learning rates will be chosen; two may share a folder."""
-    missing: dict[Path, Cell] = {}
-    for study, out in studies:
-        for cell in (*study.pilots(), *study.cells({})):
-            if not is_done(out, cell):
-                missing[out / cell.path] = cell
-    return list(missing.values())
+def baselines_of(studies: Studies) -> dict[str, int]:
+    """By setting, the interval of its study's baseline, where that is a FedAvg and all studies agree on it."""
+    found: dict[str, set[int]] = {}
+    for study, _ in studies:
+        for baseline in study.settings:
+            policy = baseline.config.policy
+            if baseline.name != study.options.baseline or policy.kind != "fedavg":
+                continue
+            for setting in study.settings:
+                found.setdefault(setting.name, set()).add(policy.base_interval)
+    return {name: intervals.pop() for name, intervals in found.items() if len(intervals) == 1}
 
 
 @contextmanager
-def study_progress(studies: Sequence[tuple[Study, Path]], stream: TextIO | None = None) -> Iterator[StudyDisplay]:
+def study_progress(studies: Studies, stream: TextIO | None = None) -> Iterator[StudyDisplay]:
     """A display for all that is missing of some studies.
 
     Arguments:
@@ -109,7 +166,7 @@ def study_progress(studies: Sequence[tuple[Study, Path]], stream: TextIO | None 
     cells = planned(studies)
     steps = sum(cell.config.train.iterations for cell in cells)
     if not out.isatty():
-        yield StudyDisplay(len(cells), steps, None, out)
+        yield StudyDisplay(len(cells), steps, None, out, baselines_of(studies))
         return
     columns = (
         BarColumn(bar_width=12),
@@ -118,4 +175,4 @@ def study_progress(studies: Sequence[tuple[Study, Path]], stream: TextIO | None 
     )
     console = Console(file=out)
     with Progress(*columns, console=console) as bar:
-        yield StudyDisplay(len(cells), steps, bar, out)
+        yield StudyDisplay(len(cells), steps, bar, out, baselines_of(studies))

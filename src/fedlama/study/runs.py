@@ -7,12 +7,13 @@ from pathlib import Path
 
 from fedlama.base import InputError
 from fedlama.run.directory import Run, read_run
-from fedlama.study.index import belongs, in_study_order, setting_of
+from fedlama.study.index import belongs, in_study_order, study_of
 
 
 def load_run(path: Path) -> Run:
     """Read a run directory, finished or not, under the name that its study has for it."""
-    return replace(read_run(path), setting=setting_of(path))
+    setting, note = study_of(path)
+    return replace(read_run(path), setting=setting, note=note)
 
 
 def find_runs(paths: list[Path]) -> list[Run]:

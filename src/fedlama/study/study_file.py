@@ -87,10 +87,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Study:
-    """Settings with their seeds; `options` says how learning rates are chosen."""
+    """Settings with their seeds; `options` says how learning rates are chosen, `note` what a reader must know of it."""
 
     settings: tuple[Setting, ...]
     options: StudySection
+    note: str | None = None
 
     def pilots(self) -> list[Cell]:
         """The runs that choose a learning rate: on a validation split, never on the test samples."""

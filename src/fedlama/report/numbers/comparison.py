@@ -5,34 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from fedlama.base import InputError
-from fedlama.report.numbers.outcomes import LayerCount, Outcome, Point, known_sizes, outcome
+from fedlama.report.numbers.outcomes import LayerCount, Outcome, known_sizes, outcome
+from fedlama.report.numbers.reading import active_clients
+from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, spread_of
 from fedlama.report.numbers.settings import SettingRuns, differing_keys, setting_runs, shown_value
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
 from fedlama.run.directory import Run
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A number over seeds: its mean and sample standard deviation, which one seed does not have."""
-
-    mean: float
-    deviation: float | None
-    values: tuple[float, ...]  # in the order of the setting's seeds
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The score over a run, at the steps that all seeds have: mean, smallest and largest."""
-
-    steps: list[int]
-    uplink_bytes: list[float]
-    mean: list[float]
-    low: list[float]
-    high: list[float]
 
 
 @dataclass(frozen=True)
@@ -49,7 +31,7 @@ class Setting:
     iterations: int
     accuracy: Spread | None
     loss: Spread | None
-    cost: float | None  # C relative to averaging everything every base interval, as each run tells
+    cost: float | None  # C relative to averaging everything every base interval, as recorded
     communication_cost: float | None  # C, mean over seeds
     relative_cost: float | None  # C / C of the baseline setting
     uplink_bytes: float
@@ -199,24 +181,29 @@ def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Se
         finished=bool(finished),
         step=min(one.step for one in counted),
         iterations=counted[0].iterations,
-        accuracy=_spread([one.accuracy for one in counted]),
-        loss=_spread([one.loss for one in counted]),
-        cost=_mean([one.cost for one in counted]),
-        communication_cost=_mean([one.communication_cost for one in counted]),
+        accuracy=spread_of([one.accuracy for one in counted]),
+        loss=spread_of([one.loss for one in counted]),
+        cost=mean_of([one.cost for one in counted]),
+        communication_cost=mean_of([one.communication_cost for one in counted]),
         relative_cost=None,
         uplink_bytes=fmean(one.uplink_bytes for one in counted),
         downlink_bytes=fmean(one.downlink_bytes for one in counted),
         statistics_bytes=fmean(one.statistics_bytes for one in counted),
-        layers=_mean_layers(counted),
-        curve=_curve([one.points for one in counted], metric),
-        test_loss=_curve([one.points for one in counted], "loss"),
-        training_loss=_curve([one.training for one in counted], "loss"),
-        seconds=_mean([one.seconds for one in counted]),
+        layers=_mean_layers(counted, active_clients(group.config)),
+        curve=curve_of([one.points for one in counted], metric),
+        test_loss=curve_of([one.points for one in counted], "loss"),
+        training_loss=curve_of([one.training for one in counted], "loss"),
+        seconds=mean_of([one.seconds for one in counted]),
     )
 
 
-def _mean_layers(outcomes: Sequence[Outcome]) -> tuple[LayerCount, ...]:
-    """Means over the runs that have the layers of the first."""
+def _mean_layers(outcomes: Sequence[Outcome], clients: int | None) -> tuple[LayerCount, ...]:
+    """Means over the runs that have the layers of the first.
+
+    Arguments:
+        outcomes: Of the runs.
+        clients: How many of them send at a time, where that is known.
+    """
     names = [layer.name for layer in outcomes[0].layers]
     same = [one.layers for one in outcomes if [layer.name for layer in one.layers] == names]
 
@@ -226,60 +213,19 @@ def _mean_layers(outcomes: Sequence[Outcome]) -> tuple[LayerCount, ...]:
             name=layers[0].name,
             size=layers[0].size,
             aggregations=fmean(layer.aggregations for layer in layers),
-            uplink_bytes=_mean([layer.uplink_bytes for layer in layers]),
+            uplink_bytes=mean_of([layer.uplink_bytes for layer in layers]),
             adaptive=layers[0].adaptive,
         )
-        means.append(mean)
+        means.append(replace(mean, bits=_bits_per_number(mean, clients)))
     return tuple(means)
 
 
-def _curve(runs: Sequence[Sequence[Point]], metric: str) -> Curve:
-    scored: list[dict[int, Point]] = []
-    for points in runs:
-        scored.append({point.step: point for point in points if point.score(metric) is not None})
-
-    common = set(scored[0])
-    for points in scored[1:]:
-        common &= set(points)
-
-    curve = Curve(steps=sorted(common), uplink_bytes=[], mean=[], low=[], high=[])
-    for step in curve.steps:
-        sent: list[float] = []
-        scores: list[float] = []
-        for points in scored:
-            score = points[step].score(metric)
-            assert score is not None
-            scores.append(score)
-            sent.append(points[step].uplink_bytes)
-
-        curve.uplink_bytes.append(fmean(sent))
-        curve.mean.append(fmean(scores))
-        curve.low.append(min(scores))
-        curve.high.append(max(scores))
-    return curve
-
-
-def _spread(values: Sequence[float | None]) -> Spread | None:
-    """None unless every seed has the number: a mean over those that happen to have one says nothing."""
-    numbers = [value for value in values if value is not None]
-    if not numbers or len(numbers) < len(values):
+def _bits_per_number(layer: LayerCount, clients: int | None) -> float | None:
+    """What a number of this layer took on its way up; clients that were excluded count as if they had sent it."""
+    if layer.uplink_bytes is None or not layer.size or not layer.aggregations or not clients:
         return None
-
-    deviation = None
-    if len(numbers) > 1:
-        deviation = stdev(numbers)
-    return Spread(
-        mean=fmean(numbers),
-        deviation=deviation,
-        values=tuple(numbers),
-    )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    spread = _spread(values)
-    if spread is None:
-        return None
-    return spread.mean
+    numbers = layer.size * layer.aggregations * clients
+    return 8 * layer.uplink_bytes / numbers
 
 
 def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:

@@ -43,7 +43,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class ComparisonGroup:
-    """Runs that may be compared with each other, under a title that tells them from the other groups."""
+    """Runs that may be compared with each other, under a title that says how they differ from the other groups."""
 
     title: str  # empty where there is one group only
     comparison: Comparison
@@ -108,7 +108,7 @@ def _check_baseline(baseline: str | None, groups: Sequence[Sequence[Run]], label
 
 
 def _titles(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """What tells the groups apart; their folders, where that is nothing a reader could read."""
+    """How the groups differ; their folders, where that is nothing a reader could read."""
     if len(groups) == 1:
         return [""]
 

@@ -70,7 +70,7 @@ def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
 
 
 def _intervals_by_cycle(run: Run) -> dict[int, list[int]]:
-    """Intervals change at the end of a cycle only, so any round of it tells them."""
+    """Intervals change at the end of a cycle only, so any round of it has them."""
     intervals: dict[int, list[int]] = {}
     for record in run.records:
         intervals[record.cycle] = record.intervals

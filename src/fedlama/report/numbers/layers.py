@@ -9,6 +9,7 @@ from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.outcomes import LayerCount
 
 MAX_LAYERS_DRAWN = 100  # of a model with more, the largest
+PLAIN_BITS = 32  # of a number that is sent as it is
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,11 @@ class LayerRow:
     counts: tuple[LayerCount | None, ...]
 
     def value(self, setting: int, of: str) -> float | None:
-        """The layer's "aggregations" or its "uplink_bytes" in one setting; None where that is not known."""
+        """The layer's "aggregations", "uplink_bytes" or "bits" in one setting; None where that is not known."""
         count = self.counts[setting]
         if count is None:
             return None
-        return count.aggregations if of == "aggregations" else count.uplink_bytes
+        return getattr(count, of)
 
 
 def layer_rows(comparison: Comparison) -> list[LayerRow]:
@@ -78,3 +79,12 @@ def drawn_rows(comparison: Comparison) -> list[LayerRow]:
     largest = sorted(range(len(rows)), key=descending_size)
     kept = sorted(largest[:MAX_LAYERS_DRAWN])
     return [rows[place] for place in kept]
+
+
+def is_coded(comparison: Comparison) -> bool:
+    """Whether a layer of some setting was sent with other than 32 bits for each number."""
+    for setting in comparison.settings:
+        for layer in setting.layers:
+            if layer.bits is not None and round(layer.bits, 2) != PLAIN_BITS:
+                return True
+    return False

@@ -19,10 +19,10 @@ from statistics import fmean
 from typing import Literal
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison, Curve, Setting
-from fedlama.run.config import DEFAULT_CLIENTS, Config
+from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.reading import active_clients
+from fedlama.report.numbers.seeds import Curve
 from fedlama.run.directory import Run
-from fedlama.training import Participation
 from fedlama.training.records import Record
 
 # A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.
@@ -132,18 +132,6 @@ def _checked(target: float, comparison: Comparison) -> float:
             f"--target {target:g} is no {comparison.metric}: write a number above 0 and {allowed}, such as --target 0.9"
         )
     return target
-
-
-def active_clients(config: Config) -> int | None:
-    """How many clients train at a time; None where the configuration does not tell."""
-    active = config.participation.active
-    if not isinstance(active, float):
-        return int(active)
-
-    partition = config.partition
-    if partition.clients is None and partition.kind == "natural":
-        return None
-    return Participation(active).count(partition.clients or DEFAULT_CLIENTS)
 
 
 def common_target(comparison: Comparison) -> float | None:

@@ -17,13 +17,14 @@ MAX_SECONDS = 1e10  # three centuries
 
 @dataclass(frozen=True)
 class LayerCount:
-    """One layer's account; what a run does not tell is None."""
+    """One layer's account; what is not known of a run is None."""
 
     name: str
     size: int | None
     aggregations: float
     uplink_bytes: float | None
     adaptive: bool | None = None  # whether its interval may be lengthened
+    bits: float | None = None  # for each number that a client sent, as coded
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Outcome:
     iterations: int
     accuracy: float | None
     loss: float | None
-    cost: float | None  # C relative to averaging everything every base interval, as the run tells it
+    cost: float | None  # C relative to averaging everything every base interval, as recorded
     uplink_bytes: int
     downlink_bytes: int
     statistics_bytes: int
@@ -80,7 +81,7 @@ def outcome(run: Run, sizes: SizesByLayers) -> Outcome:
 
     Arguments:
         run: as read from its directory.
-        sizes: the sizes of layers that other runs told, for a run that is not finished.
+        sizes: the sizes of layers that other runs know, for a run that is not finished.
     """
     summary = run.summary
     if summary is None:
@@ -125,7 +126,7 @@ def _finished(run: Run, summary: Summary) -> Outcome:
 
 
 def _duration(summary: Summary) -> float | None:
-    """Summaries of early versions do not tell it, and one from elsewhere may tell anything."""
+    """Summaries of early versions do not have it, and one from elsewhere may have any number."""
     if 0 < summary.seconds <= MAX_SECONDS:
         return summary.seconds
     return None
@@ -180,10 +181,12 @@ def _counted_layers(records: Sequence[Record], sizes: SizesByLayers) -> tuple[La
                 aggregations[name] += 1
 
     # The sizes are those of a finished run of the same model, if there is one.
-    told = sizes.get(tuple(names))
+    known = sizes.get(tuple(names))
     counts: list[LayerCount] = []
     for place, name in enumerate(names):
-        size = None if told is None else told[place]
+        size = None
+        if known is not None:
+            size = known[place]
         count = LayerCount(name, size, aggregations[name], uplink_bytes=None)
         counts.append(count)
     return tuple(counts)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from fedlama.run.config import Config, parse_config
+from fedlama.run.config import DEFAULT_CLIENTS, Config, parse_config
 from fedlama.run.directory import Run
+from fedlama.training import Participation
 
 
 def config_of(run: Run) -> Config:
     """The configuration of a run, checked."""
     return parse_config(run.config, str(run.path / "config.toml"))
+
+
+def active_clients(config: Config) -> int | None:
+    """How many clients train at a time; None where the configuration does not say."""
+    active = config.participation.active
+    if not isinstance(active, float):
+        return int(active)
+
+    partition = config.partition
+    if partition.clients is None and partition.kind == "natural":
+        return None
+    return Participation(active).count(partition.clients or DEFAULT_CLIENTS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedlama.paper.reproduce import Panel, Row
+from fedlama.paper.recipe import Row
+from fedlama.paper.reproduce import Panel
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.study.index import StudyIndex
 

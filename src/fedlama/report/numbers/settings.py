@@ -14,7 +14,7 @@ from fedlama.report.numbers.reading import config_of
 from fedlama.run.config import Config
 from fedlama.run.directory import Run
 
-# A run is told from another of its setting by these; what is written beside a run changes nothing in it.
+# Runs of one setting differ in these; what is written beside a run changes nothing in it.
 IGNORED = ("seed", "versions", "output")
 
 
@@ -111,7 +111,7 @@ def shown_value(value: Any) -> str:
 
 
 def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
-    """The name, with what tells the setting from others of that name."""
+    """The name, with the keys in which the setting differs from others of that name."""
     namesakes = [other.values for other in every if other.label == setting.label]
     label = setting.label
     for key in differing_keys(namesakes):
@@ -122,12 +122,12 @@ def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
 
 
 def is_hash(key: str) -> bool:
-    """Whether a key's value is a digest, which tells a reader nothing."""
+    """Whether a key's value is a digest, which no reader can read."""
     return key.endswith("sha256")
 
 
 def _unique_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
-    """The name, with its folder where no readable value tells it from another of that name."""
+    """The name, with its folder where it differs from another of that name in no readable value."""
     namesakes = [other for other in every if other.label == setting.label]
     if len(namesakes) == 1:
         return setting.label

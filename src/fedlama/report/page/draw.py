@@ -46,7 +46,7 @@ from fedlama.report.words.crossings import crossing_sentence
 from fedlama.report.words.formats import unbroken
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.network import assumptions, payoff_sentences
-from fedlama.report.words.notes import notes
+from fedlama.report.words.notes import notes, warnings_of
 from fedlama.run.directory import Run
 from fedlama.run.files import write_atomically
 from fedlama.version import __version__
@@ -102,6 +102,7 @@ class GroupPart:
 
     number: int
     title: str
+    warnings: list[str]
     answer: str
     rest: list[str]
     facts: list[tuple[str, str]]
@@ -204,6 +205,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
     return GroupPart(
         number=number,
         title=group.title,
+        warnings=warnings_of(comparison),
         answer=answer,
         rest=rest,
         facts=facts(comparison),

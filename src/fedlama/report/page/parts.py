@@ -103,7 +103,8 @@ def _circumstances(comparison: Comparison) -> list[tuple[str, str]]:
             days.append(day)
         if setting.seconds is not None:
             seconds.append(setting.seconds)
-        machine = setting.config.versions.get("machine")
+        versions = setting.config.versions
+        machine = versions.get("cpu") or versions.get("machine")
         if machine:
             machines[shown_value(machine)] = None
 

@@ -17,7 +17,7 @@ REFRESH = 5  # seconds after which the page reads itself again
 QUIET_LOOKS = 2  # between two runs of a study nothing is going for a moment
 
 Draw = Callable[[list[Run], int | None], None]
-FileStates = list[tuple[str, int, int]]  # name, time and size: what tells that a file has changed
+FileStates = list[tuple[str, int, int]]  # name, time and size: what shows that a file has changed
 
 
 def watch(folders: Sequence[Path], draw: Draw, pause: Callable[[float], None] = time.sleep) -> None:

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.frontier import Place, fedavg_line, places
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
-from fedlama.report.pictures.scores import score
+from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.style import GRID, MUTED, colour, show_percentages, styled
 from fedlama.report.words.formats import human_bytes
 

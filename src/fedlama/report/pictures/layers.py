@@ -24,7 +24,7 @@ SHARE_COLUMN = 62  # points right of the axes
 
 
 def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
-    """A bar per layer and setting; None where no run tells the numbers.
+    """A bar per layer and setting; None where no run has the numbers.
 
     Arguments:
         comparison: the settings.
@@ -42,7 +42,7 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
         kind = "number"
     else:
         name = "bytes-by-layer"
-        title = "Bytes sent for each layer"
+        title = "Bytes sent for each layer, as coded"
         counted = "bytes sent by all clients"
         kind = "bytes"
 
@@ -53,14 +53,14 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
     return Chart(
         id=name,
         title=title,
-        columns=["setting", "layer", "parameters", "share of the model", counted],
-        formats=["text", "text", "number", "percent", kind],
+        columns=["setting", "layer", "parameters", "share of the model", counted, "bits per number"],
+        formats=["text", "text", "number", "percent", kind, "number"],
         rows=rows,
         drawing={
             "kind": "bars",
             "height": _height_in_pixels(comparison),
             "at": {"x": 4, "y": 1},
-            "tip": [4, 3],
+            "tip": [4, 3] if of == "aggregations" else [4, 3, 5],
             "many": many_bars(comparison),
             "x": axis(counted, kind, min=0),
             "y": axis("", scale="category", categories=[row.name for row in shown]),
@@ -87,12 +87,13 @@ def _chart_rows(shown: Sequence[LayerRow], comparison: Comparison, of: Counted) 
         for row in shown:
             value = row.value(index, of)
             if value is not None:
-                rows.append([setting.label, row.name, row.size, row.share, value])
+                bits = row.value(index, "bits")
+                rows.append([setting.label, row.name, row.size, row.share, value, bits])
     return rows
 
 
 def many_bars(comparison: Comparison) -> bool:
-    """Whether bars would be too many to tell apart."""
+    """Whether bars would be too many to see one by one."""
     bars = len(drawn_rows(comparison)) * len(comparison.settings)
     return bars > MAX_BARS
 

@@ -9,8 +9,10 @@ from matplotlib.lines import Line2D
 
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.pictures.layers import draw_layers, height_in_inches, many_bars
-from fedlama.report.pictures.scores import draw_score, score
+from fedlama.report.pictures.measures import score
+from fedlama.report.pictures.scores import draw_score
 from fedlama.report.pictures.style import INK, colour, dashes, legend_label, styled, titled
+from fedlama.report.words.notes import warnings_of
 
 LEGEND_DENSITY = 10.4  # characters per inch
 TITLE_DENSITY = 10
@@ -27,7 +29,10 @@ def report_figure(comparison: Comparison) -> Figure:
 
     figure = Figure(layout="constrained")
     figure.set_size_inches(WIDTH, height)
-    lines = _legend(figure, comparison)
+    warning = fill(" ".join(warnings_of(comparison)), int(TITLE_DENSITY * WIDTH))
+    lines = _legend(figure, comparison, warning)
+    if warning:
+        lines += 1 + warning.count("\n")
     figure.set_size_inches(WIDTH, height + LEGEND_LINE * (lines - 1))
     spacing = {"w_pad": 0.12, "h_pad": 0.12, "hspace": 0.04, "wspace": 0.05}
     figure.get_layout_engine().set(**spacing)  # pyright: ignore
@@ -69,7 +74,7 @@ def standing_alone(figure: Figure, title: str, comparison: Comparison | None = N
     return figure
 
 
-def _legend(figure: Figure, comparison: Comparison, title: str | None = None) -> int:
+def _legend(figure: Figure, comparison: Comparison, title: str) -> int:
     """Above all panels, under a title if there is one; the number of its lines."""
     samples: list[Line2D] = []
     longest = 0
@@ -90,7 +95,7 @@ def _legend(figure: Figure, comparison: Comparison, title: str | None = None) ->
     columns = max(1, min(len(samples), fitting))
     figure.legend(
         handles=samples,
-        title=title,
+        title=title or None,
         title_fontproperties={"weight": "bold", "size": 11},
         fontsize=10.5,
         labelcolor=INK,

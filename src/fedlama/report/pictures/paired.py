@@ -12,9 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.paired import Pair, paired
+from fedlama.report.numbers.pairs import Pair, paired
 from fedlama.report.pictures.style import GRID, INK, MUTED, PALETTE, png, styled, svg
 from fedlama.report.words.formats import plural
+from fedlama.report.words.notes import warnings_of
 from fedlama.run.files import write_atomically
 
 WITHIN = 0.5  # points: as good as the baseline for most purposes
@@ -28,6 +29,8 @@ def draw_paired(comparison: Comparison, folder: Path) -> Path:
     config = comparison.settings[0].config
     pairs = paired(comparison)
     title = f"{config.data.name}, {config.model.name}, {config.train.iterations} steps, {_seeds(pairs)}"
+    for warning in warnings_of(comparison):
+        title = f"{warning}\n{title}"
     path = folder / "paired.svg"
     write_atomically(path, svg(paired_figure(pairs, title)))
     write_atomically(folder / "paired.png", png(paired_figure(pairs, title)))

@@ -6,24 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.layers import LayerRow, layer_rows
-from fedlama.report.words.formats import UNKNOWN, count_text, human_bytes, percent
+from fedlama.report.numbers.layers import LayerRow, is_coded, layer_rows
+from fedlama.report.words.formats import UNKNOWN, bits_text, count_text, human_bytes, percent
 
 
 @dataclass(frozen=True)
 class LayerCells:
-    """One layer; `pairs` has aggregations and uplink for each setting."""
+    """One layer; `counts` has, for each setting, what the table's headings name."""
 
     name: str
     size: str
     share: str
-    pairs: list[tuple[str, str]]
+    counts: list[list[str]]
 
 
 @dataclass(frozen=True)
 class LayerTable:
-    """Rows, and below them the statistics of BatchNorm, if there are any, and the totals."""
+    """Rows, and below them the statistics of BatchNorm, if there are any, and the totals.
 
+    `headings` are those of every setting: how often a layer was averaged, its uplink and, where any setting codes its
+    messages, the bits for each number.
+    """
+
+    headings: list[str]
     rows: list[LayerCells]
     statistics: list[str]
     size: str
@@ -37,24 +42,29 @@ def layer_table(comparison: Comparison) -> LayerTable:
     if any(setting.statistics_bytes for setting in comparison.settings):
         statistics = [human_bytes(setting.statistics_bytes) for setting in comparison.settings]
 
+    coded = is_coded(comparison)
+    headings = ["averaged", "uplink"]
+    if coded:
+        headings.append("bits per number")
     return LayerTable(
-        rows=[_cells(row) for row in rows],
+        headings=headings,
+        rows=[_cells(row, coded=coded) for row in rows],
         statistics=statistics,
         size=_whole_number(_total_size(rows)),
         totals=[human_bytes(setting.uplink_bytes) for setting in comparison.settings],
     )
 
 
-def _cells(row: LayerRow) -> LayerCells:
-    pairs: list[tuple[str, str]] = []
+def _cells(row: LayerRow, *, coded: bool) -> LayerCells:
+    counts: list[list[str]] = []
     for count in row.counts:
-        if count is None:
-            pairs.append((UNKNOWN, UNKNOWN))
-            continue
-        averaged = count_text(count.aggregations)
-        uplink = human_bytes(count.uplink_bytes)
-        pairs.append((averaged, uplink))
-    return LayerCells(row.name, _whole_number(row.size), percent(row.share), pairs)
+        cells = [UNKNOWN] * 3
+        if count is not None:
+            cells = [count_text(count.aggregations), human_bytes(count.uplink_bytes), bits_text(count.bits)]
+        if not coded:
+            cells = cells[:2]
+        counts.append(cells)
+    return LayerCells(row.name, _whole_number(row.size), percent(row.share), counts)
 
 
 def _total_size(rows: Sequence[LayerRow]) -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.paired import Pair, paired
+from fedlama.report.numbers.pairs import Pair, paired
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN
+from fedlama.report.words.notes import warning_fields, warnings_of
 
 
 def paired_grid(comparison: Comparison) -> Grid:
@@ -20,11 +21,12 @@ def paired_grid(comparison: Comparison) -> Grid:
         headings=["setting", "uplink", "both ways", "difference in points", "seeds"],
         rows=[_cells(pair, baseline) for pair in pairs],
         notes=[
+            *warnings_of(comparison),
             f"Differences are to {baseline} ({100 * pairs[0].accuracy:.1f} %) at the same seed, with the same clients, "
             f"batches and first weights: mean ± standard error over seeds.",
             f"Bytes are shares of those of {baseline}, everything that travels counted.",
         ],
-        records=[_record(pair) for pair in pairs],
+        records=[{**_record(pair), **warning_fields(comparison)} for pair in pairs],
         parts={},
     )
 
@@ -38,7 +40,7 @@ def points(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share of bytes with as many digits as tell something."""
+    """A share of bytes with as many digits as matter."""
     shown = 100 * value
     if shown >= 10:
         return f"{shown:.1f} %"

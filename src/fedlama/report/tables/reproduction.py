@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlama.paper.reproduce import Reproduction
+from fedlama.paper.titles import SMOKE, SMOKE_NOTE
 from fedlama.report.numbers.comparison import Setting
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.numbers.reproduction import PanelOutcome, long_share
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, percent, spread_text
 from fedlama.report.words.frontier import equal_bytes
-from fedlama.report.words.notes import rate_text, seeds_text
+from fedlama.report.words.notes import rate_text, seeds_text, warning_fields
 from fedlama.report.words.pairs import difference_notes, difference_text
 from fedlama.report.words.study import choice_notes
 
@@ -32,15 +33,16 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
             rows.append(_cells(setting, outcome))
             records.append(_record(setting, outcome))
 
+    cost = _cost_heading(outcomes)
     return Grid(
         headings=[
             "setting",
             "paper: accuracy",
-            "cost",
+            cost,
             "rate",
             "here: accuracy",
             "difference",
-            "cost",
+            cost,
             "rate",
             "seeds",
         ],
@@ -48,9 +50,24 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
         notes=_notes(made, outcomes),
         records=records,
         parts=parts,
-        caption=f"{made.title}, at the scale {made.scale!r}",
+        caption=_caption(made),
         narrow=[0, 1, 2, 4, 5, 6, 8],  # without learning rates it fits eighty columns
     )
+
+
+def _cost_heading(outcomes: Sequence[PanelOutcome]) -> str:
+    """What costs are a share of, where that is the same in all panels."""
+    baselines = {outcome.panel.study.options.baseline for outcome in outcomes}
+    if len(baselines) != 1:
+        return "cost, of the first"
+    return f"cost, of {baselines.pop()}"
+
+
+def _caption(made: Reproduction) -> str:
+    caption = f"{made.title}, at the scale {made.scale!r}"
+    if made.scale == "smoke":
+        return f"{SMOKE}, no result: {caption}"
+    return caption
 
 
 def _cells(setting: Setting, outcome: PanelOutcome) -> list[str]:
@@ -96,6 +113,7 @@ def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
         "downlink_bytes": setting.downlink_bytes,
         "learning_rate": setting.config.local.learning_rate,
         "seeds": " ".join(map(str, setting.seeds)),
+        **warning_fields(outcome.comparison),
     }
 
     printed = outcome.printed(setting)
@@ -121,9 +139,11 @@ def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
 def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
     """What was scaled down, what the paper is not consistent in, and who wins at equal bytes."""
     found: list[str] = []
+    if made.scale == "smoke":
+        found.append(SMOKE_NOTE)
     for outcome in outcomes:
         said: list[str] = []
-        if outcome.panel.scaled:
+        if outcome.panel.scaled and made.scale != "smoke":
             said.append(f"{'; '.join(outcome.panel.scaled)}.")
         said += difference_notes(outcome.comparison)
         said += _long_shares(outcome)

@@ -6,7 +6,7 @@ from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, human_bytes, percent, spread_text
-from fedlama.report.words.notes import cost_heading, notes, rate_text, seeds_text
+from fedlama.report.words.notes import cost_heading, notes, rate_text, seeds_text, warning_fields
 from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
 from fedlama.report.words.study import choice_notes, divergence_notes
 from fedlama.study.index import StudyIndex
@@ -97,4 +97,5 @@ def _record(setting: Setting, comparison: Comparison) -> dict[str, object]:
         "statistics_bytes": setting.statistics_bytes,
         "learning_rate": setting.config.local.learning_rate,
         "seeds": " ".join(map(str, setting.seeds)),
+        **warning_fields(comparison),
     }

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedlama.report.numbers.comparison import Comparison, Setting, Spread
+from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.seeds import Spread
 from fedlama.report.words.formats import gap_text, human_bytes, joined, percent, plural, spread_text
 from fedlama.report.words.frontier import equal_bytes
-from fedlama.report.words.notes import progress_text, seed_counts
+from fedlama.report.words.notes import progress_text, seed_counts, warnings_of
 
 MAX_OTHERS = 2  # an answer with more settings than this beside the two it compares would not be read
 SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
 
 
 def verdict(comparison: Comparison) -> str:
-    """What the comparison showed, in a few short sentences."""
-    return " ".join(verdict_sentences(comparison))
+    """What the comparison showed, in a few short sentences; what makes it no result comes first."""
+    sentences = [*warnings_of(comparison), *verdict_sentences(comparison)]
+    return " ".join(sentences)
 
 
 def verdict_sentences(comparison: Comparison) -> list[str]:

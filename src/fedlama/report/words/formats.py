@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlama.report.numbers.comparison import Spread
+from fedlama.report.numbers.seeds import Spread
 
 UNKNOWN = "–"
 BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -86,6 +86,13 @@ def count_text(value: float) -> str:
     if value == round(value):
         return f"{value:.0f}"
     return f"{value:.1f}"
+
+
+def bits_text(bits: float | None) -> str:
+    """Bits for each number: `32`, `4.03`, `0.26`."""
+    if bits is None:
+        return UNKNOWN
+    return f"{bits:.2f}".removesuffix(".00")
 
 
 def plural(count: int, word: str) -> str:

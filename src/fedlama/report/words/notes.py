@@ -11,6 +11,7 @@ from fedlama.report.words.formats import joined, plural
 def notes(comparison: Comparison) -> list[str]:
     """How many seeds, what the cost is a share of, what else differs, what is unfinished."""
     found = [
+        *warnings_of(comparison),
         f"{_seeds_note(comparison)} Bytes are summed over clients.",
         f"Cost is the number of parameters averaged over the run; 100 % is {_whole(comparison)}.",
     ]
@@ -24,6 +25,24 @@ def notes(comparison: Comparison) -> list[str]:
     for setting in comparison.settings:
         found += _setting_notes(setting)
     return found
+
+
+def warnings_of(comparison: Comparison) -> list[str]:
+    """What the studies of these runs have to say of every number in them, such as that it is no result."""
+    found: dict[str, None] = {}  # each once
+    for setting in comparison.settings:
+        for run in setting.runs:
+            if run.note:
+                found[run.note] = None
+    return list(found)
+
+
+def warning_fields(comparison: Comparison) -> dict[str, object]:
+    """The same for files of numbers, which have no notes."""
+    warnings = warnings_of(comparison)
+    if not warnings:
+        return {}
+    return {"note": " ".join(warnings)}
 
 
 def shown_cost(setting: Setting, comparison: Comparison) -> float | None:

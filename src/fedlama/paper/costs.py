@@ -1,0 +1,159 @@
+"""What each table and figure takes on this machine, at each scale; no data set is needed to say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from fedlama.data import IID, Dataset
+from fedlama.paper.recipe import FIGURES, FRONTIER, SCALES, TABLES, Scale, scale_of
+from fedlama.paper.reproduce import frontier_study, reproduction
+from fedlama.paper.titles import PAPER_CLIENTS
+from fedlama.processes.devices import default_workers
+from fedlama.run.config import Config
+from fedlama.run.default_models import model_builder
+from fedlama.run.resolve import Resolved, resolve
+from fedlama.study.speed import Amount, Kind, amount_of, kind_of, measured, total_seconds
+from fedlama.study.study_file import Cell
+from fedlama.training.trainers.stacked import BLOCK
+
+FRONTIER_TITLE = "Not in the paper: accuracy over bytes with codecs and other policies"
+DATA_SETS = ("cifar10", "cifar100", "femnist")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a table takes at a scale; `seconds` is None where that was not measured in time."""
+
+    runs: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class CostLine:
+    """A table or figure; a scale that it does not have is missing."""
+
+    name: str
+    title: str
+    costs: dict[str, Cost]
+
+
+def cost_lines(workers: int | None) -> list[CostLine]:
+    """Every table and figure, and the frontier.
+
+    Arguments:
+        workers: How many processes run at a time (default: one per GPU, or one per core).
+    """
+    processes = workers or default_workers("auto")
+    needed = _needed()
+    examples = _one_of_each_kind(needed)
+    speeds = dict(zip(examples, measured(list(examples.values())), strict=False))
+
+    lines: list[CostLine] = []
+    for (name, title), scales in needed.items():
+        costs: dict[str, Cost] = {}
+        for scale, cells in scales.items():
+            amounts = [_amount(cell.config) for cell in cells]
+            total = total_seconds(amounts, speeds)
+            seconds = None if total is None else total / processes
+            costs[scale] = Cost(len(cells), seconds)
+        lines.append(CostLine(name, title, costs))
+    return lines
+
+
+def _needed() -> dict[tuple[str, str], dict[str, list[Cell]]]:
+    """The runs of every name, with its title, at every scale."""
+    needed: dict[tuple[str, str], dict[str, list[Cell]]] = {}
+    for name in (*TABLES, *FIGURES):
+        scales: dict[str, list[Cell]] = {}
+        title = ""
+        for scale in SCALES:
+            made = reproduction(name, scale)
+            title = made.title
+            # Several panels may share their runs.
+            cells: dict[Path, Cell] = {}
+            for panel in made.panels:
+                for cell in panel.study.cells({}):
+                    cells[Path(panel.folder) / cell.path] = cell
+            scales[scale] = list(cells.values())
+        needed[name, title] = scales
+
+    needed[FRONTIER, FRONTIER_TITLE] = {
+        "smoke": frontier_study("smoke").cells({}),
+        "cpu": frontier_study("cpu").cells({}),
+    }
+    return needed
+
+
+def _one_of_each_kind(needed: dict[tuple[str, str], dict[str, list[Cell]]]) -> dict[Kind, Resolved]:
+    """Runs to measure: small models first, as time may run out; one method stands for all with its data and model."""
+    found: dict[str, tuple[Kind, Resolved]] = {}
+    for scale in SCALES:
+        for scales in needed.values():
+            for cell in scales.get(scale, []):
+                kind = kind_of(cell.config)
+                if kind.task not in found:
+                    found[kind.task] = (kind, _stand_in(cell.config))
+    return dict(found.values())
+
+
+def _amount(config: Config) -> tuple[Kind, Amount]:
+    return kind_of(config), amount_of(_stand_in(config))
+
+
+def _stand_in(config: Config) -> Resolved:
+    """What a configuration describes, with empty samples of the right shape in place of data that may not be there."""
+    common = _scale_with(config.data.name)
+    if common is None:
+        # The embedded digits are always there.
+        return _resolved(config.model_dump_json(exclude={"seed"}))
+
+    data = _empty_data(config.data.name)
+    clients = config.partition.clients or PAPER_CLIENTS
+    return Resolved(
+        config=config,
+        data=data,
+        shards=IID(clients).assign(data, config.seed),
+        policy=config.policy.build(),
+        local=config.local.build(),
+        server=config.server.build(),
+        uplink=None,
+        downlink=None,
+        participation=config.participation.build(),
+        faults=None,
+        model=model_builder(str(config.model.name), data),
+    )
+
+
+@cache
+def _resolved(config: str) -> Resolved:
+    return resolve(Config.model_validate_json(config))
+
+
+def _scale_with(source: str) -> Scale | None:
+    for data in DATA_SETS:
+        common = scale_of(data)
+        if source in common.sources:
+            return common
+    return None
+
+
+@cache
+def _empty_data(source: str) -> Dataset:
+    common = _scale_with(source)
+    assert common is not None
+    pixels = torch.zeros(1, *common.shape, dtype=torch.uint8)
+    label = torch.zeros(1, dtype=torch.int64)
+    trained = 2 * BLOCK * PAPER_CLIENTS
+    every_pixel = [-1] * len(common.shape)
+    return Dataset(
+        x_train=pixels.expand(trained, *every_pixel),
+        y_train=label.expand(trained),
+        x_test=pixels.expand(common.tested, *every_pixel),
+        y_test=label.expand(common.tested),
+        name=source,
+        classes=common.classes,
+    )

@@ -1,0 +1,168 @@
+"""What is said of a group: its title, its folder, and what was scaled down."""
+
+from __future__ import annotations
+
+from fedlama.paper.recipe import Group, Scale, ScaleName, TableRecipe, scale_of
+from fedlama.paper.scaling import Changes, alpha_at
+from fedlama.run.config import Config
+from fedlama.study.study_file import Study
+
+PAPER_CLIENTS = 128
+SMOKE = "Smoke test"
+SMOKE_NOTE = (
+    f"{SMOKE}, no result: tiny runs on the embedded digits show that the table can be made; what they reach means "
+    f"nothing."
+)
+
+
+def folder_of(table: str, group: Group, scale: ScaleName, config: Config) -> str:
+    """Tables and figures that need the same runs name the same folder.
+
+    Arguments:
+        table: The name of the table.
+        group: One of its groups.
+        scale: How much of it.
+        config: Of its first setting.
+    """
+    partition = config.partition
+    spread = str(partition.kind)
+    if partition.kind == "dirichlet":
+        spread = f"dirichlet{partition.alpha:g}"
+
+    source = config.data.name
+    window = config.participation.window
+    if scale == "paper":
+        # Its learning rates differ between tables.
+        return f"{table}/{source}-{spread}-active{group.active:g}-window{window}"
+    clients = partition.clients or "all"
+    active = config.participation.active
+    return f"{source}-{spread}-{active}of{clients}-window{window}"
+
+
+def title_of(common: Scale, group: Group, scale: ScaleName, config: Config) -> str:
+    """What a picture by itself must say: the paper's group, and what stands in for its data, model, clients or α.
+
+    Arguments:
+        common: What the tables of its data set have in common.
+        group: The paper's lines.
+        scale: How much of it.
+        config: Of its first setting.
+    """
+    title = common.title
+    others = _stand_ins_in_title(common, scale, config)
+    if others:
+        title += f" (here {', '.join(others)})"
+
+    share = f"{100 * group.active:.0f} %"
+    title += f", {share} active"
+    if scale != "paper":
+        title += f" (here {_cohort(config)})"
+
+    if group.alpha is not None:
+        title += f", α = {group.alpha:g}"
+        alpha = alpha_at(group, common, scale)
+        if alpha != group.alpha:
+            title += f" (here {alpha:g})"
+    elif config.partition.kind == "iid":
+        title += ", IID"
+
+    if scale == "smoke":
+        return f"{SMOKE}, no result: {title}"
+    return title
+
+
+def _stand_ins_in_title(common: Scale, scale: ScaleName, config: Config) -> list[str]:
+    """What was trained in place of the paper's data and model."""
+    source = config.data.name
+    others: list[str] = []
+    if source != common.sources[0]:
+        others.append(source)
+    if scale == "cpu" and common.cpu_model is not None:
+        others.append(common.cpu_model)
+    if scale == "smoke":
+        others.append(str(config.model.name))
+    part = common.part_of_the_data(source)
+    if part is not None:
+        others.append(part)
+    return others
+
+
+def _cohort(config: Config) -> str:
+    active = config.participation.active
+    if config.partition.clients is None:
+        return f"{active} of all writers"
+    return f"{active} of {config.partition.clients}"
+
+
+def scaled_down(recipe: TableRecipe, group: Group, scale: ScaleName, study: Study, changes: Changes) -> tuple[str, ...]:
+    """What differs from the paper.
+
+    Arguments:
+        recipe: The table.
+        group: One of its groups.
+        scale: How much of it.
+        study: What is run.
+        changes: What the user wants otherwise.
+    """
+    common = scale_of(recipe.data)
+    config = study.settings[0].config
+    source = config.data.name
+    if scale == "paper":
+        return tuple(_stand_ins(common, source))
+    if scale == "smoke":
+        return (SMOKE_NOTE.removesuffix("."),)
+
+    found = [
+        f"{_cohort(config)} clients train at a time, in place of {_papers_cohort(group)}",
+        f"{config.train.iterations:,} steps in place of {recipe.iterations:,}",
+        _rates(study, common, changes),
+        "no warm-up",
+        _seeds(group),
+    ]
+    alpha = alpha_at(group, common, scale)
+    if alpha != group.alpha:
+        found.append(f"α = {alpha:g} in place of {group.alpha:g}")
+    alphas = [alpha_at(one, common, scale) for one in recipe.group]
+    if alphas.count(alpha) > 1:
+        found.append("these are also the runs of the table's other groups that differ only in what was scaled down")
+    if common.cpu_model is not None:
+        papers_model = common.paper["model"]["name"]
+        found.append(f"the model {common.cpu_model} in place of {papers_model}")
+    found += _stand_ins(common, source)
+    return tuple(found)
+
+
+def _papers_cohort(group: Group) -> str:
+    if group.active == 1:
+        return f"all {PAPER_CLIENTS}"
+    active = round(PAPER_CLIENTS * group.active)
+    return f"{active} of {PAPER_CLIENTS}"
+
+
+def _seeds(group: Group) -> str:
+    if group.seeds == 1:
+        return "one seed"
+    return f"{group.seeds} seeds"
+
+
+def _rates(study: Study, common: Scale, changes: Changes) -> str:
+    if not changes.pilots:
+        rate = study.settings[0].config.local.learning_rate
+        return f"learning rate {rate:g} for every setting, {common.cpu_rate}"
+
+    options = study.options
+    rates = ", ".join(f"{rate:g}" for rate in options.learning_rates)
+    return (
+        f"a learning rate for each setting out of {rates}, from a pilot of {options.pilot_iterations} steps on a "
+        f"validation split"
+    )
+
+
+def _stand_ins(common: Scale, source: str) -> list[str]:
+    found: list[str] = []
+    if source != common.sources[0]:
+        found.append(f"the data set {source} in place of {common.sources[0]}")
+    part = common.part_of_the_data(source)
+    if part is not None:
+        found.append(part)
+    return found

@@ -1,0 +1,242 @@
+"""How fast this machine is at a run: a few steps of it, timed, before a study spends hours."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import NamedTuple
+
+import torch
+
+from fedlama.core import FedAvg
+from fedlama.data import IID, Dataset
+from fedlama.processes.forking import Emit, Finished, Forks, Item
+from fedlama.processes.signals import ignore_signals
+from fedlama.rows import describe
+from fedlama.run.config import Config
+from fedlama.run.execute import train
+from fedlama.run.resolve import Resolved
+from fedlama.training import Participation
+from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.phases import logger as phases
+from fedlama.training.simulation import default_evaluate_every
+from fedlama.training.trainers.stacked import BLOCK, MAX_PARAMETERS
+
+BUDGET = 7.0  # seconds for all measurements of a plan
+ENOUGH = 0.5  # seconds: a longer measurement would say little more
+TOO_LONG = 1.0  # seconds for a step of one client: more than one of them are not waited for
+FEW = 2  # samples of the first look; BatchNorm refuses a single one
+MAX_STEPS = 24
+TESTED = 64  # samples
+# What a step takes does not depend on these keys of [local].
+WITHOUT_TIME = ("learning_rate", "warmup_steps", "decay_steps", "decay_factor")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of one core.
+
+    Arguments:
+        step: A step of one client.
+        exchange: One client's part in the end of a round: coding, averaging and measuring.
+        sample: Testing one sample.
+    """
+
+    step: float
+    exchange: float
+    sample: float
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a run computes, counted.
+
+    Arguments:
+        client_steps: Steps of all clients.
+        exchanges: How often a client takes part in the end of a round.
+        tested: Samples tested, over all evaluations.
+    """
+
+    client_steps: int
+    exchanges: int
+    tested: int
+
+    def seconds(self, speed: Speed) -> float:
+        """How long one core takes for it."""
+        trained = self.client_steps * speed.step
+        averaged = self.exchanges * speed.exchange
+        return trained + averaged + self.tested * speed.sample
+
+
+def amount_of(run: Resolved, taken: int = 0) -> Amount:
+    """What a run computes.
+
+    Arguments:
+        run: What is to be run.
+        taken: Steps that it has taken already.
+    """
+    config = run.config
+    steps = max(0, config.train.iterations - taken)
+    clients = run.participation.count(len(run.shards))
+    rounds = math.ceil(steps / run.policy.base_interval)
+    every = config.train.evaluate_every or default_evaluate_every(config.train.iterations)
+    evaluations = math.ceil(steps / every)
+    return Amount(
+        client_steps=steps * clients,
+        exchanges=rounds * clients,
+        tested=evaluations * len(run.data.x_test),
+    )
+
+
+class Kind(NamedTuple):
+    """What decides how long a step takes: runs of one kind need one measurement."""
+
+    task: str  # data and model
+    method: str  # rules, codecs and how it is computed
+
+
+def kind_of(config: Config) -> Kind:
+    """The kind of a run."""
+    task = config.model_dump(include={"data", "model"})
+    method = config.model_dump(include={"local", "server", "uplink", "downlink"})
+    for key in WITHOUT_TIME:
+        method["local"].pop(key, None)
+    method["computed"] = [config.train.precision, config.train.execution, config.train.device]
+    return Kind(
+        task=json.dumps(task, sort_keys=True),
+        method=json.dumps(method, sort_keys=True),
+    )
+
+
+def total_seconds(amounts: Iterable[tuple[Kind, Amount]], speeds: Mapping[Kind, Speed]) -> float | None:
+    """What one core takes for all of it; None where one of the tasks was not measured.
+
+    Arguments:
+        amounts: What is to be computed, with its kind.
+        speeds: What was measured. Another method counts as the slowest that was measured with its task.
+    """
+    slowest: dict[str, Speed] = {}
+    for kind, speed in speeds.items():
+        other = slowest.setdefault(kind.task, speed)
+        if speed.step + speed.exchange > other.step + other.exchange:
+            slowest[kind.task] = speed
+
+    total = 0.0
+    for kind, amount in amounts:
+        speed = speeds.get(kind) or slowest.get(kind.task)
+        if speed is None:
+            return None
+        total += amount.seconds(speed)
+    return total
+
+
+def measured(runs: Sequence[Resolved], budget: float = BUDGET) -> list[Speed]:
+    """The speeds of these runs, in their order, as many as could be measured in time.
+
+    A process of its own measures, so that this one starts neither threads nor CUDA, and stops in time whatever happens.
+
+    Arguments:
+        runs: One of each kind.
+        budget: Seconds for all of them.
+    """
+
+    def work(emit: Emit) -> None:
+        for run in runs:
+            emit(measure(run))
+
+    speeds: list[Speed] = []
+    deadline = monotonic() + budget
+    with Forks() as forks:
+        forks.start(work, ignore_signals, daemon=True)
+        while not forks.all_ended() and monotonic() < deadline:
+            for _, message in forks.listen(timeout=max(0.0, deadline - monotonic())):
+                if isinstance(message, Item):
+                    speeds.append(message.content)
+                elif not isinstance(message, Finished):
+                    # What is wrong with a run is for the run to say.
+                    return speeds
+    return speeds
+
+
+def measure(run: Resolved) -> Speed:
+    """Time a few steps of a run, and what comes with them."""
+    # Small models are trained in blocks of clients: one client alone would take as long as a block.
+    clients = BLOCK if _is_small(run) else 1
+    first = _timed(run, clients=clients, samples=FEW, steps=1)
+    batch = run.local.batch_size
+    # A whole batch takes at most as much longer as it is larger.
+    step = first.step * max(1.0, batch / FEW)
+    if step > TOO_LONG:
+        return replace(first, step=step)
+
+    fitting = int(ENOUGH / (2 * clients * step))
+    steps = max(1, min(MAX_STEPS, fitting))
+    return _timed(run, clients=clients, samples=batch, steps=steps)
+
+
+def _is_small(run: Resolved) -> bool:
+    with torch.device("meta"):  # shapes only
+        width = describe(run.model()).width
+    return width <= MAX_PARAMETERS
+
+
+def _timed(run: Resolved, *, clients: int, samples: int, steps: int) -> Speed:
+    """Two rounds of the run with fewer clients and samples; the first warms up, the second counts."""
+    part = _part_of(run.data, clients * samples)
+    short = run.config.train.model_copy(update={"iterations": 2 * steps, "evaluate_every": steps})
+    small = replace(
+        run,
+        config=run.config.model_copy(update={"train": short}),
+        data=part,
+        shards=IID(clients).assign(part, run.config.seed),
+        policy=FedAvg(steps),
+        participation=Participation(clients, 2 * steps),
+        faults=None,
+    )
+    keeping = Checkpointing(Control(), lambda content, state: None)
+    with _timed_phases() as seconds:
+        train(small, 1, lambda record: None, keeping)
+
+    exchange = seconds.get("encode", 0.0) + seconds["aggregate"]
+    return Speed(
+        step=seconds["train"] / (clients * steps),
+        exchange=exchange / clients,
+        sample=seconds["evaluate"] / len(part.x_test),
+    )
+
+
+def _part_of(data: Dataset, samples: int) -> Dataset:
+    return replace(
+        data,
+        x_train=data.x_train[:samples],
+        y_train=data.y_train[:samples],
+        x_test=data.x_test[:TESTED],
+        y_test=data.y_test[:TESTED],
+        clients=None,
+    )
+
+
+@contextmanager
+def _timed_phases() -> Iterator[dict[str, float]]:
+    """How long the latest of each part of a round took, by its name."""
+    seconds: dict[str, float] = {}
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            taken = vars(record)
+            seconds[taken["phase"]] = taken["seconds"]
+
+    listener = Listener(logging.DEBUG)
+    level = phases.level
+    phases.addHandler(listener)
+    phases.setLevel(logging.DEBUG)
+    try:
+        yield seconds
+    finally:
+        phases.setLevel(level)
+        phases.removeHandler(listener)
