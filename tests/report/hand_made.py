@@ -9,23 +9,25 @@ BASE_INTERVAL, FACTOR, ROUNDS = 6, 4, 8
 LAYERS = {"conv.weight": 80, "conv.bias": 4, "fc.weight": 16}
 
 
-def write_run(path, *, policy="fedlama", seed=0, accuracy=0.9, layers=LAYERS, long=(), finished=True, **changes):
+def write_run(
+    path, *, policy="fedlama", seed=0, accuracy=0.9, layers=LAYERS, long=(), finished=True, bits=32, **changes
+):
     """Eight rounds of six steps; the layers in `long` are averaged at the end of each cycle of four only.
 
     The accuracy climbs from half of `accuracy` after the first cycle to `accuracy` after the second.
-    Two clients send four bytes a number. `changes` are entries of the config, as in `data={"name": "digits"}`.
+    Two clients send `bits` for each number and receive four bytes. `changes` are entries of the config, as in `data={"name": "digits"}`.
     """
     path.mkdir(parents=True)
     interval = BASE_INTERVAL * FACTOR if policy == "slow" else BASE_INTERVAL
     (path / "config.toml").write_text(to_toml(_config(policy, interval, seed, changes)))
     long = tuple(layers) if policy == "slow" else tuple(long)
-    records = [_record(number, layers, long, interval, accuracy) for number in range(1, ROUNDS + 1)]
+    records = [_record(number, layers, long, bits, accuracy) for number in range(1, ROUNDS + 1)]
     if policy == "slow":
         records = [record for record in records if record["due"]]
     kept = records if finished else records[: len(records) // 2]
     (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
     if finished:
-        (path / "summary.json").write_text(json.dumps(_summary(layers, long, records, interval, accuracy, seed)))
+        (path / "summary.json").write_text(json.dumps(_summary(layers, long, records, interval, bits, accuracy, seed)))
     return load_run(path)
 
 
@@ -41,10 +43,10 @@ def _config(policy, interval, seed, changes):
     return {"seed": seed, **merged, "versions": {"fedlama": "0.0", **changes.get("versions", {})}}
 
 
-def _record(number, layers, long, interval, accuracy):
+def _record(number, layers, long, bits, accuracy):
     whole = number % FACTOR == 0
     due = [name for name in layers if whole or name not in long]
-    sent = sum(2 * 4 * layers[name] for name in due)
+    received = sum(2 * 4 * layers[name] for name in due)
     return {
         "round": number,
         "step": BASE_INTERVAL * number,
@@ -57,23 +59,22 @@ def _record(number, layers, long, interval, accuracy):
         "loss": 1.0 / number,
         "test_loss": 1.0 / number if whole else None,
         "accuracy": None if not whole or accuracy is None else accuracy * number / ROUNDS,
-        "uplink_bytes": sent,
-        "downlink_bytes": sent,
+        "uplink_bytes": received * bits // 32,
+        "downlink_bytes": received,
         "cost": 1.0,
         "excluded": [],
     }
 
 
-def _summary(layers, long, records, interval, accuracy, seed):
+def _summary(layers, long, records, interval, bits, accuracy, seed):
     counts = {name: sum(name in record["due"] for record in records) for name in layers}
     full = ROUNDS * BASE_INTERVAL // interval * sum(layers.values())
-    sent = sum(record["uplink_bytes"] for record in records)
     return {
         "accuracy": accuracy,
         "loss": records[-1]["test_loss"],
         "cost": sum(size * counts[name] for name, size in layers.items()) / full,
-        "uplink_bytes": sent,
-        "downlink_bytes": sent,
+        "uplink_bytes": sum(record["uplink_bytes"] for record in records),
+        "downlink_bytes": sum(record["downlink_bytes"] for record in records),
         "statistics_bytes": 0,
         "iterations": ROUNDS * BASE_INTERVAL,
         "seed": seed,
@@ -85,7 +86,7 @@ def _summary(layers, long, records, interval, accuracy, seed):
                 "adaptive": name.endswith("weight"),
                 "aggregations": counts[name],
                 "interval": BASE_INTERVAL * FACTOR if name in long else BASE_INTERVAL,
-                "uplink_bytes": 2 * 4 * size * counts[name],
+                "uplink_bytes": 2 * 4 * size * counts[name] * bits // 32,
                 "downlink_bytes": 2 * 4 * size * counts[name],
             }
             for name, size in layers.items()

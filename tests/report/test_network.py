@@ -279,12 +279,13 @@ def test_quantities_as_people_read_them():
         "1 Gbit/s",
         "45.8 Mbit/s",
     ]
-    assert [duration_text(value) for value in (0, 0.05, 4.2, 59.97, 200, 7500, 3e5)] == [
+    assert [duration_text(value) for value in (0, 0.05, 4.2, 59.97, 200, 7200, 7500, 3e5)] == [
         "0 ms",
         "50 ms",
         "4.2 s",
-        "1 min 0 s",
+        "1 min",
         "3 min 20 s",
+        "2 h",
         "2 h 5 min",
         "3.5 days",
     ]

@@ -15,14 +15,19 @@ from hand_made import LAYERS, write_run
 
 import fedlama.report.page
 from fedlama.base import InputError
-from fedlama.report import compare, draw_report, verdict_sentences
+from fedlama.report import compare, draw_report, verdict, verdict_sentences
 from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.intervals import interval_maps
 from fedlama.report.page.draw import View
 from fedlama.report.pictures.layers import layers_figure
+from fedlama.report.pictures.measures import TRAINING_LOSS
 from fedlama.report.pictures.overview import report_figure
-from fedlama.report.pictures.scores import TRAINING_LOSS
 from fedlama.report.pictures.style import svg
+from fedlama.report.tables.layers import layer_table
+from fedlama.report.tables.settings import cells, headings, markdown_table
+from fedlama.report.tables.study import study_grid
+from fedlama.report.words.notes import notes
+from fedlama.study.index import read_index
 from fedlama.study.runs import load_run
 
 STATIC = Path(fedlama.report.page.__file__).parent / "static"
@@ -248,7 +253,7 @@ def test_charts_hold_the_numbers_that_were_recorded(tmp_path):
     losses = [row[3] for row in charts["training-loss-over-steps"]["rows"] if row[0] == "FedLAMA(6, 4)"]
     assert losses == [1 / number for number in range(1, 9)]  # one per round
     assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 2] in charts["aggregations-by-layer"]["rows"]
-    assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 1280] in charts["bytes-by-layer"]["rows"]
+    assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 1280, 32] in charts["bytes-by-layer"]["rows"]
     assert charts["intervals-1"]["rows"] == [["conv.weight", 1, 2, 24], ["conv.bias", 1, 2, 6], ["fc.weight", 1, 2, 6]]
     assert sum(row[2] for row in charts["partition"]["rows"]) == 1437  # digits, four fifths of 1797
 
@@ -372,3 +377,76 @@ def test_a_page_reads_itself_again_only_while_runs_are_going(tmp_path):
     page = draw_report([run], tmp_path / "out").read_text(encoding="utf-8")
     assert 'http-equiv="refresh"' not in page
     assert json.loads(Page(page).scripts[0])["refresh"] is None
+
+
+def coded_runs(folder):
+    """FedAvg as it is, and with four bits for each number."""
+    return [
+        write_run(folder / "plain", policy="fedavg"),
+        write_run(folder / "coded", policy="fedavg", bits=4, uplink={"codec": "quantize", "bits": 4}),
+    ]
+
+
+def test_bits_are_told_where_messages_are_coded(tmp_path):
+    runs = coded_runs(tmp_path / "runs")
+    comparison = compare(runs)
+    # 80 numbers, 8 times, from 2 clients: 640 bytes are 4 bits for each
+    assert [layer.bits for layer in comparison.settings[1].layers] == [4.0, 4.0, 4.0]
+    table = layer_table(comparison)
+    assert table.headings == [["averaged", "uplink"], ["averaged", "uplink", "bits"]]
+    assert table.rows[0].counts == [["8", "5.12 kB"], ["8", "640 B", "4"]]
+    page = drawn(runs, tmp_path / "out")
+    assert "a number as it is takes 32" in page.words
+    assert ["FedAvg(6) + Quantize(4)", "conv.weight", 80, 0.8, 640, 4.0] in page.charts["bytes-by-layer"]["rows"]
+
+
+def test_without_codes_no_bits_and_no_share_of_the_uplink_are_told(tmp_path):
+    page = drawn(three_runs(tmp_path / "runs"), tmp_path / "out")
+    assert "a number as it is takes 32" not in page.words
+    assert "uplink, of" not in page.words
+
+
+def test_bits_are_not_known_without_the_number_of_clients(tmp_path):
+    unknown = write_run(tmp_path / "run", participation={"active": 0.5}, partition={"kind": "natural"})
+    assert [layer.bits for layer in compare([unknown]).settings[0].layers] == [None, None, None]
+
+
+def test_where_messages_are_coded_the_table_has_their_share(tmp_path):
+    comparison = compare(coded_runs(tmp_path / "runs"))
+    assert headings(comparison) == [
+        "setting",
+        "accuracy",
+        "cost, of FedAvg(6)",
+        "uplink",
+        "uplink, of FedAvg(6)",
+        "downlink",
+        "seeds",
+    ]
+    assert cells(comparison.settings[1], comparison)[2:6] == ["100.00 %", "800 B", "12.5 %", "6.40 kB"]
+    assert "uplink.codec" not in " ".join(verdict_sentences(comparison))  # its name says it
+
+
+def test_intervals_that_never_change_are_a_sentence(tmp_path):
+    page = drawn([write_run(tmp_path / "run")], tmp_path / "out")
+    assert "intervals-1" not in page.charts
+    assert "FedLAMA(6, 4) averaged every layer every 6 steps, from first to last." in page.words
+
+
+def test_what_is_no_result_says_so_everywhere(tmp_path):
+    run = write_run(tmp_path / "study" / "run" / "seed0")
+    index = {"baseline": None, "labels": {"run/seed0": "tiny"}, "choices": {}, "diverged": {}, "note": "No result."}
+    (tmp_path / "study" / "study.json").write_text(json.dumps(index))
+    run = load_run(run.path)
+    comparison = compare([run])
+    page = drawn([run], tmp_path / "out")
+    assert page.words.index("No result.") < page.words.index("tiny reached")
+    assert verdict(comparison).startswith("No result. ")
+    assert notes(comparison)[0] == "No result."
+    assert "No result." in markdown_table(comparison)
+    assert "No result." in svg(report_figure(comparison))
+    assert study_grid(comparison, read_index(tmp_path / "study")).records[0]["note"] == "No result."
+
+
+def test_the_page_names_the_type_of_processor(tmp_path):
+    run = write_run(tmp_path / "run", versions={"machine": "x86_64", "cpu": "A Processor, AVX2"})
+    assert "machine A Processor, AVX2" in drawn([run], tmp_path / "out").words

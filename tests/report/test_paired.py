@@ -7,7 +7,8 @@ from fedlama.paper.reproduce import frontier_study
 from fedlama.report.numbers.comparison import compare
 from fedlama.report.numbers.pairs import paired
 from fedlama.report.pictures.paired import draw_paired
-from fedlama.report.tables.paired import paired_grid, points, share
+from fedlama.report.tables.paired import paired_grid, points
+from fedlama.report.words.formats import share_text
 from fedlama.run.config import parse_config
 from fedlama.run.execute import execute
 from fedlama.study.runs import load_run
@@ -92,7 +93,7 @@ def test_the_table_and_the_picture(comparison, tmp_path):
 
 def test_numbers_for_people():
     assert [points(value) for value in (0.0123, -0.0043, 0.0, -0.000001)] == ["+1.23", "−0.43", "+0.00", "+0.00"]
-    assert [share(value) for value in (1.0, 0.405, 0.0107, 0.00432)] == ["100.0 %", "40.5 %", "1.07 %", "0.43 %"]
+    assert [share_text(value) for value in (1.0, 0.405, 0.0107, 0.00432)] == ["100.0 %", "40.5 %", "1.07 %", "0.43 %"]
 
 
 def test_the_frontier_is_a_study():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.pairs import paired_difference
+from fedlama.report.numbers.pairs import PairedDifference, paired_difference
 from fedlama.report.numbers.seeds import Spread
 from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
 
@@ -67,3 +67,8 @@ def test_the_note_says_what_the_error_is():
     assert difference_notes(against(BASE, one, three)) == [
         "Differences are to FedAvg(6), points, seed by seed: mean ± standard error."
     ]
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign():
+    assert difference_text(PairedDifference(-0.0004, 0.006, (0, 1)), "accuracy") == "0.0 ± 0.6"
+    assert difference_text(PairedDifference(-0.0006, 0.006, (0, 1)), "accuracy") == "−0.1 ± 0.6"

@@ -71,9 +71,18 @@ def test_the_papers_numbers_stand_beside_ours(outcome):
 def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(outcome):
     notes = "\n".join(reproduction_grid(made(), [outcome]).notes)
     assert "4 clients in place of 128" in notes
+    assert "Digits, α = 0.1: Costs are shares of FedAvg(3)'s." in notes
     assert "The paper: it contradicts itself." in notes
     assert "At equal bytes FedLAMA(3, 2)" in notes
     assert "not the paper's and are not to be read as such" in notes
+
+
+def test_a_smoke_test_is_marked_and_its_numbers_are_not_discussed(outcome):
+    grid = reproduction_grid(replace(made(), scale="smoke"), [outcome])
+    assert grid.caption.startswith("Smoke test, no result: Table 4")
+    assert grid.notes[0].startswith("Smoke test, no result")
+    assert "The paper: it contradicts itself." in grid.notes
+    assert not any("At equal bytes" in note for note in grid.notes)
 
 
 def test_the_terminal_has_room_for_the_widest_line(outcome):

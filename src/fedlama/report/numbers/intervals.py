@@ -36,13 +36,18 @@ class IntervalMap:
         return sorted({span.interval for span in self.spans})
 
     @property
+    def is_even(self) -> bool:
+        """Whether every layer had the same interval all the time."""
+        return len(self.intervals) == 1
+
+    @property
     def cycles(self) -> int:
         """How many cycles the run has."""
         return max(span.last for span in self.spans)
 
 
 def interval_maps(comparison: Comparison) -> list[IntervalMap]:
-    """One for each setting that has more than one interval to choose from, from the first of its runs."""
+    """One for each setting but FedAvg, which has one interval, from the first of its runs."""
     found: list[IntervalMap] = []
     for index, setting in enumerate(comparison.settings):
         if setting.config.policy.kind == "fedavg":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.outcomes import LayerCount
 
 MAX_LAYERS_DRAWN = 100  # of a model with more, the largest
@@ -81,10 +81,7 @@ def drawn_rows(comparison: Comparison) -> list[LayerRow]:
     return [rows[place] for place in kept]
 
 
-def is_coded(comparison: Comparison) -> bool:
-    """Whether a layer of some setting was sent with other than 32 bits for each number."""
-    for setting in comparison.settings:
-        for layer in setting.layers:
-            if layer.bits is not None and round(layer.bits, 2) != PLAIN_BITS:
-                return True
-    return False
+def is_coded(setting: Setting) -> bool:
+    """Whether a layer was sent with other than 32 bits for each number."""
+    known = [layer.bits for layer in setting.layers if layer.bits is not None]
+    return any(round(bits, 2) != PLAIN_BITS for bits in known)

@@ -45,6 +45,7 @@ from fedlama.report.words.conclusion import verdict_sentences
 from fedlama.report.words.crossings import crossing_sentence
 from fedlama.report.words.formats import unbroken
 from fedlama.report.words.frontier import equal_bytes
+from fedlama.report.words.intervals import even_intervals
 from fedlama.report.words.network import assumptions, payoff_sentences
 from fedlama.report.words.notes import notes, warnings_of
 from fedlama.run.directory import Run
@@ -112,6 +113,7 @@ class GroupPart:
     charts: Charts
     equal_bytes: list[str]
     decisions: list[str]
+    even_intervals: list[str]
     network: NetworkSection | None
     left_out: list[str]
     layers: LayerSection
@@ -215,6 +217,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
         charts=charts,
         equal_bytes=[unbroken(sentence) for sentence in equal_bytes(comparison)],
         decisions=[crossing_sentence(crossing) for crossing in crossings(comparison)],
+        even_intervals=even_intervals(interval_maps(comparison)),
         network=network,
         left_out=left_out,
         layers=layer_section(comparison),
@@ -234,7 +237,8 @@ def _charts(
         layer_chart(comparison, "uplink_bytes"),
     ]
     decisions = enumerate(crossings(comparison), start=1)
-    maps = enumerate(interval_maps(comparison), start=1)
+    uneven = [one for one in interval_maps(comparison) if not one.is_even]
+    maps = enumerate(uneven, start=1)
     return Charts(
         frontier=_in_group([frontier_chart(comparison)], number),
         scores=_in_group(score_charts(comparison), number),

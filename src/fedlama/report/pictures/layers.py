@@ -40,11 +40,13 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
         title = "Aggregations of each layer"
         counted = "times averaged"
         kind = "number"
+        more: list[str] = []
     else:
         name = "bytes-by-layer"
         title = "Bytes sent for each layer, as coded"
         counted = "bytes sent by all clients"
         kind = "bytes"
+        more = ["bits per number"]
 
     everything = len(layer_rows(comparison))
     if len(shown) < everything:
@@ -53,14 +55,14 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
     return Chart(
         id=name,
         title=title,
-        columns=["setting", "layer", "parameters", "share of the model", counted, "bits per number"],
-        formats=["text", "text", "number", "percent", kind, "number"],
+        columns=["setting", "layer", "parameters", "share of the model", counted, *more],
+        formats=["text", "text", "number", "percent", kind, *["number"] * len(more)],
         rows=rows,
         drawing={
             "kind": "bars",
             "height": _height_in_pixels(comparison),
             "at": {"x": 4, "y": 1},
-            "tip": [4, 3] if of == "aggregations" else [4, 3, 5],
+            "tip": [4, 3, *range(5, 5 + len(more))],
             "many": many_bars(comparison),
             "x": axis(counted, kind, min=0),
             "y": axis("", scale="category", categories=[row.name for row in shown]),
@@ -87,8 +89,10 @@ def _chart_rows(shown: Sequence[LayerRow], comparison: Comparison, of: Counted) 
         for row in shown:
             value = row.value(index, of)
             if value is not None:
-                bits = row.value(index, "bits")
-                rows.append([setting.label, row.name, row.size, row.share, value, bits])
+                cells = [setting.label, row.name, row.size, row.share, value]
+                if of == "uplink_bytes":
+                    cells.append(row.value(index, "bits"))
+                rows.append(cells)
     return rows
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 
 from rich import console
 from rich.table import Table
@@ -90,7 +91,8 @@ class Grid:
             side = "right" if number else "left"
             # A name that is broken in two is hard to find again; numbers fold first.
             keeps_whole = number == 0 and max(len(row[0]) for row in self.rows[start:end]) <= MAX_WHOLE_NAME
-            table.add_column(Text(self.headings[number]), justify=side, overflow="fold", no_wrap=keeps_whole)
+            heading = _wrapped(self.headings[number], [row[number] for row in self.rows[start:end]])
+            table.add_column(Text(heading), justify=side, overflow="fold", no_wrap=keeps_whole)
 
         for row in self.rows[start:end]:
             # Text: a name is never markup.
@@ -163,6 +165,12 @@ class Grid:
         write_atomically(folder / f"{name}.md", page)
         write_atomically(folder / f"{name}.csv", self.csv())
         write_atomically(folder / f"{name}.tex", self.latex())
+
+
+def _wrapped(heading: str, cells: Sequence[str]) -> str:
+    """A heading on as many lines as make it no wider than what stands below it: numbers need the room."""
+    width = max([1, *map(len, cells)])
+    return "\n".join(wrap(heading, width, break_long_words=False))
 
 
 def markdown_text(text: str) -> str:

@@ -24,15 +24,20 @@ class LayerCells:
 class LayerTable:
     """Rows, and below them the statistics of BatchNorm, if there are any, and the totals.
 
-    `headings` are those of every setting: how often a layer was averaged, its uplink and, where any setting codes its
+    `headings` are those of each setting: how often a layer was averaged, its uplink and, where the setting codes its
     messages, the bits for each number.
     """
 
-    headings: list[str]
+    headings: list[list[str]]
     rows: list[LayerCells]
     statistics: list[str]
     size: str
     totals: list[str]
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether any setting has a column of bits."""
+        return any(len(own) > 2 for own in self.headings)
 
 
 def layer_table(comparison: Comparison) -> LayerTable:
@@ -42,26 +47,29 @@ def layer_table(comparison: Comparison) -> LayerTable:
     if any(setting.statistics_bytes for setting in comparison.settings):
         statistics = [human_bytes(setting.statistics_bytes) for setting in comparison.settings]
 
-    coded = is_coded(comparison)
-    headings = ["averaged", "uplink"]
-    if coded:
-        headings.append("bits per number")
+    coded = [is_coded(setting) for setting in comparison.settings]
+    headings: list[list[str]] = []
+    for is_one in coded:
+        own = ["averaged", "uplink"]
+        if is_one:
+            own.append("bits")
+        headings.append(own)
     return LayerTable(
         headings=headings,
-        rows=[_cells(row, coded=coded) for row in rows],
+        rows=[_cells(row, coded) for row in rows],
         statistics=statistics,
         size=_whole_number(_total_size(rows)),
         totals=[human_bytes(setting.uplink_bytes) for setting in comparison.settings],
     )
 
 
-def _cells(row: LayerRow, *, coded: bool) -> LayerCells:
+def _cells(row: LayerRow, coded: Sequence[bool]) -> LayerCells:
     counts: list[list[str]] = []
-    for count in row.counts:
+    for count, with_bits in zip(row.counts, coded, strict=True):
         cells = [UNKNOWN] * 3
         if count is not None:
             cells = [count_text(count.aggregations), human_bytes(count.uplink_bytes), bits_text(count.bits)]
-        if not coded:
+        if not with_bits:
             cells = cells[:2]
         counts.append(cells)
     return LayerCells(row.name, _whole_number(row.size), percent(row.share), counts)

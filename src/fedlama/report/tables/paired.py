@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.pairs import Pair, paired
 from fedlama.report.tables.grids import Grid
-from fedlama.report.words.formats import UNKNOWN
+from fedlama.report.words.formats import UNKNOWN, share_text
 from fedlama.report.words.notes import warning_fields, warnings_of
 
 
@@ -39,21 +39,13 @@ def points(value: float) -> str:
     return f"+{text}"
 
 
-def share(value: float) -> str:
-    """A share of bytes with as many digits as matter."""
-    shown = 100 * value
-    if shown >= 10:
-        return f"{shown:.1f} %"
-    return f"{shown:.2f} %"
-
-
 def _cells(pair: Pair, baseline: str) -> list[str]:
     difference = points(pair.mean)
     if pair.error is not None:
         difference += f" ± {100 * pair.error:.2f}"
     if pair.label == baseline:
         difference = UNKNOWN
-    return [pair.label, share(pair.uplink_share), share(pair.total_share), difference, str(len(pair.seeds))]
+    return [pair.label, share_text(pair.uplink_share), share_text(pair.total_share), difference, str(len(pair.seeds))]
 
 
 def _record(pair: Pair) -> dict[str, object]:

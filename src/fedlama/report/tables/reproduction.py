@@ -16,6 +16,8 @@ from fedlama.report.words.notes import rate_text, seeds_text, warning_fields
 from fedlama.report.words.pairs import difference_notes, difference_text
 from fedlama.report.words.study import choice_notes
 
+COST = "cost, of the first"  # that of a panel, which a note names; a longer heading would not fit eighty columns
+
 
 def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> Grid:
     """The paper's figures beside ours, panel by panel.
@@ -33,16 +35,15 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
             rows.append(_cells(setting, outcome))
             records.append(_record(setting, outcome))
 
-    cost = _cost_heading(outcomes)
     return Grid(
         headings=[
             "setting",
             "paper: accuracy",
-            cost,
+            COST,
             "rate",
             "here: accuracy",
             "difference",
-            cost,
+            COST,
             "rate",
             "seeds",
         ],
@@ -53,14 +54,6 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
         caption=_caption(made),
         narrow=[0, 1, 2, 4, 5, 6, 8],  # without learning rates it fits eighty columns
     )
-
-
-def _cost_heading(outcomes: Sequence[PanelOutcome]) -> str:
-    """What costs are a share of, where that is the same in all panels."""
-    baselines = {outcome.panel.study.options.baseline for outcome in outcomes}
-    if len(baselines) != 1:
-        return "cost, of the first"
-    return f"cost, of {baselines.pop()}"
 
 
 def _caption(made: Reproduction) -> str:
@@ -140,17 +133,12 @@ def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
     """What was scaled down, what the paper is not consistent in, and who wins at equal bytes."""
     found: list[str] = []
     if made.scale == "smoke":
+        # What such runs reach is not worth a sentence.
         found.append(SMOKE_NOTE)
-    for outcome in outcomes:
-        said: list[str] = []
-        if outcome.panel.scaled and made.scale != "smoke":
-            said.append(f"{'; '.join(outcome.panel.scaled)}.")
-        said += difference_notes(outcome.comparison)
-        said += _long_shares(outcome)
-        said += equal_bytes(outcome.comparison)
-        said += choice_notes(outcome.index)[1:]  # the first is the same for all panels
-        for sentence in said:
-            found.append(f"{outcome.panel.title}: {sentence}")
+    else:
+        for outcome in outcomes:
+            for sentence in _sentences(outcome):
+                found.append(f"{outcome.panel.title}: {sentence}")
 
     # No reader should take a number from here for one of the paper.
     if made.scale == "cpu":
@@ -158,6 +146,21 @@ def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
     for remark in made.remarks:
         found.append(f"The paper: {remark}")
     return found
+
+
+def _sentences(outcome: PanelOutcome) -> list[str]:
+    """What there is to say of a panel."""
+    said: list[str] = []
+    if outcome.panel.scaled:
+        said.append(f"{'; '.join(outcome.panel.scaled)}.")
+    baseline = outcome.comparison.baseline
+    if baseline is not None:
+        said.append(f"Costs are shares of {baseline.label}'s.")
+    said += difference_notes(outcome.comparison)
+    said += _long_shares(outcome)
+    said += equal_bytes(outcome.comparison)
+    said += choice_notes(outcome.index)[1:]  # the first is the same for all panels
+    return said
 
 
 def _long_shares(outcome: PanelOutcome) -> list[str]:

@@ -7,13 +7,25 @@ from rich.text import Text
 
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.tables.grids import markdown_line, markdown_text
-from fedlama.report.words.formats import human_bytes, percent, spread_text
-from fedlama.report.words.notes import cost_heading, notes, rate_text, seeds_text, shown_cost
+from fedlama.report.words.formats import human_bytes, percent, share_text, spread_text
+from fedlama.report.words.notes import (
+    cost_heading,
+    notes,
+    rate_text,
+    seeds_text,
+    shown_cost,
+    shows_uplink_share,
+    uplink_heading,
+    uplink_share,
+)
 
 
 def headings(comparison: Comparison) -> list[str]:
     """The columns of the main table."""
-    names = ["setting", comparison.metric, cost_heading(comparison), "uplink", "downlink"]
+    names = ["setting", comparison.metric, cost_heading(comparison), "uplink"]
+    if shows_uplink_share(comparison):
+        names.append(uplink_heading(comparison))
+    names.append("downlink")
     if _rates_differ(comparison):
         names.append("learning rate")
     return [*names, "seeds"]
@@ -26,8 +38,10 @@ def cells(setting: Setting, comparison: Comparison) -> list[str]:
         spread_text(comparison.score(setting), comparison.metric),
         percent(shown_cost(setting, comparison)),
         human_bytes(setting.uplink_bytes),
-        human_bytes(setting.downlink_bytes),
     ]
+    if shows_uplink_share(comparison):
+        row.append(share_text(uplink_share(setting, comparison)))
+    row.append(human_bytes(setting.downlink_bytes))
     if _rates_differ(comparison):
         row.append(rate_text(setting))
     return [*row, seeds_text(setting)]

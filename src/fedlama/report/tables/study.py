@@ -5,8 +5,17 @@ from __future__ import annotations
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import Grid
-from fedlama.report.words.formats import UNKNOWN, human_bytes, percent, spread_text
-from fedlama.report.words.notes import cost_heading, notes, rate_text, seeds_text, warning_fields
+from fedlama.report.words.formats import UNKNOWN, human_bytes, percent, share_text, spread_text
+from fedlama.report.words.notes import (
+    cost_heading,
+    notes,
+    rate_text,
+    seeds_text,
+    shows_uplink_share,
+    uplink_heading,
+    uplink_share,
+    warning_fields,
+)
 from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
 from fedlama.report.words.study import choice_notes, divergence_notes
 from fedlama.study.index import StudyIndex
@@ -19,21 +28,14 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
         comparison: the study's runs.
         index: how learning rates were chosen, and what diverged.
     """
+    headings = _headings(comparison)
     rows = [_cells(setting, comparison) for setting in comparison.settings]
     for label in _absent(comparison, index):
-        rows.append([label, "diverged", *[UNKNOWN] * 6])
+        empty = [UNKNOWN] * (len(headings) - 2)
+        rows.append([label, "diverged", *empty])
 
     return Grid(
-        headings=[
-            "setting",
-            comparison.metric,
-            difference_heading(comparison),
-            cost_heading(comparison),
-            "uplink",
-            "downlink",
-            "rate",
-            "seeds",
-        ],
+        headings=headings,
         rows=rows,
         notes=[
             *notes(comparison),
@@ -44,6 +46,13 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
         records=[_record(setting, comparison) for setting in comparison.settings],
         parts={},
     )
+
+
+def _headings(comparison: Comparison) -> list[str]:
+    names = ["setting", comparison.metric, difference_heading(comparison), cost_heading(comparison), "uplink"]
+    if shows_uplink_share(comparison):
+        names.append(uplink_heading(comparison))
+    return [*names, "downlink", "rate", "seeds"]
 
 
 def _absent(comparison: Comparison, index: StudyIndex) -> list[str]:
@@ -58,12 +67,17 @@ def _absent(comparison: Comparison, index: StudyIndex) -> list[str]:
 
 
 def _cells(setting: Setting, comparison: Comparison) -> list[str]:
-    return [
+    cells = [
         setting.label,
         spread_text(comparison.score(setting), comparison.metric),
         difference_text(paired_difference(setting, comparison), comparison.metric),
         percent(setting.relative_cost),
         human_bytes(setting.uplink_bytes),
+    ]
+    if shows_uplink_share(comparison):
+        cells.append(share_text(uplink_share(setting, comparison)))
+    return [
+        *cells,
         human_bytes(setting.downlink_bytes),
         rate_text(setting),
         seeds_text(setting),
@@ -93,6 +107,7 @@ def _record(setting: Setting, comparison: Comparison) -> dict[str, object]:
         "difference_error": error,
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
+        "uplink_share": uplink_share(setting, comparison),
         "downlink_bytes": setting.downlink_bytes,
         "statistics_bytes": setting.statistics_bytes,
         "learning_rate": setting.config.local.learning_rate,

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.seeds import Spread
-from fedlama.report.words.formats import gap_text, human_bytes, joined, percent, plural, spread_text
+from fedlama.report.words.formats import gap_text, human_bytes, joined, percent, plural, share_text, spread_text
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import progress_text, seed_counts, warnings_of
 
 MAX_OTHERS = 2  # an answer with more settings than this beside the two it compares would not be read
+SMALL_SHARE = 0.1  # below, whole percents would hide differences
+CODES = ("uplink.", "downlink.")
 SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
 
 
@@ -35,8 +37,9 @@ def verdict_sentences(comparison: Comparison) -> list[str]:
 
     for setting in waiting:
         sentences.append(f"{setting.label} is unfinished ({progress_text(setting)}).")
-    if comparison.differences:
-        keys = list(comparison.differences)
+    # What codes its messages is named after that; the table's notes have the rest.
+    keys = [key for key in comparison.differences if not key.startswith(CODES)]
+    if keys:
         sentences.append(f"The settings also differ in {joined(keys)}.")
     sentences.append(_seeds(finished))
     return sentences
@@ -148,7 +151,10 @@ def _other(setting: Setting, lead: Setting, base: Setting, comparison: Compariso
 def _share(setting: Setting, base: Setting) -> str:
     if not base.uplink_bytes:
         return "none"
-    return percent(setting.uplink_bytes / base.uplink_bytes, 0)
+    share = setting.uplink_bytes / base.uplink_bytes
+    if share < SMALL_SHARE:
+        return share_text(share)
+    return percent(share, 0)
 
 
 def _score(spread: Spread, comparison: Comparison) -> str:

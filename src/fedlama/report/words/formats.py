@@ -17,6 +17,16 @@ def percent(share: float | None, digits: int = 2) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def share_text(share: float | None) -> str:
+    """A share of bytes with as many digits as matter: `35.2 %`, `0.97 %`."""
+    if share is None:
+        return UNKNOWN
+    shown = 100 * share
+    if shown >= 10:
+        return f"{shown:.1f} %"
+    return f"{shown:.2f} %"
+
+
 def human_bytes(count: float | None) -> str:
     """Bytes in decimal units, three digits."""
     if count is None:

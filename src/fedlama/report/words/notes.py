@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.layers import is_coded
 from fedlama.report.words.formats import joined, plural
 
 
@@ -66,6 +67,27 @@ def cost_heading(comparison: Comparison) -> str:
     if others and comparison.baseline is not None:
         return f"cost, of {comparison.baseline.label}"
     return f"cost, of FedAvg({first.base_interval})"
+
+
+def shows_uplink_share(comparison: Comparison) -> bool:
+    """Whether a table has a column of them: where messages are coded, the cost says little of the bytes."""
+    if len(comparison.settings) == 1 or comparison.baseline is None or not comparison.baseline.uplink_bytes:
+        return False
+    return any(is_coded(setting) for setting in comparison.settings)
+
+
+def uplink_share(setting: Setting, comparison: Comparison) -> float | None:
+    """A setting's uplink bytes as a share of the baseline's."""
+    baseline = comparison.baseline
+    if baseline is None or not baseline.uplink_bytes:
+        return None
+    return setting.uplink_bytes / baseline.uplink_bytes
+
+
+def uplink_heading(comparison: Comparison) -> str:
+    """The heading of a column of such shares."""
+    assert comparison.baseline is not None
+    return f"uplink, of {comparison.baseline.label}"
 
 
 def _seeds_note(comparison: Comparison) -> str:

@@ -20,6 +20,8 @@ def difference_text(difference: PairedDifference | None, metric: str) -> str:
     if metric == "accuracy":
         scale, digits = 100, 1
     mean = f"{scale * difference.mean:+.{digits}f}".replace("-", "−")
+    if not float(f"{scale * difference.mean:.{digits}f}"):
+        mean = f"{0:.{digits}f}"  # a sign would say that there is a difference
     if difference.error is None:
         return mean
     return f"{mean} ± {scale * difference.error:.{digits}f}"

@@ -87,7 +87,7 @@ def bandwidth_text(bits_per_second: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A time as people say it: `20 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A time as people say it: `20 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`, `3 h`."""
     if seconds < 0.9995:
         return f"{_three_digits(1000 * seconds)} ms"
     if seconds < 59.95:
@@ -95,12 +95,21 @@ def duration_text(seconds: float) -> str:
 
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        return _two_units(whole, "min", "s")
 
     minutes = round(seconds / 60)
     if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
+        return _two_units(minutes, "h", "min")
     return f"{minutes / 1440:.1f} days"
+
+
+def _two_units(count: int, large: str, small: str) -> str:
+    """A count of the small unit in both; sixty of it are one of the large one."""
+    whole = count // 60
+    rest = count % 60
+    if rest == 0:
+        return f"{whole} {large}"
+    return f"{whole} {large} {rest} {small}"
 
 
 def _three_digits(value: float) -> str:

@@ -16,7 +16,11 @@ const fedlamaCharts = (() => {
   };
   const time = (seconds) => {
     if (seconds < 60) return scaled(seconds, [["s", 1], ["ms", 0.001]]);
-    if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+    if (seconds < 3600) {
+      const whole = Math.round(seconds);
+      const rest = whole % 60;
+      return `${(whole - rest) / 60} min${rest ? ` ${rest} s` : ""}`;
+    }
     return seconds < 172800 ? `${three(seconds / 3600)} h` : `${three(seconds / 86400)} days`;
   };
   const FORMATS = {
