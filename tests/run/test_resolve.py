@@ -8,6 +8,7 @@ from fedlama.run import resolve as resolving
 from fedlama.run.config import parse_config
 from fedlama.run.execute import execute
 from fedlama.run.resolve import load_data, resolve
+from fedlama.run.sections import BUILT
 
 TABLES = {
     "data": {"name": "digits", "validation": 0.2},
@@ -24,6 +25,7 @@ TABLES = {
 def counts(monkeypatch):
     """How often each of these is called."""
     load_data.cache_clear()
+    BUILT.clear()
     counted = {}
 
     def count(owner, name):
