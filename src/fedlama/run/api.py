@@ -34,12 +34,20 @@ from fedlama.training.simulation import Evaluated, Weighting, check_options, par
 from fedlama.training.trainers import Execution, Precision
 
 DEFAULT_CHECKPOINT_MINUTES = TrainSection(iterations=1).checkpoint_minutes
-# Of the arguments that a run is described by; the loop itself has them.
-DEFAULTS: dict[str, Any] = {
-    name: parameter.default
-    for name, parameter in signature(simulate_in_memory).parameters.items()
-    if name in signature(described).parameters and parameter.default is not parameter.empty
-}
+TRANSLATED = ("server", "partition", "participation", "window", "metric")  # before a run is described by them
+
+
+def _defaults() -> dict[str, Any]:
+    """Of the arguments that describe a run as they are; the loop itself has them."""
+    found: dict[str, Any] = {}
+    describing = signature(described).parameters
+    for name, parameter in signature(simulate_in_memory).parameters.items():
+        if name in describing and name not in TRANSLATED and parameter.default is not parameter.empty:
+            found[name] = parameter.default
+    return found
+
+
+DEFAULTS = _defaults()
 
 
 def simulate(

@@ -109,7 +109,9 @@ def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
     available = available_memory()
     if not cells or available is None:
         return workers
-    one_of_each_setting = {cell.setting: cell for cell in cells}
+    one_of_each_setting: dict[str, Cell] = {}
+    for cell in cells:
+        one_of_each_setting.setdefault(cell.setting, cell)  # the first seed's is built already
     largest = 0
     for cell in one_of_each_setting.values():
         run = resolved(cell)
