@@ -15,7 +15,8 @@ def write_run(
     """Eight rounds of six steps; the layers in `long` are averaged at the end of each cycle of four only.
 
     The accuracy climbs from half of `accuracy` after the first cycle to `accuracy` after the second.
-    Two clients send `bits` for each number and receive four bytes. `changes` are entries of the config, as in `data={"name": "digits"}`.
+    Two clients send `bits` for each number and receive four bytes. `changes` are entries of the config, as in
+    `data={"name": "digits"}`.
     """
     path.mkdir(parents=True)
     interval = BASE_INTERVAL * FACTOR if policy == "slow" else BASE_INTERVAL

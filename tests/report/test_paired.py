@@ -84,7 +84,7 @@ def test_the_table_and_the_picture(comparison, tmp_path):
     grid = paired_grid(comparison)
     assert [row[0] for row in grid.rows] == ["plain", "coded", "both"]
     assert grid.rows[0][1:] == ["100.0 %", "100.0 %", "–", "2"]
-    assert f"Differences are to plain ({100 * pairs[0].accuracy:.1f} %)" in grid.markdown()
+    assert f"Differences are to plain ({100 * pairs[0].score:.1f} %)" in grid.markdown()
     path = draw_paired(comparison, tmp_path)
     assert "uplink bytes as a share of those of plain" in path.read_text()
     assert (tmp_path / "paired.png").read_bytes().startswith(b"\x89PNG")

@@ -48,8 +48,8 @@ def test_settings_hold_means_costs_and_bytes(write):
     assert [s.uplink_bytes for s in comparison.settings] == [6400, 1600, 2560]
     assert comparison.baseline is fast
     assert lama.seeds == [0, 1]
-    assert lama.accuracy.mean == pytest.approx(0.85)
-    assert lama.accuracy.deviation == pytest.approx(0.1 / 2**0.5)  # two values ± 0.05 from their mean, n − 1 = 1
+    assert lama.score.mean == pytest.approx(0.85)
+    assert lama.score.deviation == pytest.approx(0.1 / 2**0.5)  # two values ± 0.05 from their mean, n − 1 = 1
     assert [(layer.name, layer.aggregations) for layer in lama.layers] == [
         ("conv.weight", 2),
         ("conv.bias", 8),
@@ -99,7 +99,7 @@ def test_unfinished_run_shows_what_its_records_say(write):
     lama = comparison.settings[1]
     assert not lama.finished
     assert (lama.step, lama.iterations) == (24, 48)
-    assert lama.accuracy.mean == pytest.approx(0.4)
+    assert lama.score.mean == pytest.approx(0.4)
     assert lama.uplink_bytes == 1280
     assert lama.relative_cost == pytest.approx(0.4)  # the finished run told the sizes
     assert "FedLAMA(6, 4) is unfinished (step 24 of 48)." in verdict(comparison)

@@ -132,7 +132,7 @@ def test_numbers_in_csv_are_not_rounded(outcome):
     by_name = {row["setting"]: row for row in rows}
     assert float(by_name["FedAvg(3)"]["paper_accuracy"]) == pytest.approx(0.8861)
     assert by_name["FedAvg(6)"]["paper_accuracy"] == ""
-    score = outcome.comparison.settings[0].accuracy
+    score = outcome.comparison.settings[0].score
     assert score is not None
     assert float(by_name[outcome.comparison.settings[0].label]["accuracy"]) == score.mean
 

@@ -11,8 +11,8 @@ from typing import TextIO
 from fedlama.processes.cpu import cpu_type
 from fedlama.processes.devices import default_workers
 from fedlama.run.directory import CHECKPOINTS
-from fedlama.run.resolve import Resolved, resolve
-from fedlama.study.cells import is_done
+from fedlama.run.resolve import Resolved
+from fedlama.study.cells import is_done, resolved
 from fedlama.study.speed import Amount, Kind, Speed, amount_of, kind_of, measured, total_seconds
 from fedlama.study.study_file import Cell, Study
 
@@ -110,13 +110,13 @@ def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Res
 
     jobs: list[Job] = []
     examples: dict[Kind, Resolved] = {}
-    resolved: dict[tuple[str, bool, int], Resolved] = {}
+    built: dict[tuple[str, bool, int], Resolved] = {}
     for folder, cell in _missing(studies).items():
         # Seeds and learning rates take the same time; a study may be shorter, or a pilot.
         like = (cell.setting, cell.rate is None, cell.config.train.iterations)
-        if like not in resolved:
-            resolved[like] = resolve(cell.config)
-        run = resolved[like]
+        if like not in built:
+            built[like] = resolved(cell)
+        run = built[like]
         kind = kind_of(cell.config)
         examples.setdefault(kind, run)
         jobs.append(Job(cell, kind, amount_of(run, _steps_taken(folder))))

@@ -106,7 +106,7 @@ class StudyDisplay:
 
         record = self._latest.get(key)
         if record is not None:
-            own = cell.config.policy.build().base_interval
+            own = cell.config.policy.steps_between_averages
             base = self.baselines.get(cell.setting, own)
             cost = cost_of(record, own, base)
             parts.append(f"cost {cost:.0%} of FedAvg({base})")

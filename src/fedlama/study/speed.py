@@ -18,7 +18,7 @@ from fedlama.data import IID, Dataset
 from fedlama.processes.forking import Emit, Finished, Forks, Item
 from fedlama.processes.signals import ignore_signals
 from fedlama.rows import describe
-from fedlama.run.config import Config
+from fedlama.run.config import Config, EvaluateSection
 from fedlama.run.execute import train
 from fedlama.run.resolve import Resolved
 from fedlama.training import Participation
@@ -108,8 +108,8 @@ def kind_of(config: Config) -> Kind:
         method["local"].pop(key, None)
     method["computed"] = [config.train.precision, config.train.execution, config.train.device]
     return Kind(
-        task=json.dumps(task, sort_keys=True),
-        method=json.dumps(method, sort_keys=True),
+        task=json.dumps(task, sort_keys=True, default=str),
+        method=json.dumps(method, sort_keys=True, default=str),
     )
 
 
@@ -191,11 +191,11 @@ def _timed(run: Resolved, *, clients: int, samples: int, steps: int) -> Speed:
     short = run.config.train.model_copy(update={"iterations": 2 * steps, "evaluate_every": steps})
     small = replace(
         run,
-        config=run.config.model_copy(update={"train": short}),
+        config=run.config.model_copy(update={"train": short, "evaluate": EvaluateSection()}),
         data=part,
         shards=IID(clients).assign(part, run.config.seed),
         policy=FedAvg(steps),
-        participation=Participation(clients, 2 * steps),
+        participation=Participation(clients=clients, window=2 * steps),
         faults=None,
     )
     keeping = Checkpointing(Control(), lambda content, state: None)
@@ -218,6 +218,8 @@ def _part_of(data: Dataset, samples: int) -> Dataset:
         x_test=data.x_test[:TESTED],
         y_test=data.y_test[:TESTED],
         clients=None,
+        test_clients=None,
+        client_names=None,
     )
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from statistics import fmean
 
 from fedlama.base import InputError
-from fedlama.report.numbers.outcomes import LayerCount, Outcome, known_sizes, outcome
+from fedlama.report.numbers.outcomes import LOSS, LayerCount, Outcome, known_sizes, outcome
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, spread_of
 from fedlama.report.numbers.settings import SettingRuns, differing_keys, setting_runs, shown_value
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
 from fedlama.run.directory import Run
+from fedlama.training.records import ClientScores, Measure
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Setting:
     finished: bool
     step: int
     iterations: int
-    accuracy: Spread | None
+    score: Spread | None  # the metric, whatever it is called
     loss: Spread | None
     cost: float | None  # C relative to averaging everything every base interval, as recorded
     communication_cost: float | None  # C, mean over seeds
@@ -42,6 +43,7 @@ class Setting:
     test_loss: Curve
     training_loss: Curve
     seconds: float | None  # what a training took, mean over seeds
+    clients: tuple[ClientScores, ...]  # of each seed: how clients fare by themselves, where that was evaluated
 
     @property
     def seeds(self) -> list[int]:
@@ -51,7 +53,7 @@ class Setting:
     @property
     def base_interval(self) -> int:
         """τ′ of the policy."""
-        return self.config.policy.build().base_interval
+        return self.config.policy.steps_between_averages
 
     @property
     def adapts(self) -> bool:
@@ -67,19 +69,20 @@ class Comparison:
 
     settings: tuple[Setting, ...]
     baseline: Setting | None  # the 100 % of `relative_cost`: the one asked for, otherwise that of the largest C
-    metric: str  # "accuracy", or "loss" where no run has an accuracy
+    metric: str  # its name; "loss" where no run has a metric
     differences: dict[str, list[str]]  # beside the policy: key → its values
+    higher_is_better: bool = True
 
     def score(self, setting: Setting) -> Spread | None:
         """The number that the settings are compared by."""
-        if self.metric == "accuracy":
-            return setting.accuracy
-        return setting.loss
+        if self.metric == LOSS:
+            return setting.loss
+        return setting.score
 
     @property
     def sign(self) -> int:
         """1 where more of the score is better, −1 where less is."""
-        if self.metric == "accuracy":
+        if self.higher_is_better:
             return 1
         return -1
 
@@ -107,30 +110,38 @@ def compare(
         every = [outcome(run, sizes) for run in group.runs]
         outcomes.append(_one_per_seed(every))
 
-    metric = _metric(outcomes)
+    measure = _measure(outcomes)
     settings: list[Setting] = []
     for group, members in zip(groups, outcomes, strict=True):
-        settings.append(_setting(group, members, metric))
+        settings.append(_setting(group, members, measure.name))
 
+    chosen = None
     position = _baseline_position(settings, baseline)
-    if position is None:
-        return Comparison(tuple(settings), None, metric, _differences(groups))
+    if position is not None:
+        whole = settings[position].communication_cost
+        settings = [_related(setting, whole) for setting in settings]
+        chosen = settings[position]
+    return Comparison(
+        settings=tuple(settings),
+        baseline=chosen,
+        metric=measure.name,
+        differences=_differences(groups),
+        higher_is_better=measure.higher_is_better,
+    )
 
-    whole = settings[position].communication_cost
-    related = [_related(setting, whole) for setting in settings]
-    return Comparison(tuple(related), related[position], metric, _differences(groups))
 
-
-def _metric(outcomes: Sequence[Sequence[Outcome]]) -> str:
-    """The loss counts only where something was evaluated and nothing has an accuracy."""
+def _measure(outcomes: Sequence[Sequence[Outcome]]) -> Measure:
+    """What settings are compared by: the loss only where something was evaluated and nothing has a metric."""
     evaluated = False
     for members in outcomes:
         for one in members:
-            if one.accuracy is not None:
-                return "accuracy"
+            if one.score is not None:
+                return one.run.measure
             if one.points:
                 evaluated = True
-    return "loss" if evaluated else "accuracy"
+    if evaluated:
+        return Measure(LOSS, higher_is_better=False)
+    return outcomes[0][0].run.measure
 
 
 def _baseline_position(settings: Sequence[Setting], label: str | None) -> int | None:
@@ -181,7 +192,7 @@ def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Se
         finished=bool(finished),
         step=min(one.step for one in counted),
         iterations=counted[0].iterations,
-        accuracy=spread_of([one.accuracy for one in counted]),
+        score=spread_of([one.score for one in counted]),
         loss=spread_of([one.loss for one in counted]),
         cost=mean_of([one.cost for one in counted]),
         communication_cost=mean_of([one.communication_cost for one in counted]),
@@ -194,6 +205,7 @@ def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Se
         test_loss=curve_of([one.points for one in counted], "loss"),
         training_loss=curve_of([one.training for one in counted], "loss"),
         seconds=mean_of([one.seconds for one in counted]),
+        clients=tuple(one.clients for one in counted if one.clients is not None),
     )
 
 

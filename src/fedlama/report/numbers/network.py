@@ -20,10 +20,11 @@ from typing import Literal
 
 from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve
 from fedlama.run.directory import Run
-from fedlama.training.records import Record
+from fedlama.training.records import ACCURACY, Record
 
 # A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.
 TARGET_GRAIN = 1000
@@ -121,16 +122,18 @@ def replay(comparison: Comparison, network: Network, target: float | None = None
 
 
 def _checked(target: float, comparison: Comparison) -> float:
-    largest = math.inf
-    allowed = "finite"
-    if comparison.metric == "accuracy":
-        largest = 1.0
-        allowed = "up to 1"
-
-    if not 0 < target <= largest or math.isinf(target):
-        raise InputError(
-            f"--target {target:g} is no {comparison.metric}: write a number above 0 and {allowed}, such as --target 0.9"
-        )
+    metric = comparison.metric
+    if metric == ACCURACY:
+        is_one = 0 < target <= 1
+        allowed = "a number above 0 and up to 1"
+    elif metric == LOSS:
+        is_one = 0 < target < math.inf
+        allowed = "a number above 0 and finite"
+    else:
+        is_one = math.isfinite(target)
+        allowed = "a finite number"
+    if not is_one:
+        raise InputError(f"--target {target:g} is no {metric}: write {allowed}, such as --target 0.9")
     return target
 
 
@@ -141,7 +144,7 @@ def common_target(comparison: Comparison) -> float | None:
     if not counted:
         return None
 
-    if comparison.metric == "accuracy":
+    if comparison.higher_is_better:
         worst = min(max(setting.curve.mean) for setting in counted)
         return math.floor(_in_grains(worst)) / TARGET_GRAIN
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from fedlama.report.numbers.reading import config_of
 from fedlama.run.directory import Run
-from fedlama.training.records import Record, Summary
+from fedlama.training.records import ClientScores, Record, Summary
 
 SizesByLayers = Mapping[tuple[str, ...], Sequence[int]]  # layer names → their sizes
 
+LOSS = "loss"  # what runs without a metric are compared by
 MAX_SECONDS = 1e10  # three centuries
 
 
@@ -33,14 +34,14 @@ class Point:
 
     step: int
     uplink_bytes: float
-    accuracy: float | None
+    score: float | None  # the metric, whatever it is called
     loss: float | None
 
-    def score(self, metric: str) -> float | None:
-        """The accuracy or the loss, whichever the settings are compared by."""
-        if metric == "accuracy":
-            return self.accuracy
-        return self.loss
+    def value(self, metric: str) -> float | None:
+        """The metric or the loss, whichever the settings are compared by."""
+        if metric == LOSS:
+            return self.loss
+        return self.score
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Outcome:
     finished: bool
     step: int
     iterations: int
-    accuracy: float | None
+    score: float | None  # the metric, whatever it is called
     loss: float | None
     cost: float | None  # C relative to averaging everything every base interval, as recorded
     uplink_bytes: int
@@ -61,6 +62,7 @@ class Outcome:
     points: tuple[Point, ...]
     training: tuple[Point, ...]  # every round, with the training loss of its clients
     seconds: float | None  # what the training took
+    clients: ClientScores | None  # how clients fare by themselves, where that was evaluated
 
     @property
     def communication_cost(self) -> float | None:
@@ -112,7 +114,7 @@ def _finished(run: Run, summary: Summary) -> Outcome:
         finished=True,
         step=summary.iterations,
         iterations=summary.iterations,
-        accuracy=finite(summary.accuracy),
+        score=finite(summary.score),
         loss=finite(summary.loss),
         cost=summary.cost,
         uplink_bytes=summary.uplink_bytes,
@@ -122,6 +124,7 @@ def _finished(run: Run, summary: Summary) -> Outcome:
         points=_points(run.records),
         training=_training_points(run.records),
         seconds=_duration(summary),
+        clients=summary.clients,
     )
 
 
@@ -142,10 +145,10 @@ def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
         step = records[-1].step
         cost = records[-1].cost
 
-    accuracy = None
+    score = None
     loss = None
     if points:
-        accuracy = points[-1].accuracy
+        score = points[-1].score
         loss = points[-1].loss
 
     return Outcome(
@@ -153,7 +156,7 @@ def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
         finished=False,
         step=step,
         iterations=config_of(run).train.iterations,
-        accuracy=accuracy,
+        score=score,
         loss=loss,
         cost=cost,
         uplink_bytes=sum(record.uplink_bytes for record in records),
@@ -163,7 +166,15 @@ def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
         points=points,
         training=_training_points(records),
         seconds=None,
+        clients=_latest_clients(records),
     )
+
+
+def _latest_clients(records: Sequence[Record]) -> ClientScores | None:
+    for record in reversed(records):
+        if record.clients is not None:
+            return record.clients
+    return None
 
 
 def _counted_layers(records: Sequence[Record], sizes: SizesByLayers) -> tuple[LayerCount, ...]:
@@ -197,12 +208,12 @@ def _points(records: Sequence[Record]) -> tuple[Point, ...]:
     sent = 0
     for record in records:
         sent += record.uplink_bytes
-        if record.accuracy is None and record.test_loss is None:
+        if record.score is None and record.test_loss is None:
             continue
         point = Point(
             step=record.step,
             uplink_bytes=sent,
-            accuracy=finite(record.accuracy),
+            score=finite(record.score),
             loss=finite(record.test_loss),
         )
         points.append(point)
@@ -217,7 +228,7 @@ def _training_points(records: Sequence[Record]) -> tuple[Point, ...]:
         point = Point(
             step=record.step,
             uplink_bytes=sent,
-            accuracy=None,
+            score=None,
             loss=finite(record.loss),
         )
         points.append(point)

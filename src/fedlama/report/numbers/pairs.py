@@ -5,22 +5,11 @@ Beside the paired difference of a score stands what a setting sends, as a share 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 
 from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, Setting
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """A setting's score minus the baseline's, over the seeds that both have."""
-
-    mean: float
-    error: float | None  # standard error of the mean, which one seed does not have
-    seeds: tuple[int, ...]
+from fedlama.study.pairs import PairedDifference, paired_scores
 
 
 def paired_difference(setting: Setting, comparison: Comparison) -> PairedDifference | None:
@@ -37,18 +26,7 @@ def paired_difference(setting: Setting, comparison: Comparison) -> PairedDiffere
         return None
     own = _scores_by_seed(setting, comparison)
     others = _scores_by_seed(baseline, comparison)
-    seeds = sorted(set(own) & set(others))
-    if not seeds:
-        return None
-    differences = [own[seed] - others[seed] for seed in seeds]
-    return PairedDifference(fmean(differences), standard_error(differences), tuple(seeds))
-
-
-def standard_error(values: Sequence[float]) -> float | None:
-    """Of the mean of these values; one alone has none."""
-    if len(values) < 2:
-        return None
-    return stdev(values) / math.sqrt(len(values))
+    return paired_scores(own, others)
 
 
 def _scores_by_seed(setting: Setting, comparison: Comparison) -> dict[int, float]:
@@ -63,7 +41,7 @@ class Pair:
     """A setting against the baseline."""
 
     label: str
-    accuracy: float  # mean over its seeds
+    score: float  # mean over its seeds
     mean: float  # difference to the baseline, seed by seed
     error: float | None  # standard error of that mean, which one seed does not have
     seeds: tuple[int, ...]
@@ -73,7 +51,7 @@ class Pair:
 
 
 def paired(comparison: Comparison) -> list[Pair]:
-    """Every finished setting with an accuracy, the baseline first."""
+    """Every finished setting with a metric, the baseline first."""
     baseline = comparison.baseline
     if baseline is None:
         raise InputError("paired differences need a baseline: study.baseline names it")
@@ -87,13 +65,13 @@ def paired(comparison: Comparison) -> list[Pair]:
 
 
 def _pair(setting: Setting, baseline: Setting, difference: PairedDifference) -> Pair:
-    if setting.accuracy is None:
-        raise InputError(f"{setting.label} has no accuracy to compare")
+    if setting.score is None:
+        raise InputError(f"{setting.label} has no metric to compare")
     total = setting.uplink_bytes + setting.downlink_bytes
     whole = baseline.uplink_bytes + baseline.downlink_bytes
     return Pair(
         label=setting.label,
-        accuracy=setting.accuracy.mean,
+        score=setting.score.mean,
         mean=difference.mean,
         error=difference.error,
         seeds=difference.seeds,

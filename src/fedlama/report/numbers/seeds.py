@@ -77,7 +77,7 @@ def curve_of(runs: Sequence[Sequence[Point]], metric: str) -> Curve:
         sent: list[float] = []
         scores: list[float] = []
         for points in scored:
-            score = points[step].score(metric)
+            score = points[step].value(metric)
             assert score is not None
             scores.append(score)
             sent.append(points[step].uplink_bytes)
@@ -93,6 +93,6 @@ def _by_step(points: Sequence[Point], metric: str) -> dict[int, Point]:
     """The points that have the score."""
     found: dict[int, Point] = {}
     for point in points:
-        if point.score(metric) is not None:
+        if point.value(metric) is not None:
             found[point.step] = point
     return found

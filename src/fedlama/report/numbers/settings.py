@@ -15,7 +15,7 @@ from fedlama.run.config import Config
 from fedlama.run.directory import Run
 
 # Runs of one setting differ in these; what is written beside a run changes nothing in it.
-IGNORED = ("seed", "versions", "output")
+IGNORED = ("seed", "versions", "output", "hashes")
 
 
 @dataclass(frozen=True)

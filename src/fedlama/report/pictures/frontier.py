@@ -16,6 +16,7 @@ from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
 from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.style import GRID, MUTED, colour, show_percentages, styled
 from fedlama.report.words.formats import human_bytes
+from fedlama.training.records import ACCURACY
 
 
 def frontier_chart(comparison: Comparison) -> Chart | None:
@@ -126,5 +127,5 @@ def _label_axes(axes: Axes, found: Sequence[Place], comparison: Comparison) -> N
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", color=GRID, linewidth=0.8)
-    if comparison.metric == "accuracy":
+    if comparison.metric == ACCURACY:
         show_percentages(axes)

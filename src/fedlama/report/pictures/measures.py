@@ -10,6 +10,7 @@ from typing import Any
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.charts import round_axis
+from fedlama.training.records import ACCURACY
 
 MAX_POINTS = 400  # of a curve that is drawn; a training loss has one per round
 
@@ -24,7 +25,7 @@ class Measure:
     @property
     def is_share(self) -> bool:
         """Whether it is read as a percentage."""
-        return self.name == "accuracy"
+        return self.name == ACCURACY
 
     @property
     def number_format(self) -> str:

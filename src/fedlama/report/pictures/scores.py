@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.charts import Chart, axis, decades, log_axis, series_list
 from fedlama.report.pictures.measures import TEST_LOSS, TRAINING_LOSS, Measure, score, value_range
@@ -34,7 +35,7 @@ def score_charts(comparison: Comparison) -> list[Chart]:
         _chart(comparison, own, "steps"),
         _chart(comparison, own, "bytes"),
     ]
-    if comparison.metric == "accuracy":
+    if comparison.metric != LOSS:
         charts.append(_chart(comparison, TEST_LOSS, "steps"))
     charts.append(_chart(comparison, TRAINING_LOSS, "steps"))
 

@@ -22,7 +22,7 @@ def paired_grid(comparison: Comparison) -> Grid:
         rows=[_cells(pair, baseline) for pair in pairs],
         notes=[
             *warnings_of(comparison),
-            f"Differences are to {baseline} ({100 * pairs[0].accuracy:.1f} %) at the same seed, with the same clients, "
+            f"Differences are to {baseline} ({100 * pairs[0].score:.1f} %) at the same seed, with the same clients, "
             f"batches and first weights: mean ± standard error over seeds.",
             f"Bytes are shares of those of {baseline}, everything that travels counted.",
         ],

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.seeds import Spread
-from fedlama.report.words.formats import gap_text, human_bytes, joined, percent, plural, share_text, spread_text
+from fedlama.report.words.formats import (
+    gap_text,
+    human_bytes,
+    joined,
+    named_score,
+    percent,
+    plural,
+    share_text,
+    spread_text,
+)
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import progress_text, seed_counts, warnings_of
 
@@ -159,9 +168,7 @@ def _share(setting: Setting, base: Setting) -> str:
 
 def _score(spread: Spread, comparison: Comparison) -> str:
     text = spread_text(spread, comparison.metric, 1)
-    if comparison.metric == "accuracy":
-        return text
-    return f"a loss of {text}"
+    return named_score(text, comparison.metric)
 
 
 def _difference(one: Setting, other: Setting, comparison: Comparison, name: str = "") -> str:

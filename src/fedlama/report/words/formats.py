@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Spread
+from fedlama.training.records import ACCURACY
 
 UNKNOWN = "–"
 BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -50,13 +52,13 @@ def spread_text(spread: Spread | None, metric: str, digits: int = 2) -> str:
 
     Arguments:
         spread: the number over seeds.
-        metric: "accuracy", which is shown as a percentage, or "loss".
-        digits: after the point of a percentage; a loss has three.
+        metric: its name; an accuracy is shown as a percentage.
+        digits: after the point of a percentage; other metrics have three.
     """
     if spread is None:
         return UNKNOWN
 
-    if metric == "accuracy":
+    if metric == ACCURACY:
         mean = f"{100 * spread.mean:.{digits}f}"
         if spread.deviation is None:
             return f"{mean} %"
@@ -70,7 +72,7 @@ def spread_text(spread: Spread | None, metric: str, digits: int = 2) -> str:
 
 def gap_text(gap: float, metric: str) -> tuple[str, str]:
     """The size of a difference between scores, empty where it rounds to nothing, and its direction."""
-    if metric == "accuracy":
+    if metric == ACCURACY:
         points = f"{abs(100 * gap):.1f}"
         size = f"{points} points"
         direction = "more" if gap > 0 else "less"
@@ -85,10 +87,24 @@ def gap_text(gap: float, metric: str) -> tuple[str, str]:
 
 
 def score_text(score: float, metric: str) -> str:
-    """A score by itself: an accuracy with one digit after the point, a loss with three."""
-    if metric == "accuracy":
+    """A score by itself: an accuracy with one digit after the point, others with three."""
+    if metric == ACCURACY:
         return percent(score, 1)
     return f"{score:.3f}"
+
+
+def named_score(text: str, metric: str) -> str:
+    """A score in a sentence: `90.6 %`, `a loss of 0.310`, `F1 0.812`.
+
+    Arguments:
+        text: the score as it is shown.
+        metric: its name; of an accuracy the percentage says enough.
+    """
+    if metric == ACCURACY:
+        return text
+    if metric == LOSS:
+        return f"a loss of {text}"
+    return f"{metric} {text}"
 
 
 def count_text(value: float) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.frontier import Place, Standing, fedavg_line, places, standing
+from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import gap_text, joined, score_text
+from fedlama.training.records import ACCURACY
 
 
 def equal_bytes(comparison: Comparison, only: str | None = None) -> list[str]:
@@ -45,9 +47,11 @@ def _did(stands: Standing, comparison: Comparison) -> str:
     size, direction = gap_text(stands.gap, comparison.metric)
     if not size:
         return "was level with"
-    if comparison.metric == "accuracy":
+    if comparison.metric == ACCURACY:
         return f"reached {size} {direction} than"
-    return f"had a loss {size} {direction} than"
+    if comparison.metric == LOSS:
+        return f"had a loss {size} {direction} than"
+    return f"had {size} {direction} {comparison.metric} than"
 
 
 def _whom(stands: Standing) -> str:

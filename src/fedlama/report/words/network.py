@@ -6,16 +6,14 @@ from collections.abc import Collection
 
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.network import Demand, Payoff, Replay, fastest_bands, payoff, slowest_of
-from fedlama.report.words.formats import joined, score_text
+from fedlama.report.words.formats import joined, named_score, score_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
 
 def target_text(played: Replay, comparison: Comparison) -> str:
     """The target as a score: `90.6 %`, `a loss of 0.31`."""
     score = score_text(played.target, comparison.metric)
-    if comparison.metric == "accuracy":
-        return score
-    return f"a loss of {score}"
+    return named_score(score, comparison.metric)
 
 
 def assumptions(played: Replay, comparison: Comparison) -> list[str]:

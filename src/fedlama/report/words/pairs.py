@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.pairs import PairedDifference, paired_difference
 from fedlama.report.words.formats import UNKNOWN
+from fedlama.training.records import ACCURACY
 
 
 def difference_text(difference: PairedDifference | None, metric: str) -> str:
@@ -17,7 +18,7 @@ def difference_text(difference: PairedDifference | None, metric: str) -> str:
     if difference is None:
         return UNKNOWN
     scale, digits = 1, 3
-    if metric == "accuracy":
+    if metric == ACCURACY:
         scale, digits = 100, 1
     mean = f"{scale * difference.mean:+.{digits}f}".replace("-", "−")
     if not float(f"{scale * difference.mean:.{digits}f}"):
@@ -40,7 +41,7 @@ def difference_notes(comparison: Comparison) -> list[str]:
     known = [difference for difference in found if difference is not None]
     if not known or comparison.baseline is None:
         return []
-    unit = "points, " if comparison.metric == "accuracy" else ""
+    unit = "points, " if comparison.metric == ACCURACY else ""
     what = f"Differences are to {comparison.baseline.label}, {unit}seed by seed"
     if all(difference.error is None for difference in known):
         return [f"{what}; one seed has no error."]
