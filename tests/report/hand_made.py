@@ -10,13 +10,23 @@ LAYERS = {"conv.weight": 80, "conv.bias": 4, "fc.weight": 16}
 
 
 def write_run(
-    path, *, policy="fedlama", seed=0, accuracy=0.9, layers=LAYERS, long=(), finished=True, bits=32, **changes
+    path,
+    *,
+    policy="fedlama",
+    seed=0,
+    accuracy=0.9,
+    layers=LAYERS,
+    long=(),
+    finished=True,
+    bits=32,
+    more=None,
+    **changes,
 ):
     """Eight rounds of six steps; the layers in `long` are averaged at the end of each cycle of four only.
 
     The accuracy climbs from half of `accuracy` after the first cycle to `accuracy` after the second.
     Two clients send `bits` for each number and receive four bytes. `changes` are entries of the config, as in
-    `data={"name": "digits"}`.
+    `data={"name": "digits"}`, and `more` are entries of the summary.
     """
     path.mkdir(parents=True)
     interval = BASE_INTERVAL * FACTOR if policy == "slow" else BASE_INTERVAL
@@ -28,7 +38,8 @@ def write_run(
     kept = records if finished else records[: len(records) // 2]
     (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
     if finished:
-        (path / "summary.json").write_text(json.dumps(_summary(layers, long, records, interval, bits, accuracy, seed)))
+        summary = _summary(layers, long, records, interval, bits, accuracy, seed)
+        (path / "summary.json").write_text(json.dumps({**summary, **(more or {})}))
     return load_run(path)
 
 

@@ -16,7 +16,7 @@ class Row:
 
     label: str
     seeds: list[int]
-    accuracy: Spread | None
+    score: Spread | None
     finished: bool = True
 
 

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from fedlama.base import InputError
 from fedlama.report import compare, markdown_table, terminal_table, verdict
+from fedlama.report.numbers.network import common_target
+from fedlama.report.pictures.scores import score_charts
 from fedlama.run.directory import Run
 from fedlama.study.runs import load_run
 
@@ -258,3 +260,39 @@ def test_the_numbers_are_those_of_the_summary(write):
     summary = json.loads((run.path / "summary.json").read_text())
     setting = compare([run]).settings[0]
     assert (setting.uplink_bytes, setting.cost) == (summary["uplink_bytes"], summary["cost"])
+
+
+def with_rmse(run, value):
+    """The same run, judged by its RMSE in place of an accuracy."""
+    lines = []
+    for line in (run.path / "rounds.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["test_loss"] is not None:
+            record["metrics"] = {"RMSE": value}
+        lines.append(json.dumps(record))
+    (run.path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    summary = json.loads((run.path / "summary.json").read_text())
+    (run.path / "summary.json").write_text(json.dumps({**summary, "accuracy": None, "metrics": {"RMSE": value}}))
+    return load_run(run.path)
+
+
+def test_another_metric_is_called_by_its_name_and_read_in_its_direction(write):
+    task = {"accuracy": None, "train": {"metric_name": "RMSE", "higher_is_better": False}}
+    runs = [with_rmse(write(policy="fast", **task), 2.0), with_rmse(write(policy="slow", **task), 3.0)]
+    comparison = compare(runs)
+    assert (comparison.metric, comparison.sign) == ("RMSE", -1)
+    said = verdict(comparison)
+    assert "accuracy" not in said
+    assert (
+        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 higher." in said
+    )
+    assert markdown_table(comparison).startswith("| setting | RMSE | cost, of FedAvg(6) |")
+    assert common_target(comparison) == 3.0  # the best that both reach, and less is better
+    charts = {chart.id: chart.title for chart in score_charts(comparison)}
+    assert list(charts) == [
+        "metric-over-steps",
+        "metric-over-bytes",
+        "test-loss-over-steps",
+        "training-loss-over-steps",
+    ]
+    assert charts["metric-over-steps"] == "RMSE over steps"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from fedlama.base import InputError
+from fedlama.base import InputError, printable
 from fedlama.report.numbers.outcomes import LOSS, LayerCount, Outcome, known_sizes, outcome
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, spread_of
@@ -124,7 +124,7 @@ def compare(
     return Comparison(
         settings=tuple(settings),
         baseline=chosen,
-        metric=measure.name,
+        metric=printable(measure.name),
         differences=_differences(groups),
         higher_is_better=measure.higher_is_better,
     )

@@ -21,11 +21,13 @@ from fedlama.report.numbers.intervals import interval_maps
 from fedlama.report.numbers.network import DEFAULT_NETWORK, Network, replay
 from fedlama.report.page.parts import (
     Configuration,
+    FairnessSection,
     LayerSection,
     NetworkSection,
     SettingRow,
     configuration,
     facts,
+    fairness_section,
     layer_section,
     setting_row,
 )
@@ -81,6 +83,7 @@ class Charts:
     crossings: list[Chart]
     intervals: list[Chart]
     network: list[Chart]
+    clients: list[Chart]
     partitions: list[Chart]
 
     @property
@@ -93,6 +96,7 @@ class Charts:
             *self.crossings,
             *self.intervals,
             *self.network,
+            *self.clients,
             *self.partitions,
         ]
 
@@ -115,6 +119,7 @@ class GroupPart:
     decisions: list[str]
     even_intervals: list[str]
     network: NetworkSection | None
+    fairness: FairnessSection | None
     left_out: list[str]
     layers: LayerSection
     configurations: list[Configuration]
@@ -203,7 +208,8 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
     answer, *rest = [unbroken(sentence) for sentence in verdict_sentences(comparison)]
     partitions, left_out = partition_charts(comparison)
     network = _network(comparison, view)
-    charts = _charts(comparison, network, partitions, number)
+    clients = fairness_section(comparison)
+    charts = _charts(comparison, network, clients, partitions, number)
     return GroupPart(
         number=number,
         title=group.title,
@@ -219,6 +225,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
         decisions=[crossing_sentence(crossing) for crossing in crossings(comparison)],
         even_intervals=even_intervals(interval_maps(comparison)),
         network=network,
+        fairness=clients,
         left_out=left_out,
         layers=layer_section(comparison),
         configurations=[configuration(setting, out) for setting in comparison.settings],
@@ -229,6 +236,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
 def _charts(
     comparison: Comparison,
     network: NetworkSection | None,
+    clients: FairnessSection | None,
     partitions: Sequence[Chart],
     number: int,
 ) -> Charts:
@@ -246,6 +254,7 @@ def _charts(
         crossings=_in_group([crossing_chart(one, place) for place, one in decisions], number),
         intervals=_in_group([interval_chart(one, place) for place, one in maps], number),
         network=_in_group([] if network is None else [network.chart], number),
+        clients=_in_group([] if clients is None else [clients.chart], number),
         partitions=_in_group(partitions, number),
     )
 

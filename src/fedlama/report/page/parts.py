@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.fairness import fairness
 from fedlama.report.numbers.settings import flat_config, shown_value
 from fedlama.report.pictures.charts import Chart
+from fedlama.report.pictures.fairness import fairness_chart
 from fedlama.report.pictures.style import colour_number
+from fedlama.report.tables.fairness import HEADINGS, fairness_rows
 from fedlama.report.tables.layers import LayerTable, layer_table
 from fedlama.report.tables.settings import cells
+from fedlama.report.words.fairness import fairness_sentence
 from fedlama.report.words.formats import unbroken
 from fedlama.report.words.notes import progress_text, shown_cost
 from fedlama.report.words.units import duration_text
@@ -64,6 +68,16 @@ class NetworkSection:
     chart: Chart | None
     ratio: str  # downlink / uplink
     assumed: bool
+
+
+@dataclass(frozen=True)
+class FairnessSection:
+    """The clients one by one: whose samples they were judged by, a table, and the chart of all of them."""
+
+    sentence: str
+    headings: Sequence[str]
+    rows: list[tuple[int, str, list[str]]]  # colour, label and numbers
+    chart: Chart | None
 
 
 @dataclass(frozen=True)
@@ -157,6 +171,24 @@ def layer_section(comparison: Comparison) -> LayerSection:
     return LayerSection(
         settings=settings,
         table=layer_table(comparison),
+    )
+
+
+def fairness_section(comparison: Comparison) -> FairnessSection | None:
+    """How clients fare by themselves; None where that was not evaluated."""
+    found = fairness(comparison)
+    if not found:
+        return None
+
+    rows: list[tuple[int, str, list[str]]] = []
+    for row in fairness_rows(found, comparison):
+        numbers = [unbroken(number) for number in row.numbers]
+        rows.append((colour_number(row.index), row.label, numbers))
+    return FairnessSection(
+        sentence=fairness_sentence(found),
+        headings=HEADINGS,
+        rows=rows,
+        chart=fairness_chart(found, comparison),
     )
 
 

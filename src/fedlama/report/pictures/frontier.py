@@ -15,7 +15,7 @@ from fedlama.report.numbers.frontier import Place, fedavg_line, places
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
 from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.style import GRID, MUTED, colour, show_percentages, styled
-from fedlama.report.words.formats import human_bytes
+from fedlama.report.words.formats import human_bytes, upper_first
 from fedlama.training.records import ACCURACY
 
 
@@ -33,7 +33,7 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
     fewest, most = _byte_range(found)
     return Chart(
         id="frontier",
-        title=f"{metric.capitalize()} over all bytes of the run",
+        title=f"{upper_first(metric)} over all bytes of the run",
         columns=["setting", "bytes up and down", metric, "standard deviation", "mean − deviation", "mean + deviation"],
         formats=["text", "bytes", kind, kind, kind, kind],
         rows=[_row(place) for place in found],

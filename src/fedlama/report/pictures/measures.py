@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.charts import round_axis
 from fedlama.training.records import ACCURACY
 
+OWN_NAMES = (ACCURACY, LOSS, "test loss", "training loss")
 MAX_POINTS = 400  # of a curve that is drawn; a training loss has one per round
 
 
@@ -26,6 +28,13 @@ class Measure:
     def is_share(self) -> bool:
         """Whether it is read as a percentage."""
         return self.name == ACCURACY
+
+    @property
+    def slug(self) -> str:
+        """In ids and the names of files, where a metric of somebody else's may not write what it likes."""
+        if self.name in OWN_NAMES:
+            return self.name.replace(" ", "-")
+        return "metric"
 
     @property
     def number_format(self) -> str:

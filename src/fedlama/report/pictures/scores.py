@@ -18,7 +18,7 @@ from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.charts import Chart, axis, decades, log_axis, series_list
 from fedlama.report.pictures.measures import TEST_LOSS, TRAINING_LOSS, Measure, score, value_range
 from fedlama.report.pictures.style import GRID, colour, dashes, say_nothing, show_percentages, styled, titled
-from fedlama.report.words.formats import BYTE_UNITS, human_bytes
+from fedlama.report.words.formats import BYTE_UNITS, human_bytes, upper_first
 
 Over = Literal["steps", "bytes"]
 
@@ -67,7 +67,7 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
 
     kind = measure.number_format
     return Chart(
-        id=f"{measure.name.replace(' ', '-')}-over-{over}",
+        id=f"{measure.slug}-over-{over}",
         title=_title(measure, over),
         columns=["setting", "step", "bytes sent", measure.name, "lowest seed", "highest seed"],
         formats=["text", "number", "bytes", kind, kind, kind],
@@ -103,7 +103,7 @@ def _logarithmic_range(comparison: Comparison) -> tuple[float, float] | None:
 
 def _title(measure: Measure, over: Over) -> str:
     what = "steps" if over == "steps" else "bytes sent"
-    return f"{measure.name.capitalize()} over {what}"
+    return f"{upper_first(measure.name)} over {what}"
 
 
 def _curve_rows(comparison: Comparison, measure: Measure) -> list[list[Any]]:

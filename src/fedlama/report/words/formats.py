@@ -128,6 +128,11 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}s"
 
 
+def upper_first(text: str) -> str:
+    """`Test loss`, `RMSE`: a name may have capitals of its own."""
+    return text[:1].upper() + text[1:]
+
+
 def joined(parts: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     if len(parts) == 1:
