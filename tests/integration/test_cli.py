@@ -24,6 +24,7 @@ import pytest
 import fedlama
 import fedlama.run.execute  # and so torch, before any fork
 from fedlama.cli import main
+from fedlama.paper.demo import demo_folder
 
 SCRIPT = Path(sys.executable).with_name("fedlama")
 TINY = """
@@ -280,17 +281,78 @@ def test_report_watches_until_the_runs_are_finished(finished, tmp_path):
     assert 'http-equiv="refresh"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_demo_prints_three_settings_and_draws_the_report(tmp_path):
-    done = command("demo", "--seeds", "1", "--iterations", "48", "--out", tmp_path / "demo")
+@pytest.fixture(scope="module")
+def small_demo(tmp_path_factory):
+    """A demo that was run to its end, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo") / "demo"
+    return folder, command("demo", "--seeds", "1", "--iterations", "48", "--out", folder)
+
+
+def test_demo_prints_four_settings_and_draws_the_report(small_demo):
+    folder, done = small_demo
     assert done.returncode == 0, done.stderr
-    for setting in ("FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)"):
+    for setting in ("FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)", "frugal"):
         row = next(line for line in done.stdout.splitlines() if line.startswith(f"│ {setting} "))
-        assert row.count("%") == 2  # accuracy and cost
+        assert row.count("%") == 3  # accuracy, cost and share of the uplink
     assert "of FedAvg(6)" in done.stdout  # what the cost is a share of
-    assert done.stdout.splitlines()[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
-    assert (tmp_path / "demo" / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
-    assert (tmp_path / "demo" / "report.png").read_bytes().startswith(b"\x89PNG")
+    assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
+    assert (folder / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
+    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_demo_says_what_it_takes_and_costs_of_the_baseline(small_demo):
+    _, done = small_demo
+    first, second, *lines = done.stderr.splitlines()
+    assert first == "plan: 4 runs to train, 1,536 client steps in all"  # 48 steps of 8 clients
+    assert second.startswith("plan: ")
+    assert len(lines) == 4
+    (long,) = [line for line in lines if "FedAvg(24), seed 0: done" in line]
+    assert "cost 25% of FedAvg(6)" in long
+    assert "0 min left" not in done.stderr
+
+
+def test_a_finished_demo_is_not_trained_again_and_never_mixed_with_another(small_demo, tmp_path):
+    folder = tmp_path / "demo"
+    shutil.copytree(small_demo[0], folder)
+    stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
+    again = command("demo", "--seeds", "1", "--iterations", "48", "--out", folder)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr == "plan: nothing to train: 4 runs are finished already\n"
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")} == stamps
+    other = command("demo", "--seeds", "1", "--iterations", "24", "--out", folder)
+    assert other.returncode == 2
+    assert "holds a run of another configuration" in other.stderr
+    assert "train.iterations" in other.stderr
+
+
+def test_a_demo_with_other_options_has_a_folder_of_its_own():
+    usual = Path("somewhere") / "fedlama-demo"
+    assert demo_folder(usual, 480, 0.1) == usual
+    assert demo_folder(usual, 96, 0.1) == Path("somewhere") / "fedlama-demo-96-steps"
+    assert demo_folder(usual, 96, 0.05) == Path("somewhere") / "fedlama-demo-96-steps-rate-0.05"
+
+
+def test_a_smoke_test_makes_a_figure_and_says_everywhere_that_it_is_no_result(tmp_path):
+    out = tmp_path / "smoke"
+    done = command("reproduce", "figure2", "--scale", "smoke", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "Smoke test, no result" in done.stdout
+    files = [*out.glob("figure2*"), *out.rglob("report.html")]
+    assert {path.suffix for path in files} == {".md", ".csv", ".tex", ".svg", ".html"}
+    for path in files:
+        assert "no result" in path.read_text(encoding="utf-8"), path
+    drawn_again = command("report", next(out.rglob("report.html")).parent)
+    assert "Smoke test, no result" in drawn_again.stdout
+
+
+def test_plans_are_printed_and_nothing_is_spent(tmp_path):
+    done = command("reproduce", "all", "--scale", "smoke", "--plan", "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (0, "")
+    first, second = done.stderr.splitlines()
+    assert first == "plan: 40 runs to train, 5,616 client steps in all"
+    assert "on this machine" in second
+    assert not (tmp_path / "out").exists()
 
 
 # The input is wrong: exit code 2.

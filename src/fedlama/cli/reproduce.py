@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from fedlama.study.plan import Studies
     from fedlama.study.progress import StudyDisplay
     from fedlama.study.sitting import Sitting
+
+    SitDown = Callable[[], Sitting]
 
 ALL = "all"
 LIST = "list"
@@ -72,10 +75,11 @@ def reproduce(
     if name == LIST:
         _print_list(workers)
         return
-    sitting = Sitting(minutes, checkpoints)
+    # Its minutes begin when the plan is made.
+    sit_down = partial(Sitting, minutes, checkpoints)
     if name == FRONTIER:
         folder = out or _default_folder(FRONTIER, scale)
-        _frontier(folder, scale, workers, sitting, plan_only=plan)
+        _frontier(folder, scale, workers, sit_down, plan_only=plan)
         return
 
     names = [name]
@@ -84,7 +88,7 @@ def reproduce(
     changes = Changes(iterations=iterations, decay=decay, pilots=pilots)
     every = [reproduction(one, scale, group, changes) for one in names]
     folder = out or Path("reproduction") / changes.folder(scale)
-    _run(every, folder, workers, sitting, plan_only=plan)
+    _run(every, folder, workers, sit_down, plan_only=plan)
 
 
 def _default_folder(name: str, scale: str) -> Path:
@@ -95,7 +99,7 @@ def _default_folder(name: str, scale: str) -> Path:
 
 
 def _run(
-    every: Sequence[Reproduction], folder: Path, workers: int | None, sitting: Sitting, *, plan_only: bool
+    every: Sequence[Reproduction], folder: Path, workers: int | None, sit_down: SitDown, *, plan_only: bool
 ) -> None:
     """Announce, run and show tables and figures, which may share their runs."""
     from fedlama.study.plan import announce
@@ -106,6 +110,7 @@ def _run(
     if plan_only:
         return
 
+    sitting = sit_down()
     pages: set[Path] = set()
     with study_progress(studies) as display:
         outcomes: list[list[PanelOutcome]] = []
@@ -157,7 +162,7 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     print_lines(grid.notes, files)
 
 
-def _frontier(folder: Path, scale: str, workers: int | None, sitting: Sitting, *, plan_only: bool) -> None:
+def _frontier(folder: Path, scale: str, workers: int | None, sit_down: SitDown, *, plan_only: bool) -> None:
     """Our own question: FedAvg's accuracy for how few of its bytes?"""
     from rich.console import Console
 
@@ -174,7 +179,7 @@ def _frontier(folder: Path, scale: str, workers: int | None, sitting: Sitting, *
         return
 
     with study_progress([(made, folder)]) as display:
-        index = run_study(made, folder, workers, display, sitting=sitting)
+        index = run_study(made, folder, workers, display, sitting=sit_down())
     comparison, page = report_on_study(folder, index)
     grid = paired_grid(comparison)
     grid.write(folder, "paired")

@@ -41,12 +41,12 @@ def study(
     from fedlama.study.sitting import Sitting
     from fedlama.study.study_file import load_study
 
-    sitting = Sitting(minutes, checkpoints)
     loaded = load_study(file)
     folder = out or Path("studies") / file.stem
     announce([(loaded, folder)], workers)
     if plan:
         return
+    sitting = Sitting(minutes, checkpoints)  # its minutes begin when the plan is made
     with study_progress([(loaded, folder)]) as display:
         index = run_study(loaded, folder, workers, display, sitting=sitting)
     comparison, page = report_on_study(folder, index)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import Grid
@@ -19,6 +21,8 @@ from fedlama.report.words.notes import (
 from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
 from fedlama.report.words.study import choice_notes, divergence_notes
 from fedlama.study.index import StudyIndex
+
+WIDTH = 8  # columns that fit a terminal
 
 
 def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
@@ -45,7 +49,16 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
         ],
         records=[_record(setting, comparison) for setting in comparison.settings],
         parts={},
+        narrow=_narrow(headings),
     )
+
+
+def _narrow(headings: Sequence[str]) -> list[int]:
+    """The columns that fit eighty characters: with a share of the uplink, not the downlink and the rate."""
+    left_out = ("downlink", "rate")
+    if len(headings) <= WIDTH:
+        left_out = ()
+    return [number for number, heading in enumerate(headings) if heading not in left_out]
 
 
 def _headings(comparison: Comparison) -> list[str]:

@@ -127,7 +127,10 @@ const fedlamaCharts = (() => {
       return chart.at.low === undefined ? [main] : [range(chart, rows, series), main];
     });
     if (chart.through) option.series.unshift(through(chart, ink));
-    if (chart.bands) option.series.unshift(fastest(chart));
+    if (chart.bands) {
+      option.series.unshift(fastest(chart));
+      Object.assign(option.xAxis, { axisLabel: { ...option.xAxis.axisLabel, margin: 14 }, nameGap: 36 }); // clear of the time's own first label
+    }
     if (chart.mark && option.series.length) {
       option.series[option.series.length - 1].markLine = {
         silent: true,
