@@ -308,7 +308,7 @@ def test_demo_says_what_it_takes_and_costs_of_the_baseline(small_demo):
     assert second.startswith("plan: ")
     assert len(lines) == 4
     (long,) = [line for line in lines if "FedAvg(24), seed 0: done" in line]
-    assert "cost 25% of FedAvg(6)" in long
+    assert "sent 25 % of FedAvg(6)" in long
     assert "0 min left" not in done.stderr
 
 

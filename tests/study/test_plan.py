@@ -2,13 +2,14 @@
 
 import io
 import math
+from dataclasses import replace
 
 import pytest
 
 from fedlama.run.resolve import resolve
 from fedlama.study import plan as plans
 from fedlama.study.plan import about, amount_text, announce, counted, estimated, planned, rough_time, time_text
-from fedlama.study.progress import StudyDisplay, baselines_of, cost_of
+from fedlama.study.progress import StudyDisplay, baselines_of, sent_share
 from fedlama.study.speed import Amount, Speed, amount_of, kind_of, measure, measured, total_seconds
 from fedlama.study.study_file import parse_study
 from fedlama.training.records import Record
@@ -181,12 +182,15 @@ def test_rough_times(seconds, sentence, cell):
     assert rough_time(seconds) == cell
 
 
-def test_a_cost_so_far_is_of_the_baseline():
+def test_what_was_sent_is_a_share_of_the_baselines():
     # FedAvg(24) has averaged all of it twice in 48 steps, FedAvg(6) eight times
-    assert cost_of(record(48, 1.0), own_interval=24, interval=6) == pytest.approx(0.25)
-    assert cost_of(record(48, 0.4), own_interval=6, interval=6) == pytest.approx(0.4)
+    assert sent_share(record(48, 1.0), own_interval=24, interval=6) == pytest.approx(0.25)
+    assert sent_share(record(48, 0.4), own_interval=6, interval=6) == pytest.approx(0.4)
+    # what coded messages took counts, not how often they were sent
+    coded = replace(record(48, 1.0), uplink_share=0.01)
+    assert sent_share(coded, own_interval=6, interval=6) == pytest.approx(0.01)
     # after a step too many, one and two more rounds are counted
-    assert cost_of(record(49, 1.0), own_interval=24, interval=6) == pytest.approx(3 / 9)
+    assert sent_share(record(49, 1.0), own_interval=24, interval=6) == pytest.approx(3 / 9)
 
 
 def test_progress_says_of_what_a_cost_is_a_share_and_never_0_min(study, tmp_path):
@@ -198,8 +202,8 @@ def test_progress_says_of_what_a_cost_is_a_share_and_never_0_min(study, tmp_path
         display(cell, record(48, 1.0))
         display(cell, "done")
     by_setting = {line.split(" · ")[1]: line for line in lines.getvalue().splitlines()}
-    assert "cost 100% of FedAvg(6)" in by_setting["FedAvg(6), seed 0: done"]
-    assert "cost 25% of FedAvg(6)" in by_setting["FedAvg(24), seed 0: done"]
+    assert "sent 100 % of FedAvg(6)" in by_setting["FedAvg(6), seed 0: done"]
+    assert "sent 25 % of FedAvg(6)" in by_setting["FedAvg(24), seed 0: done"]
     *others, last = lines.getvalue().splitlines()
     assert "left" not in last
     for line in others:
@@ -215,4 +219,13 @@ def test_without_a_fedavg_as_baseline_a_cost_is_of_the_own_interval(study, tmp_p
     display = StudyDisplay(1, 48, None, lines)
     display(cell, record(48, 1.0))
     display(cell, "done")
-    assert "cost 100% of FedAvg(24)" in lines.getvalue()
+    assert "sent 100 % of FedAvg(24)" in lines.getvalue()
+
+
+def test_progress_names_a_metric_as_it_is_called_and_small_shares_with_digits(study, tmp_path):
+    lines = io.StringIO()
+    cell = planned([(study, tmp_path)])[0]
+    display = StudyDisplay(1, 48, None, lines)
+    display(cell, replace(record(48, 1.0), accuracy=None, metrics={"RMSE": 1.23456}, uplink_share=0.00971))
+    display(cell, "done")
+    assert lines.getvalue() == "1/1 runs · FedAvg(6), seed 0: done · RMSE 1.235 · sent 0.97 % of FedAvg(6)\n"

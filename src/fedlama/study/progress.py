@@ -16,8 +16,10 @@ from fedlama.study.cells import End
 from fedlama.study.plan import Studies, about, planned
 from fedlama.study.study_file import Cell
 from fedlama.training import Record
+from fedlama.training.records import fedavg_at
 
 SECONDS_BETWEEN_LINES = 60.0
+SMALL_SHARE = 0.1
 
 
 class StudyDisplay:
@@ -28,7 +30,7 @@ class StudyDisplay:
         steps: How many steps they have together.
         bar: Where it is drawn on a terminal; None prints lines.
         stream: Where lines are printed.
-        baselines: By setting, the interval of the FedAvg that its cost is a share of (default: its own base interval).
+        baselines: By setting, the interval of the FedAvg that it is compared with (default: its own base interval).
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class StudyDisplay:
         self.ended = 0
         self._done: dict[str, int] = {}
         self._latest: dict[str, Record] = {}
-        self._accuracy: dict[str, float] = {}
+        self._score: dict[str, str] = {}  # the latest, with its name
         self._started = time.monotonic()
         self._latest_line = self._started
         self._task: TaskID | None = None
@@ -61,7 +63,9 @@ class StudyDisplay:
             self._latest[key] = news
             self._done[key] = news.step
             if news.accuracy is not None:
-                self._accuracy[key] = news.accuracy
+                self._score[key] = f"accuracy {news.accuracy:.2%}"
+            for name, value in news.metrics.items():
+                self._score[key] = f"{name} {value:.4g}"
         else:
             self.ended += 1
             self._done[key] = cell.config.train.iterations
@@ -97,19 +101,18 @@ class StudyDisplay:
         print(" · ".join(parts), file=self.stream, flush=True)
 
     def _reached(self, cell: Cell) -> list[str]:
-        """A cell's accuracy, and its cost as a share of its baseline's; nothing where it has no record yet."""
+        """A cell's score, and what it sent as a share of its baseline's; nothing where it has no record yet."""
         key = _key(cell)
         parts: list[str] = []
-        accuracy = self._accuracy.get(key)
-        if accuracy is not None:
-            parts.append(f"accuracy {accuracy:.2%}")
+        if key in self._score:
+            parts.append(self._score[key])
 
         record = self._latest.get(key)
         if record is not None:
             own = cell.config.policy.steps_between_averages
             base = self.baselines.get(cell.setting, own)
-            cost = cost_of(record, own, base)
-            parts.append(f"cost {cost:.0%} of FedAvg({base})")
+            share = sent_share(record, own, base)
+            parts.append(f"sent {_percent(share)} of {fedavg_at(base)}")
         return parts
 
     def _left(self) -> str:
@@ -123,17 +126,27 @@ class StudyDisplay:
         return f"{about(seconds_per_step * left)} left"
 
 
-def cost_of(record: Record, own_interval: int, interval: int) -> float:
-    """C so far as a share of what averaging everything at another interval would have cost by then.
+def sent_share(record: Record, own_interval: int, interval: int) -> float:
+    """What was sent so far, as a share of what FedAvg at an interval would have sent by then.
 
     Arguments:
-        record: Its cost is a share of averaging everything at the run's own interval.
+        record: Its uplink, or if that is not known its aggregations, are a share of FedAvg at the run's own interval.
         own_interval: The base interval of the run.
         interval: That of the FedAvg to compare with.
     """
+    share = record.uplink_share
+    if share is None:
+        share = record.cost
     own_rounds = math.ceil(record.step / own_interval)
     rounds = math.ceil(record.step / interval)
-    return record.cost * own_rounds / rounds
+    return share * own_rounds / rounds
+
+
+def _percent(share: float) -> str:
+    """Whole percent; of small shares the digits in which they differ."""
+    if share < SMALL_SHARE:
+        return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %"
 
 
 def _key(cell: Cell) -> str:
