@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.groups import ComparisonGroup, compare_groups
 from fedlama.report.numbers.intervals import interval_maps
 from fedlama.report.numbers.network import DEFAULT_NETWORK, Network, replay
+from fedlama.report.page.charts import Charts, charts_of
 from fedlama.report.page.parts import (
     Configuration,
     FairnessSection,
@@ -32,14 +33,9 @@ from fedlama.report.page.parts import (
     setting_row,
 )
 from fedlama.report.pictures.charts import Chart, script_json
-from fedlama.report.pictures.crossings import crossing_chart
-from fedlama.report.pictures.frontier import frontier_chart
-from fedlama.report.pictures.intervals import interval_chart
-from fedlama.report.pictures.layers import layer_chart
 from fedlama.report.pictures.network import network_chart
 from fedlama.report.pictures.overview import report_figure
 from fedlama.report.pictures.partition import partition_charts
-from fedlama.report.pictures.scores import score_charts
 from fedlama.report.pictures.style import colour_number, png
 from fedlama.report.tables.network import HEADINGS, network_rows
 from fedlama.report.tables.settings import headings
@@ -71,34 +67,6 @@ class View:
         if self.target is not None:
             return False
         return self.network == DEFAULT_NETWORK
-
-
-@dataclass(frozen=True)
-class Charts:
-    """The charts of a group by section, in the order in which the page has them."""
-
-    frontier: list[Chart]
-    scores: list[Chart]
-    layers: list[Chart]
-    crossings: list[Chart]
-    intervals: list[Chart]
-    network: list[Chart]
-    clients: list[Chart]
-    partitions: list[Chart]
-
-    @property
-    def every(self) -> list[Chart]:
-        """All of them."""
-        return [
-            *self.frontier,
-            *self.scores,
-            *self.layers,
-            *self.crossings,
-            *self.intervals,
-            *self.network,
-            *self.clients,
-            *self.partitions,
-        ]
 
 
 @dataclass(frozen=True)
@@ -209,7 +177,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
     partitions, left_out = partition_charts(comparison)
     network = _network(comparison, view)
     clients = fairness_section(comparison)
-    charts = _charts(comparison, network, clients, partitions, number)
+    charts = charts_of(comparison, network, clients, partitions, number)
     return GroupPart(
         number=number,
         title=group.title,
@@ -231,44 +199,6 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
         configurations=[configuration(setting, out) for setting in comparison.settings],
         metric=comparison.metric,
     )
-
-
-def _charts(
-    comparison: Comparison,
-    network: NetworkSection | None,
-    clients: FairnessSection | None,
-    partitions: Sequence[Chart],
-    number: int,
-) -> Charts:
-    layers = [
-        layer_chart(comparison, "aggregations"),
-        layer_chart(comparison, "uplink_bytes"),
-    ]
-    decisions = enumerate(crossings(comparison), start=1)
-    uneven = [one for one in interval_maps(comparison) if not one.is_even]
-    maps = enumerate(uneven, start=1)
-    return Charts(
-        frontier=_in_group([frontier_chart(comparison)], number),
-        scores=_in_group(score_charts(comparison), number),
-        layers=_in_group(layers, number),
-        crossings=_in_group([crossing_chart(one, place) for place, one in decisions], number),
-        intervals=_in_group([interval_chart(one, place) for place, one in maps], number),
-        network=_in_group([] if network is None else [network.chart], number),
-        clients=_in_group([] if clients is None else [clients.chart], number),
-        partitions=_in_group(partitions, number),
-    )
-
-
-def _in_group(charts: Sequence[Chart | None], number: int) -> list[Chart]:
-    """The charts that there are, under names that no other group of the page has."""
-    named: list[Chart] = []
-    for chart in charts:
-        if chart is None:
-            continue
-        name = chart.id if number == 1 else f"group{number}-{chart.id}"
-        drawing = {**chart.drawing, "group": number}
-        named.append(replace(chart, id=name, drawing=drawing))
-    return named
 
 
 def _network(comparison: Comparison, view: View) -> NetworkSection | None:
