@@ -149,6 +149,7 @@ def _empty_data(source: str) -> Dataset:
     label = torch.zeros(1, dtype=torch.int64)
     trained = 2 * BLOCK * PAPER_CLIENTS
     every_pixel = [-1] * len(common.shape)
+
     return Dataset(
         x_train=pixels.expand(trained, *every_pixel),
         y_train=label.expand(trained),

@@ -136,7 +136,9 @@ class Scale(Section):
         """What to say of a set of which only some training samples are there."""
         if self.samples is None or source not in present():
             return None
-        there = len(load_data(source).x_train)
+
+        data = load_data(source)
+        there = len(data.x_train)
         if there == self.samples:
             return None
         return f"{there:,} of the {self.samples:,} training samples"

@@ -102,6 +102,7 @@ def _check_name(name: str) -> None:
     known = (*TABLES, *FIGURES)
     if name in known:
         return
+
     hint = ""
     for near in get_close_matches(name, known, n=1):
         hint = f"; did you mean {near}?"
@@ -116,7 +117,9 @@ def checked_scale(scale: str, changes: Changes) -> ScaleName:
         changes: What is wanted otherwise than the recipe has it.
     """
     if scale not in SCALES:
-        raise InputError(f"--scale {scale!r}: must be one of {', '.join(SCALES)}")
+        allowed = ", ".join(SCALES)
+        raise InputError(f"--scale {scale!r}: must be one of {allowed}")
+
     if scale == "paper" and changes.pilots:
         raise InputError("--pilots: the scale 'paper' has the paper's learning rates; pilots are for --scale cpu")
     if scale == "smoke" and changes != Changes():
@@ -153,7 +156,9 @@ def _remarks(places: Sequence[Place], changes: Changes) -> list[str]:
     """What the paper is not consistent in: these tables, and all of them."""
     found: dict[str, None] = {}  # each once
     for place in places:
-        found.update(dict.fromkeys(table_recipe(place.table).remarks))
+        recipe = table_recipe(place.table)
+        found.update(dict.fromkeys(recipe.remarks))
+
     found.update(dict.fromkeys(REMARKS))
     if changes.decay:
         found[DECAY_REMARK] = None
@@ -194,6 +199,9 @@ def frontier_study(scale: str = "cpu") -> Study:
 
     for setting in tables["study"]["setting"]:
         setting.pop("seeds", None)
-    small = {"train": {"iterations": SMOKE_STEPS}, "study": {"seeds": [0]}}
+    small = {
+        "train": {"iterations": SMOKE_STEPS},
+        "study": {"seeds": [0]},
+    }
     study = parse_study(merged(tables, small), FRONTIER)
     return replace(study, note=SMOKE_NOTE)

@@ -79,11 +79,13 @@ def study_tables(recipe: TableRecipe, group: Group, scale: ScaleName, changes: C
 
 def alpha_at(group: Group, common: Scale, scale: ScaleName) -> float | None:
     """The paper's α, or the smallest with which a small cohort learns."""
-    if group.alpha is None or scale == "paper":
-        return group.alpha
+    alpha = group.alpha
+    if alpha is None or scale == "paper":
+        return alpha
+
     if scale == "smoke":
-        return max(group.alpha, SMOKE_ALPHA)
-    return max(group.alpha, common.cpu_alpha)
+        return max(alpha, SMOKE_ALPHA)
+    return max(alpha, common.cpu_alpha)
 
 
 def _iterations(recipe: TableRecipe, group: Group, scale: ScaleName) -> int:
@@ -130,7 +132,10 @@ def _study(group: Group, common: Scale, scale: ScaleName, changes: Changes) -> d
 
 
 def _setting(row: Row, scale: ScaleName) -> dict[str, Any]:
-    setting: dict[str, Any] = {"name": row.name, "policy": row.policy()}
+    setting: dict[str, Any] = {
+        "name": row.name,
+        "policy": row.policy(),
+    }
     if scale == "paper":
         # The paper's own; with fewer clients another one is better, and the scale has it.
         setting["local"] = {"learning_rate": row.rate}

@@ -34,6 +34,7 @@ def folder_of(table: str, group: Group, scale: ScaleName, config: Config) -> str
     if scale == "paper":
         # Its learning rates differ between tables.
         return f"{table}/{source}-{spread}-active{group.active:g}-window{window}"
+
     clients = partition.clients or "all"
     active = config.participation.active
     return f"{source}-{spread}-{active}of{clients}-window{window}"
@@ -74,6 +75,7 @@ def title_of(common: Scale, group: Group, scale: ScaleName, config: Config) -> s
 def _stand_ins_in_title(common: Scale, scale: ScaleName, config: Config) -> list[str]:
     """What was trained in place of the paper's data and model."""
     source = config.data.name
+
     others: list[str] = []
     if source != common.sources[0]:
         others.append(source)
@@ -89,9 +91,10 @@ def _stand_ins_in_title(common: Scale, scale: ScaleName, config: Config) -> list
 
 def _cohort(config: Config) -> str:
     active = config.participation.active
-    if config.partition.clients is None:
+    clients = config.partition.clients
+    if clients is None:
         return f"{active} of all writers"
-    return f"{active} of {config.partition.clients}"
+    return f"{active} of {clients}"
 
 
 def scaled_down(recipe: TableRecipe, group: Group, scale: ScaleName, study: Study, changes: Changes) -> tuple[str, ...]:
@@ -135,6 +138,7 @@ def scaled_down(recipe: TableRecipe, group: Group, scale: ScaleName, study: Stud
 def _papers_cohort(group: Group) -> str:
     if group.active == 1:
         return f"all {PAPER_CLIENTS}"
+
     active = round(PAPER_CLIENTS * group.active)
     return f"{active} of {PAPER_CLIENTS}"
 
@@ -160,8 +164,10 @@ def _rates(study: Study, common: Scale, changes: Changes) -> str:
 
 def _stand_ins(common: Scale, source: str) -> list[str]:
     found: list[str] = []
-    if source != common.sources[0]:
-        found.append(f"the data set {source} in place of {common.sources[0]}")
+    papers = common.sources[0]
+    if source != papers:
+        found.append(f"the data set {source} in place of {papers}")
+
     part = common.part_of_the_data(source)
     if part is not None:
         found.append(part)

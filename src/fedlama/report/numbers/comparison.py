@@ -148,7 +148,8 @@ def _baseline_position(settings: Sequence[Setting], label: str | None) -> int | 
     if label is not None:
         labels = [setting.label for setting in settings]
         if label not in labels:
-            raise InputError(f"baseline {label!r} is none of the settings: {', '.join(labels)}")
+            known = ", ".join(labels)
+            raise InputError(f"baseline {label!r} is none of the settings: {known}")
         return labels.index(label)
 
     costs = [setting.communication_cost or 0.0 for setting in settings]

@@ -108,6 +108,7 @@ def _complete(discrepancy: Sequence[float | None]) -> bool:
     for d in discrepancy:
         if d is None or not math.isfinite(d) or d < 0:
             return False
+
     return any(discrepancy)
 
 

@@ -36,21 +36,28 @@ def fairness(comparison: Comparison) -> list[Fairness]:
     """One for each setting that was evaluated client by client."""
     found: list[Fairness] = []
     for index, setting in enumerate(comparison.settings):
-        if setting.clients:
-            found.append(_fairness(index, setting, comparison))
+        if not setting.clients:
+            continue
+        one = _fairness(index, setting, comparison)
+        found.append(one)
     return found
 
 
 def _fairness(index: int, setting: Setting, comparison: Comparison) -> Fairness:
     every = setting.clients
+
     known = [score for score in every[0].scores if score is not None]
     worst_first = sorted(known, reverse=not comparison.higher_is_better)
+
+    means = [one.mean for one in every]
+    worst = [one.worst_decile for one in every]
+    spreads = [one.spread for one in every]
     return Fairness(
         index=index,
         label=setting.label,
         on=every[0].on,
-        mean=spread_of([one.mean for one in every]),
-        worst_decile=spread_of([one.worst_decile for one in every]),
-        spread=spread_of([one.spread for one in every]),
+        mean=spread_of(means),
+        worst_decile=spread_of(worst),
+        spread=spread_of(spreads),
         scores=tuple(worst_first),
     )

@@ -52,7 +52,8 @@ class Standing:
 def places(comparison: Comparison) -> list[Place]:
     """Every finished setting that has a score and sent something."""
     found: list[Place] = []
-    for index, setting in enumerate(comparison.settings):
+    settings = comparison.settings
+    for index, setting in enumerate(settings):
         place = _place(index, setting, comparison)
         if place is not None:
             found.append(place)
@@ -109,6 +110,7 @@ def _between(place: Place, low: Place, high: Place) -> Standing:
     whole = math.log(high.total_bytes / low.total_bytes)
     part = math.log(place.total_bytes / low.total_bytes)
     share = part / whole
+
     rise = high.mean - low.mean
     expected = low.mean + share * rise
 

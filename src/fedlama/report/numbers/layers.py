@@ -76,7 +76,8 @@ def drawn_rows(comparison: Comparison) -> list[LayerRow]:
     def descending_size(place: int) -> int:
         return -(rows[place].size or 0)
 
-    largest = sorted(range(len(rows)), key=descending_size)
+    places = range(len(rows))
+    largest = sorted(places, key=descending_size)
     kept = sorted(largest[:MAX_LAYERS_DRAWN])
     return [rows[place] for place in kept]
 

@@ -275,6 +275,7 @@ def slowest_of(clients: int, sigma: float) -> float:
 
     total = 0.0
     for index in range(steps + 1):
+        # From one end to the other.
         z = low + width * index
         # exp(σ z) and φ(z) in one exponential: apart, the first would be very large where the second is very small.
         exponent = sigma * z - z * z / 2

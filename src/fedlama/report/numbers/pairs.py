@@ -24,6 +24,7 @@ def paired_difference(setting: Setting, comparison: Comparison) -> PairedDiffere
         return None
     if not (setting.finished and baseline.finished):
         return None
+
     own = _scores_by_seed(setting, comparison)
     others = _scores_by_seed(baseline, comparison)
     return paired_scores(own, others)
@@ -33,7 +34,9 @@ def _scores_by_seed(setting: Setting, comparison: Comparison) -> dict[int, float
     score = comparison.score(setting)
     if score is None:
         return {}
-    return dict(zip(setting.seeds, score.values, strict=True))
+
+    pairs = zip(setting.seeds, score.values, strict=True)
+    return dict(pairs)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,12 @@ def paired(comparison: Comparison) -> list[Pair]:
     baseline = comparison.baseline
     if baseline is None:
         raise InputError("paired differences need a baseline: study.baseline names it")
-    itself = PairedDifference(0.0, None, tuple(baseline.seeds))
+
+    itself = PairedDifference(
+        mean=0.0,
+        error=None,
+        seeds=tuple(baseline.seeds),
+    )
     pairs = [_pair(baseline, baseline, itself)]
     for setting in comparison.settings:
         difference = paired_difference(setting, comparison)

@@ -21,4 +21,5 @@ def active_clients(config: Config) -> int | None:
     partition = config.partition
     if partition.clients is None and partition.kind == "natural":
         return None
-    return Participation(fraction=active).count(partition.clients or DEFAULT_CLIENTS)
+    population = partition.clients or DEFAULT_CLIENTS
+    return Participation(fraction=active).count(population)

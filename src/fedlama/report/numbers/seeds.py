@@ -93,6 +93,7 @@ def _by_step(points: Sequence[Point], metric: str) -> dict[int, Point]:
     """The points that have the score."""
     found: dict[int, Point] = {}
     for point in points:
-        if point.value(metric) is not None:
+        score = point.value(metric)
+        if score is not None:
             found[point.step] = point
     return found

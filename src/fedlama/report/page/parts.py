@@ -128,7 +128,8 @@ def _circumstances(comparison: Comparison) -> list[tuple[str, str]]:
     if seconds:
         found.append(("a run took", _from_to(seconds)))
     if machines:
-        found.append(("machine", ", ".join(machines)))
+        every = ", ".join(machines)
+        found.append(("machine", every))
     return found
 
 
@@ -206,7 +207,8 @@ def configuration(setting: Setting, out: Path) -> Configuration:
 
     versions: dict[str, None] = {}  # each once
     for run in setting.runs:
-        text = _versions_text(run.config.get("versions", {}))
+        recorded = run.config.get("versions", {})
+        text = _versions_text(recorded)
         if text:
             versions[text] = None
 

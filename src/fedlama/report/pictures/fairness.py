@@ -85,7 +85,13 @@ def fairness_figure(drawn: Sequence[Fairness], measure: Measure) -> Figure:
         for share, value in _points(one):
             shares.append(share)
             values.append(value)
-        axes.plot(shares, values, color=colour(one.index), linestyle=dashes(one.index), linewidth=1.8)
+        axes.plot(
+            shares,
+            values,
+            color=colour(one.index),
+            linestyle=dashes(one.index),
+            linewidth=1.8,
+        )
 
     axes.set_xlim(0, 1)
     axes.set_xlabel("share of the clients")

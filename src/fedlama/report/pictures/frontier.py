@@ -75,6 +75,7 @@ def _score_range(found: Sequence[Place]) -> tuple[float, float]:
         deviation = place.deviation or 0.0
         low = min(low, place.mean - deviation)
         high = max(high, place.mean + deviation)
+
     if high <= low:
         high = low + 0.01
     return low, high

@@ -178,6 +178,7 @@ def _name_layers(axes: Axes, rows: Sequence[LayerRow], many: bool) -> None:
 
 def _scale_counts(axes: Axes, of: Counted) -> None:
     axes.set_xlim(left=0)
+
     ticks = 6
     if of == "uplink_bytes":
         # Their labels are longer.

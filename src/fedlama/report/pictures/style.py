@@ -58,7 +58,9 @@ def styled(make: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(make)
     def inner(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with style.context(["default", MATPLOTLIB_SETTINGS]):
+        # "default" first: it undoes what the user's own file says.
+        settings = ["default", MATPLOTLIB_SETTINGS]
+        with style.context(settings):
             return make(*args, **kwargs)
 
     return inner

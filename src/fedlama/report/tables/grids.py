@@ -126,7 +126,11 @@ class Grid:
             fields.update(dict.fromkeys(record))
 
         stream = io.StringIO()
-        writer = csv.DictWriter(stream, list(fields), lineterminator="\n")
+        writer = csv.DictWriter(
+            stream,
+            list(fields),
+            lineterminator="\n",
+        )
         writer.writeheader()
         writer.writerows(self.records)
         return stream.getvalue()

@@ -50,7 +50,10 @@ def layer_table(comparison: Comparison) -> LayerTable:
     coded = [is_coded(setting) for setting in comparison.settings]
     headings: list[list[str]] = []
     for is_one in coded:
-        own = ["averaged", "uplink"]
+        own = [
+            "averaged",
+            "uplink",
+        ]
         if is_one:
             own.append("bits")
         headings.append(own)

@@ -40,6 +40,7 @@ def _add_clients(table: Table, view: PartitionView, clients: range) -> None:
 def _cells(view: PartitionView, client: int) -> list[str]:
     counts = view.counts_CK[client]
     owned = (counts > 0).sum()
+
     largest = int(counts.argmax())
     share = counts[largest] / counts.sum()
     return [

@@ -174,6 +174,7 @@ def _long_shares(outcome: PanelOutcome) -> list[str]:
             continue
         ours = long_share(setting.relative_cost, printed.factor)
         theirs = long_share(printed.cost / 100, printed.factor)
+
         said.append(
             f"{setting.label}'s cost is that of {percent(ours, 1)} of the parameters long all the time, the "
             f"paper's that of {percent(theirs, 1)}."

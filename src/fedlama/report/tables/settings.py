@@ -22,7 +22,12 @@ from fedlama.report.words.notes import (
 
 def headings(comparison: Comparison) -> list[str]:
     """The columns of the main table."""
-    names = ["setting", comparison.metric, cost_heading(comparison), "uplink"]
+    names = [
+        "setting",
+        comparison.metric,
+        cost_heading(comparison),
+        "uplink",
+    ]
     if shows_uplink_share(comparison):
         names.append(uplink_heading(comparison))
     names.append("downlink")
@@ -40,7 +45,9 @@ def cells(setting: Setting, comparison: Comparison) -> list[str]:
         human_bytes(setting.uplink_bytes),
     ]
     if shows_uplink_share(comparison):
-        row.append(share_text(uplink_share(setting, comparison)))
+        share = uplink_share(setting, comparison)
+        row.append(share_text(share))
+
     row.append(human_bytes(setting.downlink_bytes))
     if _rates_differ(comparison):
         row.append(rate_text(setting))

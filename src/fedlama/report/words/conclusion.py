@@ -64,6 +64,7 @@ def _so_far(setting: Setting, comparison: Comparison) -> str:
 
 def _alone(setting: Setting, comparison: Comparison) -> list[str]:
     sentences: list[str] = []
+
     whose = f"{setting.label}: its"
     score = comparison.score(setting)
     if score is not None:

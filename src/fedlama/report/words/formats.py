@@ -33,9 +33,11 @@ def human_bytes(count: float | None) -> str:
     """Bytes in decimal units, three digits."""
     if count is None:
         return UNKNOWN
+
     for unit, size in BYTE_UNITS:
         if count >= 0.9995 * size:
-            return f"{_scaled_digits(count / size)} {unit}"
+            digits = _scaled_digits(count / size)
+            return f"{digits} {unit}"
     return f"{count:.0f} B"
 
 
@@ -143,5 +145,6 @@ def joined(parts: Sequence[str]) -> str:
 
 def unbroken(text: str) -> str:
     """A number stays on one line with its unit and its spread."""
-    together = text.replace(" %", "\N{NO-BREAK SPACE}%")
-    return together.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    space = "\N{NO-BREAK SPACE}"
+    together = text.replace(" %", f"{space}%")
+    return together.replace(" ± ", f"{space}±{space}")

@@ -81,6 +81,7 @@ def _never_fastest(played: Replay, comparison: Comparison) -> list[str]:
     # Far beyond what anybody has, so that "never" is meant.
     bands = fastest_bands(played, low=1.0, high=1e15)
     fastest = {band.index for band in bands}
+
     sentences: list[str] = []
     for setting, demand in zip(comparison.settings, played.demands, strict=True):
         if not setting.adapts or demand is None:
@@ -121,5 +122,8 @@ def _pays_off(found: Payoff, other: str, target: str) -> str:
     if found.uplink is None:
         return f"never pays off against {other}: at every bandwidth it is no sooner at {target}"
 
-    slower = "slower" if found.where == "below" else "faster"
-    return f"pays off against {other} where the uplink is {slower} than {bandwidth_text(found.uplink)}"
+    slower = "faster"
+    if found.where == "below":
+        slower = "slower"
+    level = bandwidth_text(found.uplink)
+    return f"pays off against {other} where the uplink is {slower} than {level}"

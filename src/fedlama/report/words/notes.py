@@ -86,8 +86,9 @@ def uplink_share(setting: Setting, comparison: Comparison) -> float | None:
 
 def uplink_heading(comparison: Comparison) -> str:
     """The heading of a column of such shares."""
-    assert comparison.baseline is not None
-    return f"uplink, of {comparison.baseline.label}"
+    baseline = comparison.baseline
+    assert baseline is not None
+    return f"uplink, of {baseline.label}"
 
 
 def _seeds_note(comparison: Comparison) -> str:
@@ -120,6 +121,7 @@ def seed_counts(settings: Sequence[Setting]) -> str:
     counts = [len(setting.runs) for setting in settings]
     fewest = min(counts)
     most = max(counts)
+
     if fewest == most:
         return plural(fewest, "seed")
     return f"{fewest} to {most} seeds"

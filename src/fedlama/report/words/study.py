@@ -14,6 +14,7 @@ def choice_notes(index: StudyIndex) -> list[str]:
     tried: set[str] = set()
     for choice in index.choices.values():
         tried.update(choice.scores)
+
     rates = ", ".join(sorted(tried, key=float))
     found = [f"Learning rates were chosen by pilots on a validation split, out of {rates}."]
 

@@ -107,6 +107,7 @@ def _two_units(count: int, large: str, small: str) -> str:
     """A count of the small unit in both; sixty of it are one of the large one."""
     whole = count // 60
     rest = count % 60
+
     if rest == 0:
         return f"{whole} {large}"
     return f"{whole} {large} {rest} {small}"
