@@ -6,7 +6,7 @@ import re
 import pytest
 from browser import CHROMIUM, browser
 from hand_made import write_run
-from test_page import HOSTILE, deep_runs, hostile_runs, three_runs
+from test_page import HOSTILE, deep_runs, fair_runs, hostile_runs, three_runs
 
 from fedlama.report import draw_report
 from fedlama.report.numbers.network import Network
@@ -31,7 +31,7 @@ def page(tmp_path_factory):
 def reports(tmp_path_factory):
     """Ordinary, hostile and deep runs, each with its page."""
     made = {}
-    for make in (three_runs, hostile_runs, deep_runs):
+    for make in (three_runs, hostile_runs, deep_runs, fair_runs):
         folder = tmp_path_factory.mktemp(make.__name__)
         made[make.__name__] = draw_report(make(folder / "runs"), folder / "out")
     return made
@@ -60,7 +60,7 @@ def says(page, text):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["three_runs", "hostile_runs", "deep_runs"])
+@pytest.mark.parametrize("name", ["three_runs", "hostile_runs", "deep_runs", "fair_runs"])
 def test_nothing_overflows_or_complains(page, reports, name, dark):
     page.complaints.clear()
     for width in (380, 1280):
@@ -257,6 +257,27 @@ def test_a_table_that_is_wider_than_a_phone_says_so(page, reports):
     assert page.value(shown) == 3
     page.value("document.querySelectorAll('.box').forEach(box => { box.scrollLeft = 10000; })")
     assert page.until(f"{shown} === 0")
+
+
+def test_clients_follow_the_legend_and_give_their_values(page, reports):
+    page.open(reports["fair_runs"])
+    blue = "#0072b2"  # of the first setting
+    assert blue in lines_of(page, "clients")
+    hover(page, "clients", 0.95, 0.5)
+    assert says(page, "share of the clients 100.00 %")
+    page.value("document.querySelector('.legend [data-setting=\"0\"]').click()")
+    assert blue not in lines_of(page, "clients")
+    assert page.complaints == []
+
+
+def test_labels_of_the_two_axes_do_not_meet_where_they_begin(page, reports):
+    page.open(reports["three_runs"], width=390)
+    box = "(({x, y, width, height}) => [t.textContent, x, y, width, height])(t.getBoundingClientRect())"
+    boxes = page.value(f"[...document.querySelectorAll('#chart-network .drawing svg text')].map(t => {box})")
+    for place, (name, x, y, width, height) in enumerate(boxes):
+        for other, left, top, wide, high in boxes[place + 1 :]:
+            apart = x + width <= left + 1 or left + wide <= x + 1 or y + height <= top + 1 or top + high <= y + 1
+            assert apart, f"{name!r} lies on {other!r}"
 
 
 def test_tapping_gives_values(page, reports):

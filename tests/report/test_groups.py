@@ -94,3 +94,8 @@ def test_a_cost_says_of_what(tmp_path):
     both = markdown_table(compare([slow, write_run(tmp_path / "fast", policy="fast")]))
     assert "| cost, of FedAvg(6) |" in both
     assert "| FedAvg(24) | 90.00 % | 25.00 % |" in both
+
+
+def test_looking_at_clients_does_not_make_another_experiment(tmp_path):
+    runs = [write_run(tmp_path / "a", evaluate={"clients": True}), write_run(tmp_path / "b", policy="fedavg")]
+    assert len(compare_groups(runs)) == 1

@@ -95,6 +95,25 @@ def hostile_runs(folder):
     ]
 
 
+def fair_runs(folder):
+    """Coded messages, clients one by one, a metric of somebody's own, and a name that is too long."""
+    metric = {"metric_name": f"{HOSTILE} \x1b score", "higher_is_better": True}
+    scores = {"on": "test", "mean": 0.7, "worst_decile": 0.4, "spread": 0.1, "scores": [0.4, 0.7, 1.0]}
+    more = {"accuracy": None, "metrics": {"score": 0.7}, "clients": scores}
+    runs = [
+        write_run(folder / "plain", policy="fedavg", accuracy=None, train=metric, more=more),
+        write_run(folder / "coded", bits=4, uplink={"codec": "quantize"}, accuracy=None, train=metric, more=more),
+    ]
+    for run in runs:
+        records = [json.loads(line) for line in (run.path / "rounds.jsonl").read_text().splitlines()]
+        for record in records:
+            if record["test_loss"] is not None:
+                record["metrics"] = {"score": record["step"] / 96}
+        lines = [json.dumps(record) for record in records]
+        (run.path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    return [replace(load_run(run.path), setting=f"setting {run.path.name} " + "of a long name " * 8) for run in runs]
+
+
 def deep_runs(folder):
     layers = {f"stage{place // 20}.block{place // 4}.conv{place}.weight": 100 + place for place in range(68)}
     return three_runs(folder, layers, long=list(layers)[40:])
@@ -450,3 +469,12 @@ def test_what_is_no_result_says_so_everywhere(tmp_path):
 def test_the_page_names_the_type_of_processor(tmp_path):
     run = write_run(tmp_path / "run", versions={"machine": "x86_64", "cpu": "A Processor, AVX2"})
     assert "machine A Processor, AVX2" in drawn([run], tmp_path / "out").words
+
+
+def test_a_metrics_name_is_text_wherever_it_stands(tmp_path):
+    page = drawn(fair_runs(tmp_path / "runs"), tmp_path / "out")
+    assert HOSTILE in page.words  # as text
+    assert all("\x1b" not in text for text in page.text)
+    assert all(re.fullmatch(r"[a-zA-Z0-9-]+", name) for name in page.charts)
+    assert "metric-over-steps" in page.charts
+    assert page.charts["clients"]["rows"][0][1:] == [pytest.approx(1 / 3), 0.4]

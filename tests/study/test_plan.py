@@ -2,6 +2,7 @@
 
 import io
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from fedlama.run.resolve import resolve
 from fedlama.study import plan as plans
 from fedlama.study.plan import about, amount_text, announce, counted, estimated, planned, rough_time, time_text
 from fedlama.study.progress import StudyDisplay, baselines_of, sent_share
-from fedlama.study.speed import Amount, Speed, amount_of, kind_of, measure, measured, total_seconds
+from fedlama.study.speed import Amount, Speed, amount_of, first_look, kind_of, measure, measured, total_seconds
 from fedlama.study.study_file import parse_study
 from fedlama.training.records import Record
 
@@ -114,25 +115,40 @@ def test_a_task_that_was_not_measured_has_no_estimate(study):
 
 def test_a_few_steps_are_really_measured(study):
     run = resolve(study.settings[2].config)
-    here = measure(run)
+    look = first_look(run)
+    here = measure(run, look)
     (elsewhere,) = measured([run], budget=60.0)
-    for speed in (here, elsewhere):
+    for speed in (look, here, elsewhere):
         for seconds in (speed.step, speed.exchange, speed.sample):
             assert math.isfinite(seconds)
             assert seconds > 0
 
 
 def test_a_measurement_ends_in_time(study, monkeypatch):
-    monkeypatch.setattr("fedlama.study.speed.measure", lambda run: __import__("time").sleep(60))
-    assert measured([resolve(study.settings[0].config)], budget=0.2) == []
+    monkeypatch.setattr("fedlama.study.speed.first_look", lambda run: time.sleep(60))
+    assert measured([resolve(study.settings[0].config)], budget=0.2) == [None]
+
+
+def test_a_first_look_is_kept_where_time_runs_out(study, monkeypatch):
+    look = Speed(1.0, 2.0, 3.0)
+    monkeypatch.setattr("fedlama.study.speed.first_look", lambda run: look)
+    monkeypatch.setattr("fedlama.study.speed.measure", lambda run, look: time.sleep(60))
+    run = resolve(study.settings[0].config)
+    assert measured([run, run], budget=5.0) == [look, look]
+
+
+def test_a_model_that_takes_long_is_looked_at_once(study, monkeypatch):
+    monkeypatch.setattr("fedlama.study.speed._timed", lambda run, **how: pytest.fail("it was looked at again"))
+    look = Speed(step=10.0, exchange=0.0, sample=0.0)
+    assert measure(resolve(study.settings[0].config), look) == look
 
 
 def test_what_cannot_be_measured_is_left_to_the_run(study, monkeypatch):
     def fail(run):
         raise ValueError("this model is broken")
 
-    monkeypatch.setattr("fedlama.study.speed.measure", fail)
-    assert measured([resolve(study.settings[0].config)], budget=60.0) == []
+    monkeypatch.setattr("fedlama.study.speed.first_look", fail)
+    assert measured([resolve(study.settings[0].config)], budget=60.0) == [None]
 
 
 def test_the_plan_is_printed_before_anything_is_written(study, tmp_path, monkeypatch):

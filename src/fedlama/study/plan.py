@@ -73,7 +73,7 @@ def announce(studies: Studies, workers: int | None, stream: TextIO | None = None
     if not plan.jobs:
         return plan
 
-    speeds = dict(zip(examples, measured(list(examples.values())), strict=False))
+    speeds = dict(zip(examples, measured(list(examples.values())), strict=True))
     plan = replace(plan, seconds=estimated(plan, speeds))
     print(f"plan: {time_text(plan)}", file=out, flush=True)
     return plan
@@ -135,7 +135,7 @@ def _steps_taken(folder: Path) -> int:
     return max(steps)
 
 
-def estimated(plan: Plan, speeds: Mapping[Kind, Speed]) -> float | None:
+def estimated(plan: Plan, speeds: Mapping[Kind, Speed | None]) -> float | None:
     """Seconds for all of it; None where that was not measured.
 
     Arguments:

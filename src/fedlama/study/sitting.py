@@ -13,7 +13,7 @@ from fedlama.run.files import write_atomically, writing
 
 @dataclass(frozen=True)
 class Sitting:
-    """What a study is told about this one of its sittings.
+    """How long this one of a study's sittings may take, and where it works.
 
     minutes: after so many, running cells finish their cycle, save a checkpoint and stop; None: as long as it takes.
     checkpoints: the folder in which cells run, with their records and checkpoints, until they are finished and

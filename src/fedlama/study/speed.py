@@ -29,8 +29,8 @@ from fedlama.training.trainers.stacked import BLOCK, MAX_PARAMETERS
 
 BUDGET = 7.0  # seconds for all measurements of a plan
 ENOUGH = 0.5  # seconds: a longer measurement would say little more
-TOO_LONG = 1.0  # seconds for a step of one client: more than one of them are not waited for
-FEW = 2  # samples of the first look; BatchNorm refuses a single one
+TOO_LONG = 3.0  # seconds for a step of one client by a first look: a second one is not waited for
+FEW = 2  # samples of a first look; BatchNorm refuses a single one
 MAX_STEPS = 24
 TESTED = 64  # samples
 # What a step takes does not depend on these keys of [local].
@@ -113,7 +113,7 @@ def kind_of(config: Config) -> Kind:
     )
 
 
-def total_seconds(amounts: Iterable[tuple[Kind, Amount]], speeds: Mapping[Kind, Speed]) -> float | None:
+def total_seconds(amounts: Iterable[tuple[Kind, Amount]], speeds: Mapping[Kind, Speed | None]) -> float | None:
     """What one core takes for all of it; None where one of the tasks was not measured.
 
     Arguments:
@@ -122,6 +122,8 @@ def total_seconds(amounts: Iterable[tuple[Kind, Amount]], speeds: Mapping[Kind, 
     """
     slowest: dict[str, Speed] = {}
     for kind, speed in speeds.items():
+        if speed is None:
+            continue
         other = slowest.setdefault(kind.task, speed)
         if speed.step + speed.exchange > other.step + other.exchange:
             slowest[kind.task] = speed
@@ -135,8 +137,8 @@ def total_seconds(amounts: Iterable[tuple[Kind, Amount]], speeds: Mapping[Kind, 
     return total
 
 
-def measured(runs: Sequence[Resolved], budget: float = BUDGET) -> list[Speed]:
-    """The speeds of these runs, in their order, as many as could be measured in time.
+def measured(runs: Sequence[Resolved], budget: float = BUDGET) -> list[Speed | None]:
+    """The speeds of these runs, in their order; None for one that could not be measured in time.
 
     A process of its own measures, so that this one starts neither threads nor CUDA, and stops in time whatever happens.
 
@@ -146,37 +148,57 @@ def measured(runs: Sequence[Resolved], budget: float = BUDGET) -> list[Speed]:
     """
 
     def work(emit: Emit) -> None:
-        for run in runs:
-            emit(measure(run))
+        # A first look at all of them, in case that the time runs out.
+        looks: list[Speed] = []
+        for number, run in enumerate(runs):
+            looks.append(first_look(run))
+            emit((number, looks[number]))
+        for number, run in enumerate(runs):
+            emit((number, measure(run, looks[number])))
 
-    speeds: list[Speed] = []
+    speeds: list[Speed | None] = [None] * len(runs)
     deadline = monotonic() + budget
     with Forks() as forks:
         forks.start(work, ignore_signals, daemon=True)
         while not forks.all_ended() and monotonic() < deadline:
             for _, message in forks.listen(timeout=max(0.0, deadline - monotonic())):
                 if isinstance(message, Item):
-                    speeds.append(message.content)
+                    number, speed = message.content
+                    speeds[number] = speed
                 elif not isinstance(message, Finished):
                     # What is wrong with a run is for the run to say.
                     return speeds
     return speeds
 
 
-def measure(run: Resolved) -> Speed:
-    """Time a few steps of a run, and what comes with them."""
-    # Small models are trained in blocks of clients: one client alone would take as long as a block.
-    clients = BLOCK if _is_small(run) else 1
-    first = _timed(run, clients=clients, samples=FEW, steps=1)
-    batch = run.local.batch_size
-    # A whole batch takes at most as much longer as it is larger.
-    step = first.step * max(1.0, batch / FEW)
-    if step > TOO_LONG:
-        return replace(first, step=step)
+def first_look(run: Resolved) -> Speed:
+    """Time one step on two samples: quick for any model, and at most as fast as a whole batch is for each sample."""
+    look = _timed(run, clients=_clients(run), samples=FEW, steps=1, tested=FEW)
+    larger = max(1.0, run.local.batch_size / FEW)
+    return replace(look, step=look.step * larger)
 
-    fitting = int(ENOUGH / (2 * clients * step))
+
+def measure(run: Resolved, look: Speed) -> Speed:
+    """Time a few steps of a run, and what comes with them.
+
+    Arguments:
+        run: What is to be run.
+        look: What a first look said of it; of a model for which a step takes long, no more is asked.
+    """
+    if look.step > TOO_LONG:
+        return look
+
+    clients = _clients(run)
+    fitting = int(ENOUGH / (2 * clients * look.step))
     steps = max(1, min(MAX_STEPS, fitting))
-    return _timed(run, clients=clients, samples=batch, steps=steps)
+    return _timed(run, clients=clients, samples=run.local.batch_size, steps=steps, tested=TESTED)
+
+
+def _clients(run: Resolved) -> int:
+    """Small models are trained in blocks of clients: one client alone would take as long as a block."""
+    if _is_small(run):
+        return BLOCK
+    return 1
 
 
 def _is_small(run: Resolved) -> bool:
@@ -185,9 +207,9 @@ def _is_small(run: Resolved) -> bool:
     return width <= MAX_PARAMETERS
 
 
-def _timed(run: Resolved, *, clients: int, samples: int, steps: int) -> Speed:
+def _timed(run: Resolved, *, clients: int, samples: int, steps: int, tested: int) -> Speed:
     """Two rounds of the run with fewer clients and samples; the first warms up, the second counts."""
-    part = _part_of(run.data, clients * samples)
+    part = _part_of(run.data, clients * samples, tested)
     short = run.config.train.model_copy(update={"iterations": 2 * steps, "evaluate_every": steps})
     small = replace(
         run,
@@ -210,13 +232,13 @@ def _timed(run: Resolved, *, clients: int, samples: int, steps: int) -> Speed:
     )
 
 
-def _part_of(data: Dataset, samples: int) -> Dataset:
+def _part_of(data: Dataset, samples: int, tested: int) -> Dataset:
     return replace(
         data,
         x_train=data.x_train[:samples],
         y_train=data.y_train[:samples],
-        x_test=data.x_test[:TESTED],
-        y_test=data.y_test[:TESTED],
+        x_test=data.x_test[:tested],
+        y_test=data.y_test[:tested],
         clients=None,
         test_clients=None,
         client_names=None,

@@ -19,7 +19,7 @@ COMPARED_TABLES = ("policy", "local", "server", "uplink", "downlink")
 # Of the local rule, what belongs to the task and not to the method.
 TASK_OF_CLIENTS = ("local.batch_size", "local.momentum", "local.weight_decay", "local.decayed")
 # How a run is carried out, not what it is.
-OPERATION = ("train.checkpoint_minutes", "train.device", "train.execution")
+OPERATION = ("train.checkpoint_minutes", "train.device", "train.execution", "evaluate.clients")
 # The words of the field for keys of a configuration.
 NAMES = {
     "data.name": "data",

@@ -21,10 +21,18 @@ SCALING = {
 
 def diagnosis_text(found: Diagnosis) -> str:
     """One page for a terminal."""
-    parts = [_constants(found), _theory(found), _layers(found), _policies(found)]
+    parts = [
+        _constants(found),
+        _theory(found),
+        _layers(found),
+        _policies(found),
+    ]
     for name, reason in found.omitted.items():
-        parts.append(fill(f"Left out: {name} ({reason}).", PAGE_WIDTH))
-    parts.append(fill(found.recommendation, PAGE_WIDTH))
+        sentence = f"Left out: {name} ({reason})."
+        parts.append(fill(sentence, PAGE_WIDTH))
+
+    recommendation = fill(found.recommendation, PAGE_WIDTH)
+    parts.append(recommendation)
     return "\n\n".join(parts)
 
 
@@ -64,7 +72,7 @@ def _theory(found: Diagnosis) -> str:
         f"Learning rate: {configured}.",
         f"  Theorem 5.3 allows {theory.limit:.3g} at τ = φτ' = {found.interval}. This is {beside}.",
         "  The theorem is a worst case: typical learning rates exceed its limit, and training works all",
-        "  the same. What it tells is which term grows with what:",
+        "  the same. What it shows is which term grows with what:",
         f"  {'term':<15}{'at the limit':>14}{'formula at η':>14}   scales as",
     ]
     for name, scaling in SCALING.items():
@@ -98,13 +106,19 @@ def _layers(found: Diagnosis) -> str:
 
 def _long_layers(layers: Sequence[LayerProfile], base_interval: int) -> tuple[int, float, str]:
     """How many are long, their share of the parameters, and the names of the largest."""
-    found = [layer for layer in layers if layer.interval > base_interval]
-    found.sort(key=lambda layer: -layer.size)
-    share = sum(layer.size for layer in found) / sum(layer.size for layer in layers)
-    names = [layer.name for layer in found[:MAX_NAMED]]
-    if len(found) > MAX_NAMED:
+    long_ones: list[LayerProfile] = []
+    parameters = 0
+    for layer in layers:
+        parameters += layer.size
+        if layer.interval > base_interval:
+            long_ones.append(layer)
+
+    share = sum(layer.size for layer in long_ones) / parameters
+    largest_first = sorted(long_ones, key=lambda layer: -layer.size)
+    names = [layer.name for layer in largest_first[:MAX_NAMED]]
+    if len(long_ones) > MAX_NAMED:
         names.append("…")
-    return len(found), share, ", ".join(names)
+    return len(long_ones), share, ", ".join(names)
 
 
 def _policies(found: Diagnosis) -> str:
@@ -120,5 +134,6 @@ def _policies(found: Diagnosis) -> str:
     lines.append(
         "  (discrepancy relative to the first line, then relative to a FedAvg that averages as many parameters;"
     )
-    lines.append("  cost counts parameters averaged; only frugal is compressed, which costs noise instead of drift)")
+    lines.append(f"  cost counts parameters averaged, as a share of FedAvg({found.base_interval})'s;")
+    lines.append("  only frugal is compressed, which costs noise instead of drift)")
     return "\n".join(lines)
