@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on PATH: the page was not looked at in a browser"),
 ]
+COLOURS = ("#0072b2", "#d55e00", "#009e73")  # of the first three settings
 OVERFLOW = "document.documentElement.scrollWidth"
 TIP = "[...document.querySelectorAll('.tip')].map(tip => tip.innerText).join(' ')"
 
@@ -219,6 +220,18 @@ def test_one_legend_shows_and_hides_a_setting_in_all_charts(page, reports):
     assert all(orange in lines_of(page, chart) for chart in charts)
     assert page.value("document.getElementById('chart-crossing-1').getBoundingClientRect().height") > 100
     assert page.complaints == []
+
+
+def test_the_band_of_the_fastest_goes_with_its_setting(page, reports):
+    page.open(reports["three_runs"])
+    strips = "fedlamaReport.charts.find(chart => chart.id === 'network').bands.map(band => band.name)"
+    fastest = page.value(strips)
+    assert fastest
+    fills = "[...document.querySelectorAll('#chart-network .drawing svg path')].map(path => path.getAttribute('fill'))"
+    before = [fill for fill in page.value(fills) if fill in COLOURS]
+    assert len(before) == len(fastest)
+    page.value("document.querySelectorAll('.legend [data-setting]').forEach(button => button.click())")
+    assert not [fill for fill in page.value(fills) if fill in COLOURS]
 
 
 def test_curves_switch_between_the_late_and_the_whole_range(page, reports):

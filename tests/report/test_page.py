@@ -102,7 +102,9 @@ def fair_runs(folder):
     more = {"accuracy": None, "metrics": {"score": 0.7}, "clients": scores}
     runs = [
         write_run(folder / "plain", policy="fedavg", accuracy=None, train=metric, more=more),
-        write_run(folder / "coded", bits=4, uplink={"codec": "quantize"}, accuracy=None, train=metric, more=more),
+        write_run(
+            folder / "coded", bits=4, uplink={"codec": "quantize", "bits": 4}, accuracy=None, train=metric, more=more
+        ),
     ]
     for run in runs:
         records = [json.loads(line) for line in (run.path / "rounds.jsonl").read_text().splitlines()]

@@ -28,7 +28,9 @@ SETTINGS = {"FedAvg": {"policy": fedlama.FedAvg(2)}, "FedLAMA": {"policy": fedla
 
 def test_settings_are_compared_seed_by_seed(tmp_path, capsys):
     found = fedlama.compare(SETTINGS, seeds=2, out=tmp_path / "study", workers=2, progress=True, **COMMON)
-    assert "FedLAMA, seed 1: done" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("plan: 4 runs to train, ")
+    assert "FedLAMA, seed 1: done" in said
     expected = {}
     for name, own in SETTINGS.items():
         for seed in (0, 1):

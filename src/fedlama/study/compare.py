@@ -24,6 +24,7 @@ from fedlama.run.result import score_text
 from fedlama.study.cells import Watch
 from fedlama.study.execute import run_study
 from fedlama.study.pairs import PairedDifference, paired_scores
+from fedlama.study.plan import announce
 from fedlama.study.progress import study_progress
 from fedlama.study.runs import load_run
 from fedlama.study.study_file import Cell, Setting, Study, StudySection, check_names
@@ -197,7 +198,7 @@ def compare(
         out: The study's folder; `fedlama report` draws it.
         baseline: The setting that the others are compared with (default: the first).
         workers: How many processes may run at a time (default: one per GPU, or one per core).
-        progress: Whether progress is shown on standard error.
+        progress: Whether what it will take, and then its progress, is shown on standard error.
         common: Arguments of `fedlama.simulate` that all settings share, such as `model`, `data`, `local` and
             `iterations`. Unless a window is given, a cohort stays for the least common multiple of all cycles.
 
@@ -211,7 +212,7 @@ def compare(
     first = next(iter(arguments))
     study = _study(arguments, numbers, baseline or first)
     folder = Path(out)
-    with _watching(study, folder, progress) as watch:
+    with _watching(study, folder, workers, progress) as watch:
         run_study(study, folder, workers, watch)
     return _comparison(study, folder, baseline or first)
 
@@ -307,10 +308,11 @@ def _participation(own: Mapping[str, Any], window: int) -> Participation:
 
 
 @contextmanager
-def _watching(study: Study, folder: Path, wanted: bool) -> Iterator[Watch]:
+def _watching(study: Study, folder: Path, workers: int | None, wanted: bool) -> Iterator[Watch]:
     if not wanted:
         yield lambda cell, news: None
         return
+    announce([(study, folder)], workers)
     with study_progress([(study, folder)]) as display:
         yield display
 

@@ -64,18 +64,19 @@ def network_chart(played: Replay, comparison: Comparison) -> Chart | None:
             "x": log_axis("uplink of every client", "bandwidth", SLOWEST, FASTEST, decades((1,))),
             "y": _time_axis([row[3] for row in rows]),
             "series": series,
-            "bands": _bands(played),
+            "bands": _bands(played, comparison),
             **_mark(network),
         },
         figure=network_figure(played),
     )
 
 
-def _bands(played: Replay) -> list[dict[str, Any]]:
+def _bands(played: Replay, comparison: Comparison) -> list[dict[str, Any]]:
     """A strip along the axis in the colour of the fastest setting there."""
     bands: list[dict[str, Any]] = []
     for band in fastest_bands(played, SLOWEST, FASTEST):
         drawn = {
+            "name": comparison.settings[band.index].label,
             "low": band.low,
             "high": band.high,
             "colour": colour_number(band.index),

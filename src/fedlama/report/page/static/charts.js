@@ -323,6 +323,7 @@ const fedlamaCharts = (() => {
     const seen = { ...chart };
     if (chart.series && chart.setting === undefined) {
       seen.series = chart.series.filter(({ name }) => !hidden.has(name));
+      if (chart.bands) seen.bands = chart.bands.filter(({ name }) => !hidden.has(name));
       if (chart.through) seen.through = chart.through.filter((name) => !hidden.has(name));
     }
     if (full && chart.full) seen.y = chart.full;
