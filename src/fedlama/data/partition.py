@@ -26,7 +26,12 @@ MinSamples = Annotated[int, Limits(minimum=1)]
 
 @dataclass(frozen=True)
 class Shards:
-    """Client i owns samples order[offsets[i] : offsets[i + 1]]."""
+    """Client i owns samples order[offsets[i] : offsets[i + 1]].
+
+    Arguments:
+        order: Every sample's index once, those of one client together.
+        offsets: Where each client's begin, and the number of samples at the end.
+    """
 
     order: Tensor
     offsets: Tensor
