@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import fedlama
 from fedlama.local.on_sgd import OnSGD
 
 
@@ -12,3 +13,7 @@ class Clipped(OnSGD):
     def step(self, row, gradient, own, server, *, rate, kernels):
         gradient.clamp_(-self.limit, self.limit)
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
+
+
+def clipped(learning_rate, batch_size, limit):  # for a configuration, which has numbers and no SGD
+    return Clipped(fedlama.SGD(learning_rate, batch_size), limit)

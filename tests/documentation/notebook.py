@@ -60,8 +60,9 @@ def _run_cell(source: str, name: str, namespace: dict[str, Any], number: int) ->
 
 def _shown(value: Any) -> dict[str, Any]:
     data: dict[str, Any] = {"text/plain": _lines(repr(value))}
-    if hasattr(value, "_repr_html_"):
-        data["text/html"] = _lines(value._repr_html_())
+    html = value._repr_html_() if hasattr(value, "_repr_html_") else None
+    if html:
+        data["text/html"] = _lines(html)
     figure = getattr(value, "figure", value)
     if hasattr(figure, "savefig"):
         picture = io.BytesIO()

@@ -1,5 +1,9 @@
 """docs/extending.md: its examples are the files in examples/extending, each held to what every door is held to."""
 
+import json
+import shutil
+import subprocess
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -10,7 +14,7 @@ import fedlama
 from documentation.pages import ROOT, python_blocks
 from doors.harness import CLIENTS, check_door, network, run, same_bits, samples
 
-NAMES = ("policy", "local_rule", "codec", "partition", "reader")
+NAMES = ("policy", "local_rule", "codec", "partition", "reader", "network")
 
 
 def example(name: str):
@@ -96,5 +100,35 @@ def test_the_reader(tmp_path):
     assert data.y_train.tolist() == [number % 3 for number in range(20) if number % 5]
 
 
-def test_samples_and_networks_of_the_harness_fit():
-    assert network()(samples().x_train[:4]).shape == (4, 3)
+def test_the_network():
+    data = samples()
+    module = example("network").build(data)
+    assert module(data.x_train[:4]).shape == (4, 3)
+    assert network()(data.x_train[:4]).shape == (4, 3)
+
+
+def test_the_page_has_the_configuration_as_it_is():
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    config = (ROOT / "examples" / "extending" / "everything.toml").read_text(encoding="utf-8")
+    assert f"```toml\n{config}```" in page
+
+
+@pytest.mark.slow
+def test_the_configuration_runs_with_all_of_them(tmp_path):
+    folder = tmp_path / "mine"
+    shutil.copytree(ROOT / "examples" / "extending", folder)
+    write_digits(folder / "samples.csv")
+    command = [sys.executable, "-m", "fedlama", "run", "everything.toml", "--out", "run", "--workers", "2"]
+    subprocess.run(command, check=True, cwd=folder, capture_output=True, timeout=300)
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    assert summary["accuracy"] > 0.5  # of ten classes
+    assert summary["uplink_share"] < 0.2  # a bit per number, and norms
+    assert {layer["aggregations"] for layer in summary["layers"]} > {96 // 6}  # some waited
+
+
+def write_digits(path):
+    data = fedlama.data.digits()
+    owners = np.arange(len(data.x_train)) % 16
+    pixels = data.x_train.flatten(1).numpy() / 16
+    table = np.column_stack([owners, data.y_train.numpy(), pixels])
+    np.savetxt(path, table, delimiter=",", header="client,label,pixels…", fmt="%.4f")
