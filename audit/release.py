@@ -39,7 +39,7 @@ def version_problems(found: str, changelog: str, citation: str) -> list[str]:
     if parsed.is_devrelease or parsed.local:
         problems.append(f"version.py has {found}, which is not one to release")
     newest = re.findall(r"^## (.+)$", changelog, re.MULTILINE)[0]
-    if found not in re.findall(r"\d+\.\d+\.\d+\S*(?=[)\s]|$)", newest):
+    if found not in re.findall(r"\d+\.\d+\.\d+[\w.]*", newest):
         problems.append(f"CHANGELOG.md begins with {newest!r}, not with {found}")
     cited = re.findall(r"^version: (.+)$", citation, re.MULTILINE)
     if cited != [found]:
