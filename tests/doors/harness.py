@@ -5,7 +5,6 @@ from torch import nn
 
 import fedlama
 from fedlama.data import arrays
-from fedlama.training import simulate
 from fedlama.training.checkpoint import Checkpointing, Control
 
 CLIENTS = 6
@@ -26,8 +25,7 @@ def network():
 def run(**options):
     """Windows of two cycles of three rounds, three of six clients at a time."""
     options = {"policy": fedlama.FedLAMA(2, 3), "local": fedlama.SGD(0.05, 4), "iterations": 48, "window": 12} | options
-    # The loop itself takes checkpoints; `fedlama.simulate` keeps its own, in a run directory
-    return simulate(network, samples(), participation=3, seed=5, execution="one-by-one", **options)
+    return fedlama.simulate(network, samples(), participation=3, seed=5, execution="one-by-one", **options)
 
 
 class StopOften(Control):

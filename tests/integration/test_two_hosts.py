@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from two_hosts import REPOSITORY, SECONDS, TwoHosts, why_not
 
-from fedlama.base import InputError
+from fedlama.base import InputError, RunError
+from fedlama.processes import world
 from fedlama.processes.hosts import BEAT, Place, Watch, silence_allowed
 
 COMPARED = ("rounds.jsonl", "checkpoint/model.safetensors", "config.toml")
@@ -241,3 +243,28 @@ def test_the_silence_allowed_is_a_number_of_seconds():
     for wrong in ("soon", "0", "-1", "nan", "inf", ""):
         with pytest.raises(InputError, match="FEDLAMA_SILENCE must be"):
             silence_allowed({"FEDLAMA_SILENCE": wrong})
+
+
+@pytest.fixture
+def alone_under_torchrun(monkeypatch):
+    """A group of one process, as torchrun describes it."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "GROUP_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(world, "_meeting_point", dist.HashStore)
+
+
+GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.213.0.2]:41537"
+
+
+@pytest.mark.parametrize("error", [RuntimeError(GLOO), dist.DistNetworkError("Broken pipe")])
+def test_a_connection_that_was_lost_becomes_a_sentence(alone_under_torchrun, error):
+    with pytest.raises(RunError, match=r"rank 0 of 1 lost its connection .* --resume"), world.torchrun_world("gloo"):
+        raise error
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a shape that does not fit"), RunError("gloo is not to blame")])
+def test_other_errors_stay_what_they_are(alone_under_torchrun, error):
+    with pytest.raises(RuntimeError) as caught, world.torchrun_world("gloo"):
+        raise error
+    assert caught.value is error
