@@ -28,6 +28,7 @@ from fedlama.server import Mean, ServerRule
 from fedlama.training import Faults, Metric, Participation, Record
 from fedlama.training import simulate as simulate_in_memory
 from fedlama.training.arguments import check_flag, check_kinds, check_numbers, task_of
+from fedlama.training.checkpoint import Checkpointing
 from fedlama.training.evaluation import Loss, MetricFunction
 from fedlama.training.modules import build, check_builder
 from fedlama.training.simulation import Evaluated, Weighting, check_options, participation_of
@@ -83,6 +84,7 @@ def simulate(
     resume: bool = False,
     progress: bool = False,
     checkpoint_minutes: float = DEFAULT_CHECKPOINT_MINUTES,
+    checkpointing: Checkpointing | None = None,
 ) -> Result:
     """Train a federation and account for every byte.
 
@@ -131,6 +133,8 @@ def simulate(
             read back.
         progress: Whether progress is shown on standard error.
         checkpoint_minutes: How many minutes lie between two checkpoints in `out`; 0 saves one at every cycle's end.
+        checkpointing: For programs that keep checkpoints in a place of their own, without `out`: where they go, and
+            what to resume from.
 
     Returns:
         What came of it, with the record of every round and the trained module.
@@ -139,6 +143,8 @@ def simulate(
     check_flag("progress", progress)
     if resume and out is None:
         raise InputError("resume=True needs out=, the folder of the run that goes on")
+    if checkpointing is not None and out is not None:
+        raise InputError("checkpointing= means nothing with out=, which keeps its own checkpoints")
     arguments: dict[str, Any] = {
         "policy": policy,
         "local": local,
@@ -172,6 +178,7 @@ def simulate(
                 window=window,
                 metric=metric,
                 on_record=_each(observers),
+                checkpointing=checkpointing,
                 **arguments,
             )
             return result_of(found)

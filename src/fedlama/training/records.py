@@ -121,7 +121,7 @@ class Record:
     excluded: list[Exclusion] = field(default_factory=list[Exclusion])
     metrics: dict[str, Number] = field(default_factory=dict[str, Number], kw_only=True)
     clients: ClientScores | None = field(default=None, kw_only=True)
-    uplink_share: Number | None = field(default=None, kw_only=True)
+    uplink_share: Number | None = field(default=None, kw_only=True, compare=False)  # follows from the bytes
 
     @property
     def score(self) -> float | None:
