@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -53,6 +54,16 @@ def test_the_reference_has_arguments(site):
     assert "fedlama.simulate" in Page(page).anchors
     for argument in ("policy", "participation", "on_record"):
         assert re.search(rf"<b>{argument}</b>|<code>{argument}</code>", page), argument
+
+
+@pytest.mark.slow
+def test_the_reference_shows_types_and_defaults_as_a_reader_wants_them(site):
+    for path in (site / "docs" / "reference").rglob("*.html"):
+        text = unescape(re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")))
+        assert "Annotated[" not in text, path
+        assert not re.search(r"= DEFAULT_|= MAX_|: _\w+ ", text), path
+    codecs = (site / "docs" / "reference" / "codecs" / "index.html").read_text(encoding="utf-8")
+    assert "bits: int, block: int = 1024, stochastic: bool = True" in unescape(re.sub(r"<[^>]+>", "", codecs))
 
 
 @pytest.mark.slow
