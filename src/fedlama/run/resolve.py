@@ -254,9 +254,11 @@ def data_hash(name: str, options: str = "null") -> str | None:
 
 
 def _checked_hash(data: DataSection) -> str | None:
-    found = data_hash(data.name, json.dumps(data.options))
+    options = json.dumps(data.options)
+    found = data_hash(data.name, options)
     if data.sha256 is not None and data.sha256 != found:
-        raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({data_source(data)}) is {found}")
+        source = data_source(data)
+        raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({source}) is {found}")
     return found
 
 
