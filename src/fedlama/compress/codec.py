@@ -172,6 +172,10 @@ class Codec(ABC):
         """What biases, norms' parameters and statistics are coded with."""
         return self
 
+    def for_whole_run(self) -> Codec:
+        """The variant for a sender that stays as long as the run does: nothing that it keeps is ever forgotten."""
+        return self
+
     def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
         """The rate in a round of a window (None: as always), and the factor by which the server multiplies."""
         return None, 1.0
@@ -183,6 +187,30 @@ class Codec(ABC):
     def remember(self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None) -> None:
         """Update this client's slots in place."""
         return
+
+    # What it leaves to the next codec of a chain
+
+    @property
+    def projects(self) -> bool:
+        """Whether it leaves fewer numbers than it is given."""
+        return False
+
+    def project(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+        """What it sends itself, and the numbers that are left: here nothing, and all of them as they would arrive."""
+        coded = self.code(x, key=key, warm=warm)
+        return Coded(), self.rebuild(coded, tuple(x.shape), key=key)
+
+    def expect_projected(self, side: Reader, shape: Shape) -> Coded:
+        """Read what `project` sends itself."""
+        return Coded()
+
+    def projected_shape(self, shape: Shape) -> Shape:
+        """The shape of the numbers that are left of a tensor of this shape."""
+        return shape
+
+    def expand(self, coded: Coded, values: Tensor, shape: Shape) -> Tensor:
+        """The tensor from what was sent and the numbers that were left."""
+        return values
 
     # What users call
 

@@ -82,7 +82,7 @@ class Dataset:
         )
 
     def hold_out(self, share: float, seed: int) -> Dataset:
-        """Tested on a share of the training samples, which are no longer trained on; the test samples are gone.
+        """Tested on a share of the training samples, which are no longer trained on; the test samples are dropped.
 
         Arguments:
             share: Of the training samples, above 0 and below 1.
@@ -114,7 +114,7 @@ class Dataset:
 
 
 def _renumbered(clients: Tensor) -> Tensor:
-    """Without gaps: a client that lost its only sample is gone."""
+    """Without gaps: a client that lost its only sample is left out."""
     _, numbers = torch.unique(clients, return_inverse=True)
     return numbers
 
@@ -243,7 +243,7 @@ def _check_alike(name: str, train: Tensor, test: Tensor) -> None:
     if train_shape != test_shape or train.dtype != test.dtype:
         raise InputError(
             f"{name}_train and {name}_test differ: "
-            f"{train.dtype} of shape {train_shape} a sample "
+            f"{train.dtype} of shape {train_shape} per sample "
             f"against {test.dtype} of {test_shape}"
         )
 

@@ -184,7 +184,7 @@ def _exactly(path: Path, stream: BinaryIO, shape: tuple[int, ...], largest: int)
     claimed = math.prod(shape)
     content = bytearray()
     if claimed <= largest:
-        # One byte more than is claimed tells a file that holds more.
+        # One byte more than is claimed shows whether the file holds more.
         while len(content) <= claimed:
             chunk = stream.read(min(CHUNK, claimed + 1 - len(content)))
             if not chunk:

@@ -84,9 +84,11 @@ class FaultyRounds:
         cohort = current.cohort
         first = self.rounds.averaged_slices(current.plan)[0].start
         for here, index in enumerate(cohort.mine):
-            number = self.faults.broken_number(place, cohort.clients[index])
+            client = cohort.clients[index]
+            number = self.faults.broken_number(place, client)
             if number is not None:
-                cohort.rows[here, first] = current.position.row[first] + number
+                anchor = current.position.row[first]
+                cohort.rows[here, first] = anchor + number
 
     def _judge(self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]) -> Verdict:
         """Whose update counts; `reasons` are those of clients that the round began without."""

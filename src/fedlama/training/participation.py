@@ -14,10 +14,14 @@ from fedlama.core import Policy
 
 @dataclass(frozen=True)
 class Participation:
-    """`active` clients at a time: a float is a fraction of the population, a whole number a number of clients.
+    """How many clients train at a time, and for how long.
 
-    A cohort stays for `window` steps, a whole number of the policy's cycles (default: one cycle). Who is drawn depends
-    on the seed and on the window, never on the policy: settings that share a window see the same clients.
+    Who is drawn depends on the seed and on the window, never on the policy: settings that share a window see the same
+    clients.
+
+    Arguments:
+        active: How many train at a time: a float is a fraction of the population, a whole number a number of clients.
+        window: How many steps a cohort stays, a whole number of the policy's cycles (default: one cycle).
     """
 
     active: float | int = 1.0
@@ -36,7 +40,7 @@ class Participation:
             )
 
     def count(self, population: int) -> int:
-        """How many clients train at a time."""
+        """How many clients of a population of this size train at a time."""
         if isinstance(self.active, float):
             return max(1, math.floor(self.active * population + 0.5))
         if self.active > population:
@@ -44,9 +48,11 @@ class Participation:
         return int(self.active)
 
     def window_steps(self, policy: Policy) -> int:
-        """How long a cohort stays, in steps."""
+        """How long a cohort stays under this policy, in steps."""
         cycle = policy.longest_cycle
-        window = cycle if self.window is None else self.window
+        window = self.window
+        if window is None:
+            window = cycle
         if window % cycle:
             raise InputError(
                 f"participation.window = {window} steps must be a whole number of cycles, and a cycle of {policy} is "
@@ -55,10 +61,21 @@ class Participation:
         return window
 
     def cohort(self, population: int, seed: int, window: int, attempt: int = 0) -> list[int]:
-        """The clients of one window, in ascending order; at another attempt, other ones."""
+        """The clients of one window, in ascending order.
+
+        Arguments:
+            population: How many clients there are.
+            seed: The run's.
+            window: The number of the window, counted from 0.
+            attempt: How many cohorts of this window were given up: each attempt draws other clients.
+        """
         count = self.count(population)
         if count == population:
             return list(range(population))
-        place = (window, attempt) if attempt else (window,)
-        generator = np.random.Generator(np.random.Philox(key=random_key(seed, "cohort", *place)))
-        return sorted(generator.choice(population, count, replace=False, shuffle=False).tolist())
+        place = [window]
+        if attempt:
+            place.append(attempt)
+        key = random_key(seed, "cohort", *place)
+        generator = np.random.Generator(np.random.Philox(key=key))
+        drawn = generator.choice(population, count, replace=False, shuffle=False)
+        return sorted(drawn.tolist())
