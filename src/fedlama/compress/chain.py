@@ -1,6 +1,6 @@
 """One codec after another: what the first leaves as numbers, the second codes.
 
-A `Projection` (`TopK`, `LowRank`) turns a tensor into fewer numbers: the kept values, the factors. Those are the second
+A `Reducer` (`TopK`, `LowRank`) turns a tensor into fewer numbers: the kept values, the factors. Those are the second
 codec's input. After any other codec the second one codes what the first decodes to, and only the second one's bytes
 travel.
 """
@@ -19,24 +19,19 @@ from fedlama.compress.codec import Codec, Coded, Reader, Shape
 AS_THEY_ARE = Cast("float32")
 
 
-class Projection(Codec):
+class Reducer(Codec):
     """A codec that leaves fewer numbers, which are sent as float32 or handed to the next codec of a chain."""
 
-    @property
-    def projects(self) -> bool:
-        """It does."""
-        return True
-
     @abstractmethod
-    def project(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+    def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
         """Side bytes and symbols, and the numbers that are left."""
 
     @abstractmethod
-    def expect_projected(self, side: Reader, shape: Shape) -> Coded:
-        """Read what `project` wrote."""
+    def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
+        """Read what `reduce` wrote."""
 
     @abstractmethod
-    def projected_shape(self, shape: Shape) -> Shape:
+    def reduced_shape(self, shape: Shape) -> Shape:
         """The shape of the numbers that are left."""
 
     @abstractmethod
@@ -45,15 +40,15 @@ class Projection(Codec):
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """As a chain that ends here."""
-        return _code_both(self, AS_THEY_ARE, x, key, bits, warm)
+        return _code_reduced(self, AS_THEY_ARE, x, key, bits, warm)
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """As a chain that ends here."""
-        return _expect_both(self, AS_THEY_ARE, side, shape)
+        return _expect_reduced(self, AS_THEY_ARE, side, shape)
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """As a chain that ends here."""
-        return _rebuild_both(self, AS_THEY_ARE, coded, shape, key)
+        return _rebuild_reduced(self, AS_THEY_ARE, coded, shape, key)
 
     def kept(self, bits: float | None = None) -> float | None:
         """It depends on the numbers."""
@@ -70,10 +65,6 @@ class Chain(Codec):
 
     `Chain(TopK(0.05), Quantize(4))` sends positions and four-bit values, `Chain(LowRank(4), Rotate(2))` factors at two
     bits per number. A longer chain is `Chain(a, Chain(b, c))`. Error feedback goes around a chain, not into it.
-
-    Arguments:
-        first: The codec that is given the tensor.
-        second: The codec of what the first one leaves.
     """
 
     first: Codec
@@ -93,15 +84,23 @@ class Chain(Codec):
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """The first codec's side bytes and symbols, then the second's."""
-        return _code_both(self.first, self.second, x, key, bits, warm)
+        if isinstance(self.first, Reducer):
+            return _code_reduced(self.first, self.second, x, key, bits, warm)
+        coded = self.first.code(x, key=key, warm=warm)
+        rounded = self.first.rebuild(coded, tuple(x.shape), key=key)
+        return self.second.code(rounded, key=_next(key), bits=bits, warm=warm)
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """In the same order."""
-        return _expect_both(self.first, self.second, side, shape)
+        if isinstance(self.first, Reducer):
+            return _expect_reduced(self.first, self.second, side, shape)
+        return self.second.expect(side, shape)
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """The second undone, then the first."""
-        return _rebuild_both(self.first, self.second, coded, shape, key)
+        if isinstance(self.first, Reducer):
+            return _rebuild_reduced(self.first, self.second, coded, shape, key)
+        return self.second.rebuild(coded, shape, key=_next(key))
 
     @property
     def rate(self) -> float | None:
@@ -118,9 +117,10 @@ class Chain(Codec):
 
     def kept_of(self, coded: Coded) -> float | None:
         """The product of both."""
-        assert coded.inner is not None, "the second codec was the last"
+        if isinstance(self.first, Reducer):
+            return None
         first = self.first.kept()
-        second = self.second.kept_of(coded.inner)
+        second = self.second.kept_of(coded)
         if first is None or second is None:
             return None
         return first * second
@@ -131,30 +131,26 @@ class Chain(Codec):
 
     def for_small_tensors(self) -> Codec:
         """Nothing is left out of small tensors."""
-        second = self.second.for_small_tensors()
-        if self.first.projects:
-            return second
-        return Chain(self.first.for_small_tensors(), second)
+        if isinstance(self.first, Reducer):
+            return self.second.for_small_tensors()
+        return Chain(self.first.for_small_tensors(), self.second.for_small_tensors())
 
 
-def _code_both(first: Codec, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None) -> Coded:
-    coded, values = first.project(x, key=key, warm=warm)
-    if first.projects:
-        warm = None  # it resembles x, and not what is left of it
-    coded.inner = second.code(values, key=_next(key), bits=bits, warm=warm)
+def _code_reduced(first: Reducer, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None) -> Coded:
+    coded, values = first.reduce(x, key=key, warm=warm)
+    coded.inner = second.code(values, key=_next(key), bits=bits)
     return coded
 
 
-def _expect_both(first: Codec, second: Codec, side: Reader, shape: Shape) -> Coded:
-    coded = first.expect_projected(side, shape)
-    coded.inner = second.expect(side, first.projected_shape(shape))
+def _expect_reduced(first: Reducer, second: Codec, side: Reader, shape: Shape) -> Coded:
+    coded = first.expect_reduced(side, shape)
+    coded.inner = second.expect(side, first.reduced_shape(shape))
     return coded
 
 
-def _rebuild_both(first: Codec, second: Codec, coded: Coded, shape: Shape, key: int) -> Tensor:
-    assert coded.inner is not None, "the second codec was the last"
-    left = first.projected_shape(shape)
-    values = second.rebuild(coded.inner, left, key=_next(key))
+def _rebuild_reduced(first: Reducer, second: Codec, coded: Coded, shape: Shape, key: int) -> Tensor:
+    assert coded.inner is not None
+    values = second.rebuild(coded.inner, first.reduced_shape(shape), key=_next(key))
     return first.expand(coded, values, shape)
 
 

@@ -188,30 +188,6 @@ class Codec(ABC):
         """Update this client's slots in place."""
         return
 
-    # What it leaves to the next codec of a chain
-
-    @property
-    def projects(self) -> bool:
-        """Whether it leaves fewer numbers than it is given."""
-        return False
-
-    def project(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
-        """What it sends itself, and the numbers that are left: here nothing, and all of them as they would arrive."""
-        coded = self.code(x, key=key, warm=warm)
-        return Coded(), self.rebuild(coded, tuple(x.shape), key=key)
-
-    def expect_projected(self, side: Reader, shape: Shape) -> Coded:
-        """Read what `project` sends itself."""
-        return Coded()
-
-    def projected_shape(self, shape: Shape) -> Shape:
-        """The shape of the numbers that are left of a tensor of this shape."""
-        return shape
-
-    def expand(self, coded: Coded, values: Tensor, shape: Shape) -> Tensor:
-        """The tensor from what was sent and the numbers that were left."""
-        return values
-
     # What users call
 
     def encode(

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fedlama.base import Limits, check_options
-from fedlama.compress.chain import Projection
+from fedlama.compress.chain import Reducer
 from fedlama.compress.codec import Coded, Reader, Shape, generator
 from fedlama.compress.limits import MAX_RANK
 
 
 @dataclass(frozen=True)
-class LowRank(Projection):
+class LowRank(Reducer):
     """Two thin factors instead of a matrix; what they miss is lost unless error feedback keeps it.
 
     `rank` is their width. Tensors of fewer than two dimensions, and those that two factors would not make smaller, are
@@ -40,7 +40,7 @@ class LowRank(Projection):
         """The iteration starts from it."""
         return True
 
-    def project(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+    def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
         """Algorithm 1 of the paper, for one sender."""
         sides = self._sides(tuple(x.shape))
         if sides is None:
@@ -60,11 +60,11 @@ class LowRank(Projection):
         right = right / balance.where(norms > 0, torch.ones(())) * largest.sqrt()
         return Coded(), torch.cat((left.reshape(-1), right.reshape(-1)))
 
-    def expect_projected(self, side: Reader, shape: Shape) -> Coded:
+    def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
         """Nothing but the factors."""
         return Coded()
 
-    def projected_shape(self, shape: Shape) -> Shape:
+    def reduced_shape(self, shape: Shape) -> Shape:
         """All numbers of both factors."""
         sides = self._sides(shape)
         if sides is None:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, Limits, check_options
-from fedlama.compress.chain import Projection
+from fedlama.compress.chain import Reducer
 from fedlama.compress.codec import Coded, Reader, Shape
 from fedlama.compress.streams import Run, Table
 
 
 @dataclass(frozen=True)
-class TopK(Projection):
+class TopK(Reducer):
     """Keep the numbers of largest magnitude.
 
     `share` is how many of them, above 0 and at most 1; at least one number per tensor is kept.
@@ -34,7 +34,7 @@ class TopK(Projection):
         check_options(self)
         object.__setattr__(self, "share", float(self.share))
 
-    def project(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+    def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
         """Which are kept, as one symbol per number, and their values in order."""
         flat = x.reshape(-1)
         count = self._count(len(flat))
@@ -45,7 +45,7 @@ class TopK(Projection):
         kept[places] = 1.0
         return Coded(runs=[Run(_table(count, len(flat)), len(flat), kept)]), flat[places]
 
-    def expect_projected(self, side: Reader, shape: Shape) -> Coded:
+    def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
         """The share is known, so only the positions have to follow."""
         total = math.prod(shape)
         count = self._count(total)
@@ -53,7 +53,7 @@ class TopK(Projection):
             return Coded()
         return Coded(runs=[Run(_table(count, total), total)])
 
-    def projected_shape(self, shape: Shape) -> Shape:
+    def reduced_shape(self, shape: Shape) -> Shape:
         """As many as are kept."""
         return (self._count(math.prod(shape)),)
 
