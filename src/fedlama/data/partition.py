@@ -26,7 +26,12 @@ MinSamples = Annotated[int, Limits(minimum=1)]
 
 @dataclass(frozen=True)
 class Shards:
-    """Client i owns samples order[offsets[i] : offsets[i + 1]]."""
+    """Which samples each client has: client i owns order[offsets[i] : offsets[i + 1]].
+
+    Arguments:
+        order: All sample indices, those of the first client first.
+        offsets: Where each client's begin, and where the last one's end.
+    """
 
     order: Tensor
     offsets: Tensor
@@ -54,7 +59,10 @@ class Shards:
         return self.order[start:end]
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Itself: shards that were dealt before are a partition, too, of the data that they were dealt from."""
+        """Itself: shards that were dealt before are a partition, too, of the `data` that they were dealt from.
+
+        Nothing is drawn, so `seed` does not matter.
+        """
         if len(self.order) != len(data.x_train):
             raise InputError(
                 f"partition: these shards deal {len(self.order)} samples, but the data has {len(data.x_train)}"
@@ -89,7 +97,12 @@ class Partition(Protocol):
     """A recipe for dealing samples to clients."""
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`; the same seed gives the same shards on every machine."""
+        """Deal the training samples.
+
+        Arguments:
+            data: Whose samples.
+            seed: The run's; the same seed gives the same shards on every machine.
+        """
         ...
 
 
@@ -120,7 +133,7 @@ class IID:
         check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`."""
+        """Deal the training samples of `data`; the draws follow from `seed`."""
         samples = len(data.x_train)
         _check_clients(self.clients, samples)
         owners = _dealt_out(samples, self.clients, seed)
@@ -158,7 +171,7 @@ class Dirichlet:
         check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`."""
+        """Deal the training samples of `data`; the draws follow from `seed`."""
         _check_clients(self.clients, len(data.x_train))
         labels = _class_labels(data)
         classes: list[NDArray[np.int64]] = []
@@ -224,7 +237,7 @@ class Natural:
         check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`."""
+        """Deal the training samples of `data`; the draws follow from `seed`."""
         if data.clients is None:
             raise InputError(f"{data.name} has no client ids of its own: choose partition iid or dirichlet")
         owners = data.clients.numpy()

@@ -73,7 +73,7 @@ class FedNova(OnSGD):
         return float(amount)
 
     def amount(self, taken: Tensor) -> Tensor:
-        """‖a‖₁ of so many steps: how often a constant gradient was applied, through momentum too."""
+        """‖a‖₁ of so many steps `taken`: how often a constant gradient was applied, through momentum too."""
         beta = self.base.momentum
         if not beta:
             return taken

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-PIECE = 1 << 15  # numbers: small enough to stay in the cache while every client's part is added
+PIECE = 1 << 15  # numbers whose squares are added up at a time; the last bits of a distance depend on it
+SUMMED = 1 << 16  # numbers of a mean at a time: they stay in the cache while every client's part is added
 MESSAGE = 1 << 17  # numbers that are added up over the processes at a time: a megabyte
 CLIENTS_AT_ONCE = 4  # whose differences are taken by one call
 
@@ -120,19 +121,18 @@ class _Block:
             torch.sum(terms, dim=0, out=total)
 
     def _add_up_piece(self, rows_CN: Tensor, weights: Sequence[float], total: Tensor) -> None:
-        _write_term(total, rows_CN[0], weights[0], self.anchor)
+        # anchor + w·x rounds w·x to the anchor's last bit, which is the grid. So does −anchor + w·x: with one after the
+        # other the anchors cancel, and need not be subtracted from every term. All sums are exact, whatever the order.
+        anchors = (self.anchor, -self.anchor)
         term = torch.empty_like(total)
-        for row, weight in zip(rows_CN[1:], weights[1:], strict=True):
-            _write_term(term, row, weight, self.anchor)
-            total.add_(term)
-
-
-def _write_term(term: Tensor, row: Tensor, weight: float, anchor: Tensor) -> None:
-    """w·x, rounded to the grid."""
-    term.copy_(row)
-    # anchor + w·x rounds w·x to the anchor's last bit, which is the grid
-    torch.add(anchor, term, alpha=weight, out=term)
-    term.sub_(anchor)
+        for number, (row, weight) in enumerate(zip(rows_CN, weights, strict=True)):
+            target = term if number else total
+            target.copy_(row)
+            torch.add(anchors[number % 2], target, alpha=weight, out=target)
+            if number:
+                total.add_(term)
+        if len(rows_CN) % 2:
+            total.sub_(self.anchor)
 
 
 def _blocks(slices: Sequence[slice], largest: Sequence[float], device: torch.device) -> Iterator[_Block]:
@@ -142,17 +142,17 @@ def _blocks(slices: Sequence[slice], largest: Sequence[float], device: torch.dev
         parts = slices[group]
         anchor = anchors[group]
         if len(parts) == 1:
-            for piece in _pieces(parts[0]):
+            for piece in _pieces(parts[0], SUMMED):
                 yield _Block([piece], anchor)
         else:
             sizes = torch.tensor(_sizes(parts), device=device)
             yield _Block(parts, anchor.repeat_interleave(sizes))
 
 
-def _pieces(part: slice) -> Iterator[slice]:
-    """A long slice in pieces."""
-    for start in range(part.start, part.stop, PIECE):
-        stop = min(start + PIECE, part.stop)
+def _pieces(part: slice, size: int) -> Iterator[slice]:
+    """A long slice in pieces of this size; the last one may be shorter."""
+    for start in range(part.start, part.stop, size):
+        stop = min(start + size, part.stop)
         yield slice(start, stop)
 
 
@@ -207,7 +207,8 @@ def _long_distances(mean: Tensor, rows_CN: Tensor) -> Tensor:
     differences = torch.empty(CLIENTS_AT_ONCE, PIECE, dtype=torch.float64, device=mean.device)
     squares = torch.zeros(len(rows_CN), dtype=torch.float64, device=mean.device)
     of_piece = torch.zeros_like(squares)
-    for piece in _pieces(slice(0, len(mean))):
+    of_client = list(of_piece)  # views of single numbers, which a product can be written to
+    for piece in _pieces(slice(0, len(mean)), PIECE):
         size = piece.stop - piece.start
         mean_here = target[:size]
         mean_here.copy_(mean[piece])
@@ -217,7 +218,7 @@ def _long_distances(mean: Tensor, rows_CN: Tensor) -> Tensor:
             values_CN.copy_(some_CN)
             torch.sub(mean_here, values_CN, out=values_CN)
             for client, values in enumerate(values_CN, start=first):
-                of_piece[client] = torch.dot(values, values)
+                torch.dot(values, values, out=of_client[client])
         squares += of_piece
     return squares
 

@@ -95,11 +95,11 @@ class Faults:
             )
 
     def fails_before(self, stretch: Stretch, client: int) -> bool:
-        """Whether a client takes no part in this cycle at all."""
+        """Whether a client takes no part at all in the cycle of this `stretch`."""
         return _chance(self.fail_before, stretch, "before", stretch.cycle.start, client)
 
     def misses(self, stretch: Stretch, client: int) -> str | None:
-        """Why the server has no update of this client at the end of the round, if so."""
+        """Why the server has no update of this client at the end of this `stretch`, if so."""
         if _chance(self.fail_during, stretch, "during", stretch.cycle.start, client):
             drawn = _uniform(stretch, "when", stretch.cycle.start, client)
             failing_step = stretch.cycle[int(drawn * len(stretch.cycle))]
@@ -110,7 +110,7 @@ class Faults:
         return None
 
     def broken_number(self, stretch: Stretch, client: int) -> float | None:
-        """What stands in the update of a client that returns a broken one."""
+        """What stands in the update of a client that returns a broken one after this `stretch`."""
         if not _chance(self.corrupt, stretch, "corrupt", stretch.steps.start, client):
             return None
         numbers = [float("nan"), float("inf")]
