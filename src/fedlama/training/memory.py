@@ -15,7 +15,7 @@ from fedlama.core import Layout
 from fedlama.data import Dataset
 from fedlama.processes.memory import available_memory
 from fedlama.rows import Slot
-from fedlama.training.trainers import BLOCK
+from fedlama.training.trainers import block_of
 from fedlama.training.values import Job
 
 FLOAT32 = 4  # bytes
@@ -95,7 +95,7 @@ def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: b
     )
     if stacked:
         samples_as_floats = FLOAT32 * job.data.x_train.numel()
-        demand = replace(demand, prepared_bytes=samples_as_floats, block=BLOCK)
+        demand = replace(demand, prepared_bytes=samples_as_floats, block=block_of(layout))
     if saves:
         demand = replace(demand, seen_clients=_seen_clients(job, clients))
         if job.window_steps > job.policy.longest_cycle:  # cycles end inside a window, and there a run is saved

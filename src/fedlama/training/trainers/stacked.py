@@ -2,8 +2,8 @@
 
 A small model's step is mostly the overhead of calling operations, so a block of clients is stepped at once. A larger
 model is faster one client at a time, because its row stays in the cache from step to step. Whether to stack is decided
-by a rule on the model, never by a timing. The last bits depend on a stack's height, so it is always BLOCK: a block that
-is not full is padded with a row that nobody reads.
+by a rule on the model, never by a timing. The last bits depend on a stack's height, so that follows from the model
+alone, too: a block that is not full is padded with a row that nobody reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from fedlama.training.trainers.layers import stacked_forward, why_not_stackable
 
 Execution = Literal["auto", "stacked", "one-by-one"]
 EXECUTIONS = get_args(Execution)
-BLOCK = 8
+BLOCK = 8  # clients in a stack
+LOW_BLOCK = 4  # of a model for which that is high enough: more processes find work in a small cohort
+LOW_FROM = 1 << 16  # parameters
 MAX_PARAMETERS = 1 << 18
 MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16  # a stack of large convolutions is slower than one after the other
 MAX_INPUTS = 1 << 10  # numbers per sample
@@ -96,6 +98,13 @@ def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: objec
     return can_stack(module, data, loss, precision) is None
 
 
+def block_of(layout: Layout) -> int:
+    """How many clients of such a model are in a stack."""
+    if sum(layout.sizes) < LOW_FROM:
+        return BLOCK
+    return LOW_BLOCK
+
+
 @dataclass(frozen=True)
 class _View:
     """One tensor of all clients of a block, as the local rule sees it."""
@@ -116,12 +125,11 @@ class StackedTrainer:
         rule: What a client does with a gradient.
     """
 
-    block = BLOCK
-
     def __init__(self, binding: Binding, batches: Batches, rule: LocalRule) -> None:
         self.binding = binding
         self.batches = batches
         self.rule = rule
+        self.block = block_of(binding.layout)
         parameters = trainable(binding.module)
         self._names = [name for name, _ in parameters]
         self._shapes = [parameter.shape for _, parameter in parameters]
@@ -129,8 +137,8 @@ class StackedTrainer:
         self._kernels = binding.kernel_mask()
         self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
         # Where a block that is not full is trained
-        self._rows = binding.new_rows(BLOCK)
-        self._slots = {slot.name: binding.new_rows(BLOCK) for slot in rule.slots}
+        self._rows = binding.new_rows(self.block)
+        self._slots = {slot.name: binding.new_rows(self.block) for slot in rule.slots}
 
     def train(
         self,
@@ -145,12 +153,12 @@ class StackedTrainer:
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
-        for start in range(0, len(clients), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(clients), self.block):
+            part = slice(start, start + self.block)
             block = clients[part]
             own = {name: slots[name][part] for name in self._slots}
             train = self._train_block
-            if len(block) < BLOCK:
+            if len(block) < self.block:
                 train = self._train_padded
             losses[part] = train(block, rows[part], own, server, steps, trained)
         return losses
@@ -171,7 +179,7 @@ class StackedTrainer:
         for name, values in own.items():
             self._slots[name][:height] = values
             self._slots[name][height:] = 0
-        padded = clients + [clients[0]] * (BLOCK - height)
+        padded = clients + [clients[0]] * (self.block - height)
         losses = self._train_block(padded, self._rows, self._slots, server, steps, trained)
         rows.copy_(self._rows[:height])
         for name, values in own.items():
@@ -189,7 +197,7 @@ class StackedTrainer:
         trained: Sequence[slice] | None,
     ) -> Tensor:
         views = [self._view(part, rows, own, server) for part in self._slices]
-        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows.device)
+        total = torch.zeros(self.block, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
             losses, gradients = self._backward(views, indices, weights_BN)
