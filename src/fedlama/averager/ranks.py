@@ -41,13 +41,14 @@ class Ranks:
 
     def gather(self, content: bytes, length: int) -> list[bytes]:
         """Buffers of this length from all ranks, in their order; `content` is what this rank's begins with."""
-        own = torch.zeros(length, dtype=torch.uint8)
-        if content:
-            own[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        own = own.to(self.device)
+        padded = bytearray(content.ljust(length, b"\x00"))
+        own = torch.frombuffer(padded, dtype=torch.uint8).to(self.device)
         everyone = [torch.empty_like(own) for _ in range(self.count)]
         dist.all_gather(everyone, own, group=self.group)
-        return [buffer.cpu().numpy().tobytes() for buffer in everyone]
+        contents: list[bytes] = []
+        for buffer in everyone:
+            contents.append(buffer.cpu().numpy().tobytes())
+        return contents
 
     def check_same_settings(self, facts: str) -> None:
         """Refuse ranks that differ: they would average other layers, or wait for each other for ever.

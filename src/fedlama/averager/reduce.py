@@ -97,7 +97,8 @@ class GatheredReduce:
         for layer in due:
             slices = self.uplink.layout.layers[layer].slices
             before = pack(self.anchor, slices).double()
-            moved = pack(mean, slices).double() - before
+            after = pack(mean, slices).double()
+            moved = after - before
             mean_sq[layer] = float(torch.dot(moved, moved))
         weights = [1 / self.clients] * self.clients
         return self.uplink.spread(weights, self.messages, mean_sq, self.place)

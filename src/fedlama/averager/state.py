@@ -80,9 +80,11 @@ class AveragerState:
 
 def _check_fits(state: AveragerState, here: AveragerState) -> None:
     sizes = here.ledger.sizes
-    if state.ledger.sizes != sizes or len(state.policy.intervals) != len(sizes):
+    intervals = state.policy.intervals
+    if state.ledger.sizes != sizes or len(intervals) != len(sizes):
         raise InputError("this state is of another model: its layers have other sizes")
-    if min(state.step, state.overhead_bytes, state.capacity) < 0 or min(state.policy.intervals) < 1:
+    smallest_count = min(state.step, state.overhead_bytes, state.capacity)
+    if smallest_count < 0 or min(intervals) < 1:
         raise InputError("this is not a state of a LayerwiseModelAverager: it counts below zero")
     for name, value in here.settings.items():
         before = state.settings.get(name)
@@ -99,7 +101,13 @@ def _checked_rows(saved: Any, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
     rows: dict[str, Tensor] = {}
     for name, like in here.items():
         row = saved[name]
-        if not isinstance(row, Tensor) or row.shape != like.shape or not bool(row.isfinite().all()):
+        if not _fits(row, like):
             raise InputError(f"the row {name!r} of this state does not fit the module")
         rows[name] = row.to(like).clone()
     return rows
+
+
+def _fits(row: object, like: Tensor) -> bool:
+    if not isinstance(row, Tensor) or row.shape != like.shape:
+        return False
+    return bool(row.isfinite().all())

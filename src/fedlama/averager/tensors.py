@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +31,9 @@ class ModuleTensors:
             self.buffers = [buffer for _, buffer in statistics(module)]
         else:
             self.layout = replace(self.layout, statistics=(), roles=())
-        self._index_at = {part.start: index for index, part in enumerate(self.layout.tensor_slices)}
+        self._parameter_at: dict[int, nn.Parameter] = {}
+        for parameter, part in zip(self.parameters, self.layout.tensor_slices, strict=True):
+            self._parameter_at[part.start] = parameter
 
     def check_given(self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]) -> None:
         """Raise InputError unless these are the module's parameters, or an optimizer's groups of them."""
@@ -52,10 +53,13 @@ class ModuleTensors:
 
     def read(self) -> Tensor:
         """A new row with the values that the module has now; mixed dtypes go into the widest."""
-        tensors = [*self.parameters, *self.buffers]
-        dtype = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
-        row = torch.zeros(self.layout.width, dtype=dtype, device=tensors[0].device)
-        self.copy_to(row, range(len(self.layout.layers)))
+        first = self.parameters[0]
+        dtype = first.dtype
+        for tensor in [*self.parameters, *self.buffers]:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        row = torch.zeros(self.layout.width, dtype=dtype, device=first.device)
+        every_layer = range(len(self.layout.layers))
+        self.copy_to(row, every_layer)
         return row
 
     def copy_to(self, row: Tensor, layers: Iterable[int]) -> None:
@@ -73,6 +77,5 @@ class ModuleTensors:
         """Every tensor of these layers, and every buffer, with its place in a row."""
         for layer in layers:
             for part in self.layout.layers[layer].slices:
-                index = self._index_at[part.start]
-                yield self.parameters[index], part
+                yield self._parameter_at[part.start], part
         yield from zip(self.buffers, self.layout.statistics, strict=True)

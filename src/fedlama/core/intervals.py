@@ -239,5 +239,7 @@ def _check_layers(
         if not math.isfinite(d) or d < 0:
             raise InputError(f"discrepancy must be finite and not negative, but layer {layer} has {d}")
         check_whole(f"the size of layer {layer}", sizes[layer], minimum=1, maximum=MAX_SIZE)
-    for layer, interval in enumerate(current or ()):
+    if current is None:
+        return
+    for layer, interval in enumerate(current):
         check_whole(f"the current interval of layer {layer}", interval, minimum=1, maximum=MAX_SIZE)

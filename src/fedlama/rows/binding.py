@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedlama.base import RunError
 from fedlama.core import Layout
-from fedlama.rows.modules import buffers, check_dtypes, counter_width, trainable
+from fedlama.rows.modules import Buffer, buffers, check_dtypes, counter_width, trainable
 
 # A gradient that is a view of the gradient row has to be zeroed and added to. That is nothing for small tensors, whose
 # updates become one operation in exchange; for one of megabytes it costs more memory traffic than the update itself.
@@ -32,8 +32,13 @@ class Binding:
         self.module = module
         self.layout = layout
         self._parameters = [parameter for _, parameter in trainable(module)]
-        self._statistics = [buffer for buffer in buffers(module) if buffer.is_statistics]
-        self._counters = [buffer for buffer in buffers(module) if buffer.is_counter]
+        self._statistics: list[Buffer] = []
+        self._counters: list[Buffer] = []
+        for buffer in buffers(module):
+            if buffer.is_statistics:
+                self._statistics.append(buffer)
+            elif buffer.is_counter:
+                self._counters.append(buffer)
         self.counter_width = counter_width(module)
         self.device = self._parameters[0].device
         self.gradient = torch.zeros(layout.parameter_width, dtype=torch.float32, device=self.device)

@@ -115,9 +115,17 @@ class Checkpoint:
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         """All rows by the names that they have in the file."""
-        tensors: dict[str, NDArray[Any]] = {"row": self.row, "counters": self.counters, "seen": self.seen}
-        places = {SERVER: self.server_slots, COHORT: self.cohort_slots, SEEN: self.seen_slots}
-        for place, rows in places.items():
+        tensors: dict[str, NDArray[Any]] = {
+            "row": self.row,
+            "counters": self.counters,
+            "seen": self.seen,
+        }
+        slots = {
+            SERVER: self.server_slots,
+            COHORT: self.cohort_slots,
+            SEEN: self.seen_slots,
+        }
+        for place, rows in slots.items():
             for name, values in rows.items():
                 tensors[place + name] = values
         return tensors
@@ -203,13 +211,18 @@ def _rows(tensors: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[
 def _message(plain: Mapping[str, Any], layers: int) -> Message:
     weights: dict[int, int] = {}
     for name, weight in plain["layers"].items():
-        if not (0 <= int(name) < layers and type(weight) is int and 0 <= weight < MAX_COUNT):
+        layer = int(name)
+        if not 0 <= layer < layers:
             raise ValueError("broadcast names a layer that is not there")
-        weights[int(name)] = weight
-    statistics = plain["statistics"]
-    if type(statistics) is not int or not 0 <= statistics < MAX_COUNT:
+        weights[layer] = _bytes(weight)
+    return Message(weights, _bytes(plain["statistics"]))
+
+
+def _bytes(value: object) -> int:
+    count = _whole(value)
+    if not 0 <= count < MAX_COUNT:
         raise ValueError("broadcast holds something else than numbers that are not negative")
-    return Message(weights, statistics)
+    return count
 
 
 def _whole(value: object) -> int:
@@ -220,9 +233,10 @@ def _whole(value: object) -> int:
 
 def _metadata(content: bytes) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
-    if length > len(content) - 8:
+    header = content[8 : 8 + length]
+    if len(header) < length:
         raise ValueError("its header is cut off")
-    return json.loads(content[8 : 8 + length])["__metadata__"]
+    return json.loads(header)["__metadata__"]
 
 
 def _array(entry: dict[str, Any]) -> NDArray[Any]:
@@ -250,10 +264,13 @@ class Control:
 
     def wishes(self) -> tuple[bool, bool]:
         """(save, stop), as this process sees it."""
-        save = self._every is not None and time.monotonic() - self._latest >= self._every
-        if save:
-            self._latest = time.monotonic()
-        return save or self._stop.value, self._stop.value
+        stop = self._stop.value
+        save = stop
+        now = time.monotonic()
+        if self._every is not None and now - self._latest >= self._every:
+            self._latest = now
+            save = True
+        return save, stop
 
 
 @dataclass

@@ -213,9 +213,11 @@ class Cohorts:
         """What a client has as it enters: zeros, and what was kept of it."""
         for values in cohort.slots.values():
             values[place] = 0
-        if self.store is not None:
-            client = cohort.clients[cohort.mine[place]]
-            self.store.load(client, {name: cohort.slots[name][place] for name in self.store.names})
+        if self.store is None:
+            return
+        index = cohort.mine[place]
+        kept = {name: cohort.slots[name][place] for name in self.store.names}
+        self.store.load(cohort.clients[index], kept)
 
     def _storage(self, size: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Tensors for the rows of so many clients: those of the cohort before where they fit."""
@@ -223,6 +225,9 @@ class Cohorts:
         if last is not None and len(last.mine) == size:
             return last.rows, last.slots, last.counters
         binding = self.binding
-        slots = {slot.name: binding.new_rows(size) for slot in self.slots}
+        rows = binding.new_rows(size)
+        slots: dict[str, Tensor] = {}
+        for slot in self.slots:
+            slots[slot.name] = binding.new_rows(size)
         counters = torch.empty(size, binding.counter_width, dtype=torch.int64, device=binding.device)
-        return binding.new_rows(size), slots, counters
+        return rows, slots, counters

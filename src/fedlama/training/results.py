@@ -82,4 +82,5 @@ def _uplink_share(setup: Setup, end: Position) -> float:
     ledger = end.server.ledger
     averages = -(-end.step // job.policy.base_interval)
     clients = job.participation.count(len(job.shards))
-    return ledger.uplink_bytes / (averages * clients * ledger.plain_message().total)
+    model_bytes = ledger.plain_message().total
+    return ledger.uplink_bytes / (averages * clients * model_bytes)

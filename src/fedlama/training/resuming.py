@@ -71,7 +71,8 @@ def _check_discarded(discarded: Discarded, clients: int) -> None:
 
 def _check_slots(saved: Checkpoint, job: Job) -> None:
     """Inside a window there are the slots of its cohort, and nowhere else."""
-    inside_window = saved.state.step % job.window_steps != 0 and saved.discarded is None
+    into_window = saved.state.step % job.window_steps
+    inside_window = into_window > 0 and saved.discarded is None
     expected = inside_window and bool(job.client_slots)
     if expected != bool(saved.cohort_slots):
         raise InputError("it does not hold what its clients keep at this step")

@@ -199,17 +199,21 @@ class Rounds:
         present = list(cohort.trained_parts(block=1))
         for layer in current.plan.due:
             since = range(synchronised_at[layer], current.steps.stop)
-            counts: list[int] = []
-            for index in cohort.mine:
-                own_steps = self._taken(cohort.paces[index], since)
-                counts.append(len(own_steps))
-            taken = torch.tensor(counts, device=cohort.rows.device)
+            taken = self._steps_taken(cohort, since)
             for part in self.layout.layers[layer].slices:
                 server = {name: row[part] for name, row in server_rows.items()}
                 for places in present:
                     own = {name: values[places, part] for name, values in cohort.slots.items()}
                     rows = cohort.rows[places, part]
                     self.job.local.sync(rows, own, server, steps=since, taken=taken[places, None])
+
+    def _steps_taken(self, cohort: Cohort, steps: range) -> Tensor:
+        """How many steps each client of this process took in these global ones."""
+        counts: list[int] = []
+        for index in cohort.mine:
+            own_steps = self._taken(cohort.paces[index], steps)
+            counts.append(len(own_steps))
+        return torch.tensor(counts, device=cohort.rows.device)
 
     def _taken(self, pace: int | None, steps: range) -> range:
         """The local steps that a client takes in these global ones."""
@@ -230,14 +234,17 @@ class Rounds:
 
 def total_of(messages: Sequence[Message]) -> Message:
     """The bytes of all these messages."""
-    counts: dict[int, int] = {}
-    for message in messages:
-        counts[id(message)] = counts.get(id(message), 0) + 1
     # Without a codec all clients send the same message: one multiplication instead of a sum over clients and layers.
-    different = {id(message): message for message in messages}
+    counts: dict[int, int] = {}
+    different: dict[int, Message] = {}
+    for message in messages:
+        key = id(message)
+        counts[key] = counts.get(key, 0) + 1
+        different[key] = message
     total = Message()
     for key, message in different.items():
-        total = total.plus(message.times(counts[key]))
+        of_all = message.times(counts[key])
+        total = total.plus(of_all)
     return total
 
 

@@ -31,9 +31,11 @@ def run_loop(setup: Setup, store: ClientStore | None, workers: int, take: Emit) 
     def work(world: World, emit: Emit) -> Position:
         device = world.device(setup.device)
         binding = Binding(setup.module.to(device), setup.layout)
-        job = replace(setup.job, data=setup.job.data.to(device))
-        batches = Batches(job.data, job.shards, job.local.batch_size, job.seed)
-        federation = Federation(job, binding, setup.trainer(binding, batches), world, store)
+        data = setup.job.data.to(device)
+        job = replace(setup.job, data=data)
+        batches = Batches(data, job.shards, job.local.batch_size, job.seed)
+        trainer = setup.trainer(binding, batches)
+        federation = Federation(job, binding, trainer, world, store)
         with as_current(device):
             if checkpointing is None:
                 return federation.run(emit).on_cpu()
