@@ -68,7 +68,7 @@ def test_a_program_under_torchrun_takes_the_simulators_decisions(mode, tmp_path,
 def test_the_bytes_counted_are_the_bytes_handed_to_the_process_group(tmp_path, simulated):
     for seen in ranks_of("plain", tmp_path):
         assert seen["sent_bytes"] == seen["handed_bytes"]
-        # two collectives a round: the packed layers, and one float64 a due layer
+        # two collectives per round: the packed layers, and one float64 per due layer
         assert seen["collectives"] == 2 * len(simulated.records)
         distances = 8 * sum(layer.aggregations for layer in simulated.layers)
         assert seen["handed_bytes"] == simulated.uplink_bytes // 2 + distances

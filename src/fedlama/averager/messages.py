@@ -27,7 +27,7 @@ class Messages:
     Arguments:
         channel: The code.
         ranks: The processes that average with each other.
-        row: The model, which tells how wide residuals are.
+        row: The model; residuals are as wide.
     """
 
     def __init__(self, channel: Channel, ranks: Ranks, row: Tensor) -> None:

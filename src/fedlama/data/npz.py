@@ -188,14 +188,14 @@ def _read_member(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, le
 def _check_size(where: str, info: zipfile.ZipInfo, length: int) -> None:
     """What the member claims to unpack to must be possible, and in proportion to what it is packed in."""
     if info.compress_type == zipfile.ZIP_STORED:
-        most = info.compress_size
+        maximum = info.compress_size
     elif info.compress_type == zipfile.ZIP_DEFLATED:
-        most = largest_unpacked(info.compress_size)
+        maximum = largest_unpacked(info.compress_size)
     else:
         raise InputError(f"{where} must be stored or deflated, as numpy's savez and savez_compressed do")
-    if info.compress_size > length or info.file_size > most:
+    if info.compress_size > length or info.file_size > maximum:
         raise InputError(
-            f"{where} claims {info.file_size:,} bytes, more than the file can hold or than {most:,}, to which "
+            f"{where} claims {info.file_size:,} bytes, more than the file can hold or than {maximum:,}, to which "
             f"so little is unpacked; if it is right, store it with numpy's savez"
         )
 

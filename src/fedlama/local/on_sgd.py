@@ -104,5 +104,5 @@ class OnSGD:
         return mean
 
     def total_rate(self, steps: range) -> float:
-        """Σ η over these steps: how far a constant gradient would have gone."""
+        """Σ η over these steps: how far a constant gradient would move a number."""
         return sum(self.rate(step) for step in steps)
