@@ -15,7 +15,7 @@ from fedlama.diagnose.layers import Prediction, predict, profiles_of, spread_of_
 from fedlama.diagnose.recommendation import FACTORS, recommend
 from fedlama.diagnose.theory import BEFORE, Progress, constants_of, look_at_both_ends, theory_of
 from fedlama.local import SGD, LocalRule
-from fedlama.rows import describe
+from fedlama.rows import Grouping, describe
 from fedlama.training import Participation, Record, simulate
 from fedlama.training.arguments import task_of
 from fedlama.training.evaluation import Loss
@@ -41,7 +41,7 @@ def diagnose(
     partition: Partition | Shards | None = None,
     participation: Participation | None = None,
     seed: int = 0,
-    layers: str = "tensor",
+    layers: Grouping = "tensor",
     adaptive: Sequence[str] | None = None,
     loss: Loss | None = None,
     workers: int = 1,

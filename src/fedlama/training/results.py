@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedlama.rows import Binding
-from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.records import ClientScores, LayerSummary, Record, Result, fedavg_at
 from fedlama.training.setup import Setup
 from fedlama.training.values import Job, Position
 
@@ -26,14 +26,17 @@ def why_stopped(end: Position, job: Job) -> str:
         if len(named) == MAX_NAMED:
             named.append("…")
             break
-        named.append(f"client {entry['client']}: {entry['reason']}")
+        client = job.shards.name_of(entry["client"])
+        named.append(f"{client}: {entry['reason']}")
     return (
         f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
         f"{end.state.round + 1}{tried} ({'; '.join(named)}); --resume continues from there with new clients"
     )
 
 
-def result_of(setup: Setup, end: Position, records: list[Record], seconds: float) -> Result:
+def result_of(
+    setup: Setup, end: Position, records: list[Record], client_scores: ClientScores | None, seconds: float
+) -> Result:
     """What came of a run that reached its last step, with the global weights in the module."""
     ledger = end.server.ledger
     binding = Binding(setup.module.to("cpu"), setup.layout)
@@ -54,10 +57,19 @@ def result_of(setup: Setup, end: Position, records: list[Record], seconds: float
             )
         )
     job = setup.job
+    codec = "none"
+    if job.uplink is not None:
+        codec = str(job.uplink.codec)
+    metric = None
+    if job.metric is not None:
+        metric = job.metric.measure
     last = records[-1]
     assert last.test_loss is not None, "the last round is always evaluated"
     return Result(
         accuracy=last.accuracy,
+        metric=metric,
+        metrics=dict(last.metrics),
+        clients=client_scores,
         loss=last.test_loss,
         cost=ledger.relative_cost(end.step, job.policy.base_interval),
         uplink_bytes=ledger.uplink_bytes,
@@ -66,21 +78,16 @@ def result_of(setup: Setup, end: Position, records: list[Record], seconds: float
         iterations=job.iterations,
         seed=job.seed,
         seconds=seconds,
-        uplink_share=_uplink_share(setup, end),
-        codec=str(job.uplink.codec) if job.uplink else "none",
+        uplink_share=job.uplink_share(ledger, end.step),
+        codec=codec,
         server=str(job.server),
         local=str(job.local),
+        policy=str(job.policy),
+        cost_of=fedavg_at(job.policy.base_interval),
         layers=layers,
         records=records,
         model=setup.module,
+        preparation=job.data.preparation,
+        is_classifier=job.data.classes is not None,
+        client_names=job.shards.names,
     )
-
-
-def _uplink_share(setup: Setup, end: Position) -> float:
-    """Uplink bytes divided by those of uncompressed FedAvg at the base interval with as many clients."""
-    job = setup.job
-    ledger = end.server.ledger
-    averages = -(-end.step // job.policy.base_interval)
-    clients = job.participation.count(len(job.shards))
-    model_bytes = ledger.plain_message().total
-    return ledger.uplink_bytes / (averages * clients * model_bytes)
