@@ -290,7 +290,11 @@ def class_counts(data: Dataset, shards: Shards, clients: int | None = None) -> N
 
 
 def default_partition(data: Dataset) -> Partition:
-    """What is meant where nobody says how samples fall on clients: the data's own ids, otherwise 32 alike."""
+    """What is meant where nobody says how samples fall on clients.
+
+    Arguments:
+        data: With client ids of its own, each is a client; otherwise 32 clients have as many samples each.
+    """
     if data.clients is not None:
         return Natural()
     return IID(DEFAULT_CLIENTS)

@@ -44,7 +44,12 @@ class Participation:
 
     @staticmethod
     def from_active(active: float | int, window: int | None = None) -> Participation:
-        """As configuration files write it in one key: a float is a fraction, a whole number a number of clients."""
+        """As configuration files write it in one key.
+
+        Arguments:
+            active: How many train at a time: a float is a fraction, a whole number a number of clients.
+            window: For how many steps a cohort stays (default: one cycle).
+        """
         if isinstance(active, float):
             return Participation(fraction=active, window=window)
         return Participation(clients=active, window=window)
