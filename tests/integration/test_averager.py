@@ -318,3 +318,18 @@ def test_a_forged_state_is_refused(alone, change, sentence):
     with pytest.raises(fedlama.InputError, match=sentence):
         averager.load_state_dict(saved)
     assert averager.state_dict() == before
+
+
+def test_a_module_in_bfloat16_can_have_an_outer_optimizer(alone):
+    module = nn.Linear(4, 2).bfloat16()
+    averager = fedlama.LayerwiseModelAverager(module, 1, 2, server=fedlama.server.Momentum(0.9))
+    averager.average_parameters(module.parameters())  # compares the ranks' weights byte by byte before
+    assert averager.ledger.aggregations == (1, 1)
+
+
+@pytest.mark.parametrize("capacity", [-1, "long", None])
+def test_a_state_with_a_buffer_of_no_length_is_refused(alone, capacity):
+    averager = fedlama.LayerwiseModelAverager(nn.Linear(4, 2), 1, 2, uplink=fedlama.compress.Rotate(1.6))
+    saved = averager.state_dict() | {"capacity": capacity}
+    with pytest.raises(fedlama.InputError, match="not a state of a LayerwiseModelAverager"):
+        averager.load_state_dict(saved)

@@ -85,17 +85,21 @@ def evaluate(
     scores = torch.zeros(len(starts), 2, dtype=torch.float64, device=binding.device)
     binding.module.eval()
     for index in world.share([1.0] * len(starts)):
-        part = slice(starts[index], starts[index] + EVALUATION_BATCH)
+        start = starts[index]
+        part = slice(start, start + EVALUATION_BATCH)
+        inputs = data.inputs(data.x_test[part])
         targets = data.y_test[part]
         seed_module_draws(key + index, binding.device)  # a module may draw in evaluation mode, too
-        outputs = binding.module(data.inputs(data.x_test[part]))
+        outputs = binding.module(inputs)
         scores[index, 0] = loss(outputs, targets) * len(targets)
         if metric:
             scores[index, 1] = _value(metric, outputs, targets) * len(targets)
     binding.module.train()
     binding.check_same_parameters()
+
     world.sum_(scores)
-    mean_loss, mean_metric = (scores.sum(dim=0) / len(data.x_test)).tolist()
+    means = scores.sum(dim=0) / len(data.x_test)
+    mean_loss, mean_metric = means.tolist()
     if not metric:
         return mean_loss, None
     return mean_loss, mean_metric
@@ -124,19 +128,23 @@ class ClientSamples:
     def choose(data: Dataset, shards: Shards) -> ClientSamples:
         """Test samples count where each client of the data is a client of the run."""
         owners = data.test_clients
-        known = data.clients is not None and len(shards) == int(data.clients.max()) + 1
-        if owners is None or not known or not _is_natural(data, shards):
-            return ClientSamples("training", [shards.of(client) for client in range(len(shards))])
+        clients = range(len(shards))
+        if owners is None or not _is_natural(data, shards):
+            return ClientSamples("training", [shards.of(client) for client in clients])
+        # By owner; first come the samples of owner −1, who is no client.
         order = owners.argsort(stable=True)
-        ends = torch.searchsorted(owners[order], torch.arange(-1, len(shards)), right=True)
-        samples = [order[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+        numbers = torch.arange(-1, len(shards))
+        ends = torch.searchsorted(owners[order], numbers, right=True).tolist()
+        samples = [order[ends[client] : ends[client + 1]] for client in clients]
         return ClientSamples("test", samples)
 
 
 def _is_natural(data: Dataset, shards: Shards) -> bool:
     """Whether the clients of the run are those that the data names."""
-    assert data.clients is not None
-    dealt_to = torch.repeat_interleave(torch.arange(len(shards)), shards.sizes)
+    if data.clients is None or len(shards) != int(data.clients.max()) + 1:
+        return False
+    clients = torch.arange(len(shards))
+    dealt_to = torch.repeat_interleave(clients, shards.sizes)
     return torch.equal(data.clients[shards.order], dealt_to)
 
 
@@ -145,24 +153,33 @@ def evaluate_clients(
     binding: Binding, data: Dataset, samples: ClientSamples, metric: Metric, world: World, key: int
 ) -> ClientScores:
     """The metric of the row that the module points at on every client's own samples, shared among processes."""
-    x, y = (data.x_test, data.y_test) if samples.on == "test" else (data.x_train, data.y_train)
-    scores = torch.zeros(len(samples.of), dtype=torch.float64, device=binding.device)
+    x = data.x_train
+    y = data.y_train
+    if samples.on == "test":
+        x = data.x_test
+        y = data.y_test
+    clients = len(samples.of)
+    scores = torch.zeros(clients, dtype=torch.float64, device=binding.device)
     binding.module.eval()
-    for client in world.share([float(len(own)) for own in samples.of]):
+    costs = [float(len(own)) for own in samples.of]
+    for client in world.share(costs):
         own = samples.of[client].to(x.device)
         for number, part in enumerate(own.split(EVALUATION_BATCH)):
             if not len(part):
                 continue
+            inputs = data.inputs(x[part])
             targets = y[part]
-            seed_module_draws(key + client + number * len(samples.of), binding.device)
-            outputs = binding.module(data.inputs(x[part]))
+            seed_module_draws(key + client + number * clients, binding.device)
+            outputs = binding.module(inputs)
             scores[client] += _value(metric, outputs, targets) * len(targets) / len(own)
     binding.module.train()
     binding.check_same_parameters()
+
     world.sum_(scores)
-    found: list[float | None] = []
-    for own, score in zip(samples.of, scores.tolist(), strict=True):
-        found.append(score if len(own) else None)
+    found: list[float | None] = list(scores.tolist())
+    for client, own in enumerate(samples.of):
+        if not len(own):
+            found[client] = None
     return client_scores(samples.on, found, metric.measure)
 
 
@@ -173,14 +190,21 @@ def client_scores(on: EvaluatedOn, scores: Sequence[float | None], measure: Meas
     >>> round(found.mean, 4), found.worst_decile, round(found.spread, 4)
     (0.8, 0.5, 0.216)
     """
-    there = [score for score in scores if score is not None and math.isfinite(score)]
+    finite: list[float | None] = []
+    there: list[float] = []
+    for score in scores:
+        if score is None or not math.isfinite(score):
+            finite.append(None)
+        else:
+            finite.append(score)
+            there.append(score)
     if not there:
-        return ClientScores(on=on, scores=list(scores), mean=None, worst_decile=None, spread=None)
+        return ClientScores(on=on, scores=finite, mean=None, worst_decile=None, spread=None)
     worst_first = sorted(there, reverse=not measure.higher_is_better)
     tenth = max(1, math.ceil(len(worst_first) / 10))
     return ClientScores(
         on=on,
-        scores=[score if score is not None and math.isfinite(score) else None for score in scores],
+        scores=finite,
         mean=math.fsum(there) / len(there),
         worst_decile=math.fsum(worst_first[:tenth]) / tenth,
         spread=float(np.std(there)),
