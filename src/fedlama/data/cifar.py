@@ -15,7 +15,8 @@ import numpy as np
 
 from fedlama.base import InputError, printable, read_regular, reason, shown
 from fedlama.data.archive import MAX_FILE, read_archive
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import Dataset
+from fedlama.data.from_arrays import arrays
 from fedlama.data.pickled import Call, NotArraysError, as_array, unpickle
 
 PIXELS = 3 * 32 * 32

@@ -19,7 +19,8 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from fedlama.base import InputError, open_regular, printable, reason
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import Dataset
+from fedlama.data.from_arrays import arrays
 from fedlama.data.unpacking import largest_unpacked
 
 UNSIGNED_BYTES = 0x08

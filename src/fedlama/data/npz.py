@@ -19,7 +19,8 @@ from typing import IO
 import numpy as np
 
 from fedlama.base import InputError, open_regular, printable, reason, shown
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import Dataset
+from fedlama.data.from_arrays import arrays
 from fedlama.data.unpacking import largest_unpacked
 
 NUMBERS_AND_TEXTS = "biufUS"
