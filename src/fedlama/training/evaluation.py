@@ -85,21 +85,17 @@ def evaluate(
     scores = torch.zeros(len(starts), 2, dtype=torch.float64, device=binding.device)
     binding.module.eval()
     for index in world.share([1.0] * len(starts)):
-        start = starts[index]
-        part = slice(start, start + EVALUATION_BATCH)
-        inputs = data.inputs(data.x_test[part])
+        part = slice(starts[index], starts[index] + EVALUATION_BATCH)
         targets = data.y_test[part]
         seed_module_draws(key + index, binding.device)  # a module may draw in evaluation mode, too
-        outputs = binding.module(inputs)
+        outputs = binding.module(data.inputs(data.x_test[part]))
         scores[index, 0] = loss(outputs, targets) * len(targets)
         if metric:
             scores[index, 1] = _value(metric, outputs, targets) * len(targets)
     binding.module.train()
     binding.check_same_parameters()
-
     world.sum_(scores)
-    means = scores.sum(dim=0) / len(data.x_test)
-    mean_loss, mean_metric = means.tolist()
+    mean_loss, mean_metric = (scores.sum(dim=0) / len(data.x_test)).tolist()
     if not metric:
         return mean_loss, None
     return mean_loss, mean_metric
@@ -127,24 +123,26 @@ class ClientSamples:
     @staticmethod
     def choose(data: Dataset, shards: Shards) -> ClientSamples:
         """Test samples count where each client of the data is a client of the run."""
-        owners = data.test_clients
         clients = range(len(shards))
+        owners = data.test_clients
         if owners is None or not _is_natural(data, shards):
-            return ClientSamples("training", [shards.of(client) for client in clients])
-        # By owner; first come the samples of owner −1, who is no client.
+            own_samples = [shards.of(client) for client in clients]
+            return ClientSamples("training", own_samples)
+
+        # By owner; samples of nobody (−1) come first, and are left out.
         order = owners.argsort(stable=True)
-        numbers = torch.arange(-1, len(shards))
+        numbers = torch.arange(len(shards))
+        starts = torch.searchsorted(owners[order], numbers).tolist()
         ends = torch.searchsorted(owners[order], numbers, right=True).tolist()
-        samples = [order[ends[client] : ends[client + 1]] for client in clients]
-        return ClientSamples("test", samples)
+        own_samples = [order[starts[client] : ends[client]] for client in clients]
+        return ClientSamples("test", own_samples)
 
 
 def _is_natural(data: Dataset, shards: Shards) -> bool:
     """Whether the clients of the run are those that the data names."""
-    if data.clients is None or len(shards) != int(data.clients.max()) + 1:
+    if data.clients is None:
         return False
-    clients = torch.arange(len(shards))
-    dealt_to = torch.repeat_interleave(clients, shards.sizes)
+    dealt_to = torch.repeat_interleave(torch.arange(len(shards)), shards.sizes)
     return torch.equal(data.clients[shards.order], dealt_to)
 
 
@@ -153,33 +151,24 @@ def evaluate_clients(
     binding: Binding, data: Dataset, samples: ClientSamples, metric: Metric, world: World, key: int
 ) -> ClientScores:
     """The metric of the row that the module points at on every client's own samples, shared among processes."""
-    x = data.x_train
-    y = data.y_train
-    if samples.on == "test":
-        x = data.x_test
-        y = data.y_test
-    clients = len(samples.of)
-    scores = torch.zeros(clients, dtype=torch.float64, device=binding.device)
+    x, y = (data.x_test, data.y_test) if samples.on == "test" else (data.x_train, data.y_train)
+    scores = torch.zeros(len(samples.of), dtype=torch.float64, device=binding.device)
     binding.module.eval()
-    costs = [float(len(own)) for own in samples.of]
-    for client in world.share(costs):
+    for client in world.share([float(len(own)) for own in samples.of]):
         own = samples.of[client].to(x.device)
         for number, part in enumerate(own.split(EVALUATION_BATCH)):
             if not len(part):
                 continue
-            inputs = data.inputs(x[part])
             targets = y[part]
-            seed_module_draws(key + client + number * clients, binding.device)
-            outputs = binding.module(inputs)
+            seed_module_draws(key + client + number * len(samples.of), binding.device)
+            outputs = binding.module(data.inputs(x[part]))
             scores[client] += _value(metric, outputs, targets) * len(targets) / len(own)
     binding.module.train()
     binding.check_same_parameters()
-
     world.sum_(scores)
-    found: list[float | None] = list(scores.tolist())
-    for client, own in enumerate(samples.of):
-        if not len(own):
-            found[client] = None
+    found: list[float | None] = []
+    for own, score in zip(samples.of, scores.tolist(), strict=True):
+        found.append(score if len(own) else None)
     return client_scores(samples.on, found, metric.measure)
 
 
@@ -190,21 +179,14 @@ def client_scores(on: EvaluatedOn, scores: Sequence[float | None], measure: Meas
     >>> round(found.mean, 4), found.worst_decile, round(found.spread, 4)
     (0.8, 0.5, 0.216)
     """
-    finite: list[float | None] = []
-    there: list[float] = []
-    for score in scores:
-        if score is None or not math.isfinite(score):
-            finite.append(None)
-        else:
-            finite.append(score)
-            there.append(score)
+    there = [score for score in scores if score is not None and math.isfinite(score)]
     if not there:
-        return ClientScores(on=on, scores=finite, mean=None, worst_decile=None, spread=None)
+        return ClientScores(on=on, scores=list(scores), mean=None, worst_decile=None, spread=None)
     worst_first = sorted(there, reverse=not measure.higher_is_better)
     tenth = max(1, math.ceil(len(worst_first) / 10))
     return ClientScores(
         on=on,
-        scores=finite,
+        scores=[score if score is not None and math.isfinite(score) else None for score in scores],
         mean=math.fsum(there) / len(there),
         worst_decile=math.fsum(worst_first[:tenth]) / tenth,
         spread=float(np.std(there)),
