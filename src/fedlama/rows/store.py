@@ -47,7 +47,11 @@ class ClientStore:
         with self._writing():
             # It stays open as long as the run; its name is gone at once.
             self._file = tempfile.TemporaryFile(dir=folder, prefix="fedlama-clients-")  # noqa: SIM115
-            os.ftruncate(self._file.fileno(), clients)
+            try:
+                os.ftruncate(self._file.fileno(), clients)
+            except OSError:
+                self._file.close()
+                raise
 
     def close(self) -> None:
         """Give the file back; this process needs it no more."""
