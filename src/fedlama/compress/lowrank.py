@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,11 +25,15 @@ from fedlama.compress.limits import MAX_RANK
 class LowRank(Reducer):
     """Two thin factors instead of a matrix; what they miss is lost unless error feedback keeps it.
 
-    `rank` is their width. Tensors of fewer than two dimensions, and those that two factors would not make smaller, are
-    sent as they are.
+    Tensors of fewer than two dimensions, and those that two factors would not make smaller, are sent as they are.
+
+    Arguments:
+        rank: How many columns each factor has, 1 to 1,024.
     """
 
     rank: Annotated[int, Limits(minimum=1, maximum=MAX_RANK)]
+
+    needs_matrix: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_options(self)
