@@ -49,8 +49,10 @@ class Cast(Codec):
             head = struct.pack("<b", exponent)
             x = x * 2.0**exponent
         largest = torch.finfo(self._type).max
-        short = x.clamp(-largest, largest).to(self._type)
-        return Coded(side=head + short.reshape(-1).view(torch.uint8).numpy().tobytes())
+        clipped = x.clamp(-largest, largest)
+        short = clipped.to(self._type).reshape(-1)
+        numbers = short.view(torch.uint8).numpy()
+        return Coded(side=head + numbers.tobytes())
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """All numbers."""

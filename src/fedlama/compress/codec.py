@@ -65,10 +65,12 @@ class Reader:
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
-        if count > len(self._content) - self._at:
-            raise InputError(f"{count} bytes should follow, but only {len(self._content) - self._at} are left")
-        part = self._content[self._at : self._at + count]
-        self._at += count
+        left = len(self._content) - self._at
+        if count > left:
+            raise InputError(f"{count} bytes should follow, but only {left} are left")
+        end = self._at + count
+        part = self._content[self._at : end]
+        self._at = end
         return part
 
     def rest(self) -> bytes:
@@ -130,12 +132,17 @@ class Codec(ABC):
         """`code` for each of these tensors; a codec that is faster with several at once may say how."""
         coded: list[Coded] = []
         for x, key, rate, start in zip(tensors, keys, bits, warm, strict=True):
-            coded.append(self.code(x, key=key, bits=rate, warm=start))
+            one = self.code(x, key=key, bits=rate, warm=start)
+            coded.append(one)
         return coded
 
     def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
         """`rebuild` for each of these, to the same bits."""
-        return [self.rebuild(one, shape, key=key) for one, shape, key in zip(coded, shapes, keys, strict=True)]
+        rebuilt: list[Tensor] = []
+        for one, shape, key in zip(coded, shapes, keys, strict=True):
+            x = self.rebuild(one, shape, key=key)
+            rebuilt.append(x)
+        return rebuilt
 
     @property
     def slots(self) -> tuple[Slot, ...]:

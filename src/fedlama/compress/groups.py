@@ -165,8 +165,10 @@ def _add_squares(group: Group, values: Tensor, result: dict[int, float]) -> None
         result[layer] = result.get(layer, 0.0) + float(torch.dot(values, values))
         return
     # One call for all small layers, of which there are many with few numbers each.
-    starts = np.cumsum([0, *group.sizes.values()])[:-1]
-    sums = np.add.reduceat(values.square().numpy(), starts)
+    sizes = list(group.sizes.values())
+    starts = np.cumsum([0, *sizes[:-1]])
+    each = values.square().numpy()
+    sums = np.add.reduceat(each, starts)
     for layer, total in zip(group.sizes, sums.tolist(), strict=True):
         result[layer] = result.get(layer, 0.0) + total
 

@@ -84,9 +84,14 @@ class Rotations:
         self.block = blocks[0].block
         self.sizes = tuple(one.padded for one in blocks)
         self.total = sum(self.sizes)
+
         self._blocks_per_tensor = torch.tensor([size // self.block for size in self.sizes])
-        self._piece = _piece_length(self.total) if len(blocks) == 1 else 1
-        self._order, self._inverse = _joint_permutation(tuple(size // self._piece for size in self.sizes))
+        # Single numbers are permuted, or in a large tensor a few neighbours as one.
+        self._piece = 1
+        if len(blocks) == 1:
+            self._piece = _piece_length(self.total)
+        pieces = tuple(size // self._piece for size in self.sizes)
+        self._order, self._inverse = _joint_permutation(pieces)
 
     @staticmethod
     @lru_cache(maxsize=256)
@@ -104,11 +109,14 @@ class Rotations:
                 padded = pad(x, (0, size - len(x)))
             pieces += (padded[shift:], padded[:shift])
         shifted = torch.cat(pieces)
+
         y = torch.empty_like(shifted)
         for start, stop in self._slabs():
-            mixed = self._permuted(shifted, self._order[start // self._piece : stop // self._piece])
+            order = self._order[start // self._piece : stop // self._piece]
+            mixed = self._permuted(shifted, order)
             mixed *= draws.between(start, stop)
-            transform(mixed, self.block, normalised=True, out=y[start:stop])
+            here = y[start:stop]
+            transform(mixed, self.block, normalised=True, out=here)
         return y
 
     def backward(self, codes: Tensor, scales: Sequence[float], keys: Sequence[int]) -> list[Tensor]:
@@ -118,8 +126,11 @@ class Rotations:
         processor adds. One product per number rounds, so every machine decodes to the same bits.
         """
         draws = _draws(self.sizes, tuple(keys))
-        factors = torch.tensor([scale / math.sqrt(self.block) for scale in scales], dtype=torch.float32)
-        column = factors.repeat_interleave(self._blocks_per_tensor)[:, None]
+        root = math.sqrt(self.block)
+        factors = torch.tensor([scale / root for scale in scales], dtype=torch.float32)
+        factor_of_block = factors.repeat_interleave(self._blocks_per_tensor)
+        column = factor_of_block[:, None]
+
         mixed = torch.empty_like(codes)
         for start, stop in self._slabs():
             here = mixed[start:stop]
@@ -127,10 +138,13 @@ class Rotations:
             here *= draws.between(start, stop)
             in_blocks = here.view(-1, self.block)
             in_blocks *= column[start // self.block : stop // self.block]
-        shifted = self._permuted(mixed, self._inverse).split(self.sizes)
+
+        shifted = self._permuted(mixed, self._inverse)
         result: list[Tensor] = []
-        for blocks, own, shift in zip(self.blocks, shifted, draws.shifts, strict=True):
-            x = torch.cat((own[blocks.padded - shift :], own[: blocks.padded - shift]))
+        for blocks, own, shift in zip(self.blocks, shifted.split(self.sizes), draws.shifts, strict=True):
+            # What was in front before the shift is at the end now.
+            split = blocks.padded - shift
+            x = torch.cat((own[split:], own[:split]))
             result.append(x[: blocks.count])
         return result
 
@@ -138,8 +152,11 @@ class Rotations:
         """Where to begin and end: all at once, or of a large tensor what stays in the cache."""
         if len(self.sizes) > 1:
             return [(0, self.total)]
-        starts = range(0, self.total, SLAB)
-        return [(start, min(start + SLAB, self.total)) for start in starts]
+        slabs: list[tuple[int, int]] = []
+        for start in range(0, self.total, SLAB):
+            stop = min(start + SLAB, self.total)
+            slabs.append((start, stop))
+        return slabs
 
     def _permuted(self, values: Tensor, order: Tensor) -> Tensor:
         if self._piece == 1:
@@ -206,10 +223,13 @@ def _draws(sizes: tuple[int, ...], keys: tuple[int, ...]) -> Draws:
     source = bit_source(0)
     for size, key in zip(sizes, keys, strict=True):
         rekey(source, key)
-        drawn = source.random_raw(1 + -(-size // WORD))
-        shifts.append(int(drawn[0]) % size)
+        sign_words = -(-size // WORD)
+        drawn = source.random_raw(1 + sign_words)
+        shift = int(drawn[0]) % size
+        shifts.append(shift)
         words.append(drawn[1:])
-    signs = np.concatenate(words).astype("<u8", copy=False).view(np.uint8)
+    joined = np.concatenate(words)
+    signs = joined.astype("<u8", copy=False).view(np.uint8)
     return Draws(tuple(shifts), signs)
 
 
