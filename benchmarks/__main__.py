@@ -54,12 +54,22 @@ def main() -> None:
 
 def chosen_jobs(options: argparse.Namespace) -> list[Job]:
     """The jobs that were asked for, at the size that was asked for."""
-    jobs = [job for name, job in JOBS.items() if name in options.jobs]
-    if options.quick:
-        jobs = [job.but(steps=1 if job.name in "AB" else job.steps, rounds=CYCLE, warmup=1) for job in jobs]
-    if options.rounds:
-        jobs = [job.but(rounds=-(-options.rounds // CYCLE) * CYCLE) for job in jobs]
-    return jobs + (growing(options.quick) if "D" in options.jobs else [])
+    jobs: list[Job] = []
+    for name, whole in JOBS.items():
+        if name not in options.jobs:
+            continue
+        chosen = whole
+        if options.quick:
+            chosen = chosen.but(rounds=CYCLE, warmup=1)
+            if name in ("A", "B"):
+                chosen = chosen.but(steps=1)
+        if options.rounds:
+            cycles = -(-options.rounds // CYCLE)
+            chosen = chosen.but(rounds=cycles * CYCLE)
+        jobs.append(chosen)
+    if "D" in options.jobs:
+        jobs += growing(options.quick)
+    return jobs
 
 
 def measure_memory(field: list[Entry]) -> None:

@@ -87,10 +87,17 @@ def prepare(job: Job, folder: Path) -> tuple[Job, str]:
 def _dealt(job: Job) -> tuple[Dataset, list[np.ndarray]]:
     """Every client's samples, repeated to fill whole batches: so a step is the same work for every contestant."""
     data = _first_there(job)
-    partition = IID(job.clients) if data.clients is None else Natural(job.clients)
+    partition = Natural(job.clients)
+    if data.clients is None:
+        partition = IID(job.clients)
     shards = partition.assign(data, job.seed)
-    owned = [shards.of(client).numpy() for client in range(job.clients)]
-    return data, [np.resize(own, -(-len(own) // job.batch) * job.batch) for own in owned]
+
+    filled: list[np.ndarray] = []
+    for client in range(job.clients):
+        own = shards.of(client).numpy()
+        batches = -(-len(own) // job.batch)
+        filled.append(np.resize(own, batches * job.batch))
+    return data, filled
 
 
 def _first_there(job: Job) -> Dataset:
@@ -106,7 +113,9 @@ def _first_there(job: Job) -> Dataset:
 def _pooled(job: Job) -> tuple[Dataset, np.ndarray]:
     """A fixed pool of samples; every client has one batch of them, so that only the population's index grows."""
     pool = _random(1 << 14, (1, 8, 8), 10, "random numbers")
-    return pool, np.arange(job.batch * job.clients).reshape(job.clients, job.batch) % len(pool.x_train)
+    numbers = np.arange(job.batch * job.clients)
+    samples = numbers % len(pool.x_train)
+    return pool, samples.reshape(job.clients, job.batch)
 
 
 def _random(samples: int, shape: tuple[int, ...], classes: int, name: str) -> Dataset:

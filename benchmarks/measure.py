@@ -50,10 +50,13 @@ class Contestant:
 
     def adapt(self, job: Job) -> Job:
         """The job as this contestant gets it: FedLAMA warms up for whole cycles, to be timed over whole ones."""
-        warmup, rounds = min(job.warmup, self.most_rounds), min(job.rounds, self.most_rounds)
+        warmup = min(job.warmup, self.most_rounds)
+        rounds = min(job.rounds, self.most_rounds)
         job = job.but(warmup=warmup, rounds=rounds, **self.changes)
-        if self.module in ("ours", "bookkeeping") and job.policy == "fedlama":
-            return job.but(warmup=-(-job.warmup // CYCLE) * CYCLE)
+        is_ours = self.module in ("ours", "bookkeeping")
+        if is_ours and job.policy == "fedlama":
+            cycles = -(-job.warmup // CYCLE)
+            job = job.but(warmup=cycles * CYCLE)
         return job
 
 

@@ -67,15 +67,21 @@ class Results:
 
     def entry(self, job: str, contestant: str) -> Entry | None:
         """An entry that has been timed, by its label."""
-        found = (e for e in self.entries if (e.label, e.contestant) == (job, contestant))
-        return next((e for e in found if e.seconds), None)
+        for entry in self.entries:
+            if entry.label == job and entry.contestant == contestant and entry.seconds:
+                return entry
+        return None
 
     def ratios(self, job: str, contestant: str, to: str = "bare") -> list[float]:
         """Seconds against those of another contestant in the same repetition."""
-        one, other = self.entry(job, contestant), self.entry(job, to)
+        one = self.entry(job, contestant)
+        other = self.entry(job, to)
         if one is None or other is None:
             return []
-        return [one.seconds[r] / other.seconds[r] for r in sorted(one.seconds.keys() & other.seconds.keys())]
+        result: list[float] = []
+        for repetition in sorted(one.seconds.keys() & other.seconds.keys()):
+            result.append(one.seconds[repetition] / other.seconds[repetition])
+        return result
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table's cells."""
@@ -95,19 +101,25 @@ class Results:
         """Every target that can be checked with what was run."""
         if not self.checked:
             return []
-        return [
-            *(check for job, limit in LIMITS.items() for check in self._against_the_bare_loop(job, limit)),
-            *(check for label in self._labels_of_d() for check in self._against_the_bare_loop(label, LIMIT_OF_D)),
-            *(check for job in LIMITS for other in OTHERS for check in self._ahead(job, other)),
-            *self._told("C: × bare loop, updates by hand", self.ratios("C", "fedlama", to="bare-by-hand")),
-            *self._speedup(),
-            *(check for job in "AB" for check in self._bookkeeping(job)),
-            *(check for job in "AB" for check in self._coding(job)),
-            *self._flat(),
-            *self._memory(),
-            *self._told("A: float32 × bfloat16", self.ratios("A", "fedlama", to="fedlama-bf16")),
-            *self._told("B: float32 × bfloat16", self.ratios("B", "fedlama", to="fedlama-bf16")),
-        ]
+        checks: list[Check] = []
+        for job, limit in LIMITS.items():
+            checks += self._against_the_bare_loop(job, limit)
+        for label in self._labels_of_d():
+            checks += self._against_the_bare_loop(label, LIMIT_OF_D)
+        for job in LIMITS:
+            for other in OTHERS:
+                checks += self._ahead(job, other)
+        checks += self._told("C: × bare loop, updates by hand", self.ratios("C", "fedlama", to="bare-by-hand"))
+        checks += self._speedup()
+        for job in "AB":
+            checks += self._bookkeeping(job)
+        for job in "AB":
+            checks += self._coding(job)
+        checks += self._flat()
+        checks += self._memory()
+        for job in "AB":
+            checks += self._told(f"{job}: float32 × bfloat16", self.ratios(job, "fedlama", to="fedlama-bf16"))
+        return checks
 
     def _against_the_bare_loop(self, job: str, limit: float) -> Iterator[Check]:
         if ratios := self.ratios(job, "fedlama"):
@@ -128,7 +140,9 @@ class Results:
 
     def _bookkeeping(self, job: str) -> Iterator[Check]:
         if entry := self.entry(job, "fedlama-1"):
-            own, averaging = (entry.answer[key] / entry.answer["seconds"] for key in ("own", "averaging"))
+            seconds = entry.answer["seconds"]
+            own = entry.answer["own"] / seconds
+            averaging = entry.answer["averaging"] / seconds
             measured = f"{own:.2%} (averaging itself {averaging:.2%})"
             yield f"{job}: distances and decisions", "≤ 1 % of a round", measured, met(own <= 0.01)
 
@@ -137,10 +151,14 @@ class Results:
             yield f"{job}: with Rotate(1.6) × without", "≤ 1.05", spread(ratios), met(median(ratios) <= 1.05)
 
     def _flat(self) -> Iterator[Check]:
-        entries = [e for e in self.entries if e.job.title.startswith("population") and e.contestant == "fedlama"]
-        if len(entries) < 2 or not all(e.seconds for e in entries):
+        entries: list[Entry] = []
+        for entry in self.entries:
+            if entry.contestant == "fedlama" and entry.job.title.startswith("population"):
+                entries.append(entry)
+        if len(entries) < 2 or not all(entry.seconds for entry in entries):
             return
-        first, last = entries[0], entries[-1]
+        first = entries[0]
+        last = entries[-1]
         what = f"{last.job.title} against {first.job.clients:,}"
         slower = median(last.seconds.values()) / median(first.seconds.values())
         yield f"{what}: a round", "≤ 1.1×", f"{slower:.2f}×", met(slower <= 1.1)

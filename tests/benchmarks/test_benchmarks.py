@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.coding import CycleShares, ProcessorSeconds
 from benchmarks.jobs import JOBS, growing, prepare
 from benchmarks.measure import CONTESTANTS, Contestant, Outcome, run, with_token
 from benchmarks.table import Entry, Results
@@ -34,6 +35,18 @@ def test_what_coding_adds_is_told_beside_the_run_without():
     entries = [Entry(job, "fedlama", {0: 2.0, 1: 4.0}), Entry(job, "fedlama-rotate", {0: 2.08, 1: 4.12})]
     told = [check for check in Results(entries, {"seed": 0}).checks() if "Rotate" in check[0]]
     assert told == [("A: with Rotate(1.6) × without", "≤ 1.05", "1.035 (1.030–1.040)", "yes")]
+
+
+def test_the_share_of_coding_is_that_of_whole_cycles_after_the_warm_up():
+    """0.4 s of coding beside 10 s of training, in four rounds of eight clients."""
+    processor = ProcessorSeconds()
+    watch = CycleShares(JOBS["A"].but(warmup=4, rounds=4), processor)
+    for number in range(1, 9):
+        processor.seconds["train"] += 2.5
+        processor.seconds["encode"] += 5.0 if number <= 4 else 0.1
+        watch.round_ends(number)
+    assert watch.shares == pytest.approx([0.04])
+    assert watch.coding == pytest.approx([0.4 / 4 / 8])
 
 
 def test_a_contestant_that_failed_has_no_numbers():

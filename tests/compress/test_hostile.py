@@ -15,6 +15,7 @@ from compress.vectors import gaussian
 from fedlama import InputError
 from fedlama.compress import Cast, Channel, LowRank, Place, Quantize, Rotate, TopK
 from fedlama.compress.codec import _context, sealed, whole_number
+from fuzz.guard import LargestTensor
 
 X = gaussian(1500).view(30, 50)
 PLACE = Place(3, 4)
@@ -84,9 +85,12 @@ def head(*shape: int) -> bytes:
         (Rotate(1), head(64) + struct.pack("<Hf", 40_000, 1.0), "the rate must be 0.1 to 8.0 bits per number"),
         (Rotate(1), head(64) + struct.pack("<Hf", 5000, -1.0), "the scale must be finite and above 0, not -1.0"),
         (Rotate(1), head(64) + struct.pack("<Hf", 5000, float("inf")), "the scale must be finite and above 0"),
-        (Rotate(1), head(1 << 25) + struct.pack("<Hf", 5000, 1.0) + bytes(8), "too short for the numbers"),
+        (Rotate(1), head(1 << 20) + struct.pack("<Hf", 5000, 1.0) + bytes(8), "too short for the numbers"),
         (Rotate(1), head(1 << 27) + struct.pack("<Hf", 5000, 1.0) + bytes(8), "refused unless its shape is expected"),
         (Rotate(1), head(1 << 40, 1 << 40), "refused unless its shape is expected"),
+        (Rotate(1), head(1 << 26) + struct.pack("<H", 0xFFFF), "a tensor of 67108864 numbers is refused unless"),
+        (Rotate(1), head(1 << 22) + struct.pack("<H", 0xFFFF), "a tensor of 4194304 numbers is refused unless"),
+        (TopK(1e-9), head(1 << 26) + struct.pack("<f", 1.0) + bytes(8), "refused unless its shape is expected"),
         (Rotate(1), bytes((1, 17)), "at most 16 dimensions, not 17"),
         (Rotate(1), bytes((2, 1, 4)), "the message's format must be 1, not 2"),
         (Rotate(1), bytes((1, 1)) + b"\xff" * 12, "longer than 63 bits"),
@@ -95,22 +99,31 @@ def head(*shape: int) -> bytes:
         (Rotate(1), head(64) + struct.pack("<Hf", 5000, 1.0) + b"abcde", "whole words of 4 bytes, not 5"),
         (Cast(), head(1 << 20) + b"ab", "2097152 bytes should follow, but only 2 are left"),
         (Cast(), head(1) + b"\x80\x7f", "not finite"),
-        (Quantize(4), head(1 << 24) + b"ab", "bytes should follow"),
+        (Quantize(4), head(1 << 20) + b"ab", "bytes should follow"),
         (Quantize(4), head(4) + struct.pack("<f", float("nan")), "a block's scale must be finite and not negative"),
-        (TopK(0.5), head(1 << 24) + b"abcd", "bytes should follow"),
-        (LowRank(1), head(1 << 12, 1 << 12) + b"abcd", "bytes should follow"),
+        (TopK(0.5), head(1 << 20) + b"abcd", "bytes should follow"),
+        (LowRank(1), head(1 << 10, 1 << 10) + b"abcd", "bytes should follow"),
         (LowRank(1), head(0, 7) + b"abcd", "4 bytes where none should follow"),
     ],
 )
 def test_lies_under_a_right_checksum(codec, body, sentence):
-    """Refused before memory is asked for."""
+    """Refused before memory is asked for, from Python or from torch."""
     tracemalloc.start()
     try:
-        with pytest.raises(InputError, match=sentence):
+        with LargestTensor() as largest, pytest.raises(InputError, match=sentence):
             codec.decode(resealed(codec, body), key=7)
+        assert largest.bytes < 1 << 20
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_nothing_but_zeros_is_decoded_where_the_shape_is_expected():
+    zeros = torch.zeros(1 << 21)
+    content = Rotate(1).encode(zeros, key=7).to_bytes()
+    assert torch.equal(Rotate(1).decode(content, key=7, shape=(1 << 21,)), zeros)
+    with pytest.raises(InputError, match="unless its shape is expected"):
+        Rotate(1).decode(content, key=7)
 
 
 def test_positions_that_are_not_as_many_as_agreed():

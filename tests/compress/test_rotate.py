@@ -7,8 +7,9 @@ import torch
 
 from compress.vectors import VECTORS, gaussian
 from fedlama.compress import Rotate
+from fedlama.compress.codec import bit_source, rekey
 from fedlama.compress.normal import distortion, index_for, step_of, table
-from fedlama.compress.rotate import _hadamard, _Rotation
+from fedlama.compress.rotation import Blocks, Rotations, hadamard, transform
 from fedlama.compress.water import shared_step_rates
 
 # bits → relative noise v of an entropy-coded uniform quantiser on normal numbers, unbiased
@@ -106,31 +107,50 @@ def test_the_two_scales(bits):
     ],
 )
 def test_kernels_of_nine_times_a_power_of_two_need_no_padding(count, padded, block):
-    rotation = _Rotation.of(count)
-    assert (rotation.padded, rotation.block) == (padded, block)
+    blocks = Blocks.of(count)
+    assert (blocks.padded, blocks.block) == (padded, block)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 64, 100, 144, 1536])
 def test_the_rotation_against_a_naive_twin(count):
     """Column by column it is an orthogonal matrix, and `backward` is its transpose."""
-    rotation = _Rotation.of(count)
-    matrix = torch.stack([rotation.forward(unit, key=5) for unit in torch.eye(count)], dim=1)
+    rotation = Rotations.of((count,))
+    matrix = torch.stack([rotation.forward([unit], [5]) for unit in torch.eye(count)], dim=1)
     assert torch.allclose(matrix.T @ matrix, torch.eye(count), atol=1e-5)
     assert torch.allclose(matrix.abs()[matrix != 0], torch.tensor(rotation.block**-0.5), rtol=1e-5)
-    codes = torch.arange(rotation.padded).remainder(5) - 2.0
-    assert torch.allclose(rotation.backward(codes, 0.25, key=5), 0.25 * matrix.T @ codes, atol=1e-5)
+    codes = torch.arange(rotation.total).remainder(5) - 2.0
+    (back,) = rotation.backward(codes, [0.25], [5])
+    assert torch.allclose(back, 0.25 * matrix.T @ codes, atol=1e-5)
 
 
 def test_hadamard_matrices_by_hand():
-    assert _hadamard(1).tolist() == [[1]]
-    assert _hadamard(4).tolist() == [[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]
+    assert hadamard(1).tolist() == [[1]]
+    assert hadamard(4).tolist() == [[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]
 
 
 def test_a_transform_of_a_block_is_the_product_with_one_large_matrix():
     values = gaussian(3 * 1024)
-    transformed = _Rotation.of(3 * 1024)._transform(values)
-    expected = values.view(3, 1024) @ torch.kron(_hadamard(32), _hadamard(32))
+    transformed = torch.empty_like(values)
+    transform(values, 1024, normalised=False, out=transformed)
+    expected = values.view(3, 1024) @ torch.kron(hadamard(32), hadamard(32))
     assert torch.allclose(transformed.view(3, 1024), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("block", [1, 2, 8, 64, 128, 512, 1024])
+def test_a_normalised_transform_is_one_divided_by_the_root_to_the_last_bit(block):
+    values = gaussian(3 * block)
+    plain, normalised = torch.empty_like(values), torch.empty_like(values)
+    transform(values, block, normalised=False, out=plain)
+    transform(values, block, normalised=True, out=normalised)
+    assert torch.equal(normalised, plain * (1 / math.sqrt(block)))
+
+
+def test_a_source_that_is_keyed_anew_goes_on_as_a_new_one():
+    source = bit_source(3)
+    source.random_raw(5)
+    for key in (0, 7, 2**64 + 1, 2**128 - 1):
+        rekey(source, key)
+        assert source.random_raw(9).tolist() == bit_source(key).random_raw(9).tolist()
 
 
 @pytest.mark.parametrize("bits", [0.5, 2.0])

@@ -11,6 +11,11 @@ import tracemalloc
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
 from fedlama.base import InputError, RunError
 
 STARTS_SOMETHING = (
@@ -33,6 +38,25 @@ MAX_COMPUTING = 10  # seconds of computing for some kilobytes
 MAX_WAITING = 60  # seconds in all: who waits for a pipe computes nothing
 MAX_LINES = 2  # a config may be wrong in two places
 MAX_CHARACTERS = 3000
+
+
+class LargestTensor(TorchDispatchMode):
+    """Inside, notes the most bytes that a tensor takes: `tracemalloc` does not see torch's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for made in tree_leaves(result):
+            if isinstance(made, Tensor):
+                self.bytes = max(self.bytes, made.untyped_storage().nbytes())
+        return result
+
+
+with LargestTensor():
+    torch.zeros(1)  # at its first use torch imports what it needs for that: no memory of a reader
 
 
 class ForbiddenError(BaseException):
@@ -112,14 +136,15 @@ def guarded(folder: Path, size: int, floor: int = MEMORY_FLOOR):
     global _folder  # noqa: PLW0603 - an audit hook cannot be taken away again, so it is told when to look
     tracemalloc.start()
     _folder = folder.resolve()
+    largest = LargestTensor()
     try:
-        with limited_time():
+        with limited_time(), largest:
             yield
     except (InputError, RunError) as error:
         check_sentence(error)
     finally:
         _folder = None
-        peak = tracemalloc.get_traced_memory()[1]
+        peak = tracemalloc.get_traced_memory()[1] + largest.bytes
         tracemalloc.stop()
     if peak > floor + MEMORY_A_BYTE * size:
         raise ForbiddenError(f"uses {peak:,} bytes of memory for a file of {size:,}")

@@ -4,7 +4,6 @@ Where the system does not allow that, the folder is a plain one, and files that 
 their size instead: the same errors from the same calls.
 """
 
-import ctypes
 import io
 import json
 import resource
@@ -16,18 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from fedlama.cli import main
-
-NEW_MOUNTS, RECURSIVE, PRIVATE, READ_ONLY = 0x20000, 0x4000, 0x40000, 1  # sched.h and mount.h
-
-
-def mounted(folder: Path, megabytes: int = 8, *, read_only: bool = False) -> bool:
-    """Whether `folder` is now a small file system that only this process and its children see."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not sys.platform.startswith("linux") or libc.unshare(NEW_MOUNTS):
-        return False
-    libc.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None)
-    flags = READ_ONLY if read_only else 0
-    return libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", flags, f"size={megabytes}m".encode()) == 0
+from soak.disk import mounted
 
 
 class Disk:

@@ -1,17 +1,19 @@
-"""A very short soak: two drawn configurations through all the checks; and the checks do find what is wrong."""
+"""A very short soak: a few drawn configurations through all the checks; and the checks do find what is wrong."""
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from fedlama.run.config import parse_config
 from soak.checks import BrokenError, check_run
+from soak.disk import trial_disk
 from soak.drawing import draw
 from soak.trials import finish_in_process, try_out
 
-TRIALS = (12, 119)
+TRIALS = (12, 58, 119)  # the first runs out of disk twice, the second once
 
 
 @pytest.mark.slow
@@ -76,6 +78,26 @@ def move_bytes(summary):
 def test_the_checks_find_what_is_wrong(changes, found, finished, tmp_path):
     with pytest.raises(BrokenError, match=found):
         check_run(written(finished, tmp_path, **changes))
+
+
+def test_all_kinds_of_interruptions_are_drawn():
+    kinds = {interruption.kind for number in range(100) for interruption in draw(number).interruptions}
+    assert kinds == {"kill", "kill a worker", "stop", "full disk"}
+
+
+def test_a_trials_disk_can_be_filled_and_emptied(tmp_path):
+    """As root a real one: what is written there is kept in the folder when the disk is gone."""
+    with trial_disk(tmp_path / "disk", will_be_filled=True) as disk:
+        (disk.folder / "before").write_bytes(bytes(10_000))
+        if disk.is_real:
+            with subprocess.Popen(["true"]) as process:
+                disk.fill(process)
+            with pytest.raises(OSError, match="No space left"):
+                (disk.folder / "more").write_bytes(bytes(100_000))
+            disk.make_room()
+        (disk.folder / "after").write_bytes(bytes(100_000))
+    assert (tmp_path / "disk" / "before").stat().st_size == 10_000
+    assert (tmp_path / "disk" / "after").stat().st_size == 100_000
 
 
 def test_trials_are_functions_of_their_numbers():

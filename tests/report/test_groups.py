@@ -50,13 +50,13 @@ def test_runs_of_other_tasks_are_never_compared(tmp_path, one, other, titles):
     assert not any(group.comparison.differences for group in groups)
 
 
-def test_rules_are_compared_and_named_by_their_own_keys(tmp_path):
+def test_rules_are_compared_and_named(tmp_path):
     runs = [
         write_run(tmp_path / "plain"),
         write_run(tmp_path / "prox", local={"rule": "fedprox", "mu": 0.1}),
     ]
     (group,) = compare_groups(runs)
-    assert labels(group) == ["FedLAMA(6, 4) local.rule=sgd", "FedLAMA(6, 4) local.rule=fedprox local.mu=0.1"]
+    assert labels(group) == ["FedLAMA(6, 4)", "FedLAMA(6, 4) + FedProx(0.1)"]
 
 
 def test_hashes_are_in_no_label_and_in_no_title(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from fedlama.base import InputError
 from fedlama.compress import Chain, ErrorFeedback, Quantize, Rotate, TopK
 from fedlama.run.config import apply_overrides, parse_config
+from fedlama.run.directory import Run
 
 TABLES = {
     "data": {"name": "digits"},
@@ -47,3 +48,37 @@ def test_what_means_nothing_is_refused(table, sentence):
     with pytest.raises(InputError) as caught:
         parse_config({**TABLES, "uplink": table})
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tables", "label"),
+    [
+        ({}, "FedLAMA(6, 4)"),
+        ({"server": {"rule": "momentum", "beta": 0.5}}, "FedLAMA(6, 4) + Momentum(0.5)"),
+        ({"server": {"rule": "momentum", "beta": 0.5, "nesterov": True}}, "FedLAMA(6, 4) + Momentum(0.5, nesterov)"),
+        ({"server": {"rule": "adam", "rate": 0.02}}, "FedLAMA(6, 4) + Adam(rate=0.02)"),
+        (
+            {
+                "local": {"rule": "fedprox", "mu": 0.1, "momentum": 0.9},
+                "server": {"rule": "yogi"},
+                "uplink": {"codec": "rotate", "bits": 0.32, "error_feedback": "window"},
+                "downlink": {"codec": "rotate", "bits": 2},
+            },
+            "FedLAMA(6, 4) + FedProx(0.1) + Yogi() + Rotate(0.32) + window feedback, downlink Rotate(2)",
+        ),
+    ],
+)
+def test_a_run_is_called_by_what_is_not_the_papers(tables, label, tmp_path):
+    config = {"data": {"name": "digits"}, "train": {"iterations": 4}, **tables}
+    assert Run(tmp_path, config, [], None).label == label
+
+
+def test_a_key_that_does_not_exist_is_told_with_those_that_do():
+    with pytest.raises(InputError) as caught:
+        parse_config({**TABLES, "uplink": {"codec": "rotate", "bits": 1, "bitz": 2}})
+    sentence = "there is no option 'bitz'; did you mean bits? with codec = 'rotate' there are codec, bits, allocation"
+    assert sentence in str(caught.value)
+    with pytest.raises(
+        InputError, match=r"a chain must begin with a codec that leaves fewer numbers \(TopK, LowRank\)"
+    ):
+        parse_config({**TABLES, "uplink": {"codec": ["quantize", "rotate"], "bits": 4}})

@@ -1,4 +1,6 @@
-"""Runs of randomly drawn small configurations, killed and resumed, with everything checked that must hold of any run.
+"""Runs of randomly drawn small configurations that are killed, stopped or run out of disk and are resumed.
+
+Everything is checked that must hold of any run.
 
     python -m tests.soak --minutes 10 [--seed 0]
 

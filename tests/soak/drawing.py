@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from typing import Literal
 
 from fedlama.run.choices import POLICIES
 from fedlama.run.config import parse_config
@@ -17,14 +18,24 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
+class Interruption:
+    """Of a command: SIGKILL for itself or for a worker of it, SIGTERM, or a disk without room."""
+
+    kind: Literal["kill", "kill a worker", "stop", "full disk"]
+    rounds: int  # after how many more
+
+
+@dataclass(frozen=True)
 class Trial:
     number: int
     tables: dict
     workers: int
-    kills: tuple[int, ...]  # after how many more rounds each
-    kills_a_worker: bool  # instead of the parent
-    stops: bool  # with SIGTERM instead of SIGKILL
+    interruptions: tuple[Interruption, ...]
     forges: bool  # the newest checkpoint, before the run goes on for the last time
+
+    @property
+    def fills_a_disk(self) -> bool:
+        return any(interruption.kind == "full disk" for interruption in self.interruptions)
 
 
 def draw(number: int) -> Trial:
@@ -60,12 +71,25 @@ def draw(number: int) -> Trial:
     tables["train"] |= _evaluated(random.Random(f"evaluated {number}"))
     if chance.random() < 0.7:
         tables["faults"] = _faults(chance, _count(active, clients))
-    kills = tuple(chance.randint(0, 8) for _ in range(chance.choice([0, 1, 2, 3])))
+    kills = [chance.randint(0, 8) for _ in range(chance.choice([0, 1, 2, 3]))]
     workers = chance.randint(1, 3)
-    kills_a_worker = chance.random() < 0.3
+    kind = "kill a worker" if chance.random() < 0.3 else "kill"
     _choose(random.Random(f"choices {number}"), tables)
     more = random.Random(f"interruptions {number}")
-    return Trial(number, tables, workers, kills, kills_a_worker, more.random() < 0.25, more.random() < 0.25)
+    if more.random() < 0.25:
+        kind = "stop"
+    forges = more.random() < 0.25
+    interruptions = [Interruption(kind, rounds) for rounds in kills]
+    _fill_disks(random.Random(f"full disks {number}"), interruptions)
+    return Trial(number, tables, workers, tuple(interruptions), forges)
+
+
+def _fill_disks(chance: random.Random, interruptions: list[Interruption]) -> None:
+    """Let the disk fill up now and then, before, between or after the other interruptions."""
+    if chance.random() < 0.35:
+        for _ in range(chance.choice([1, 1, 2])):
+            place = chance.randint(0, len(interruptions))
+            interruptions.insert(place, Interruption("full disk", chance.choice([0, 1, 2, 3, 5])))
 
 
 def _choose(chance: random.Random, tables: dict) -> None:

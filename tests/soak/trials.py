@@ -1,4 +1,4 @@
-"""One trial: an uninterrupted run in this process, then the same through the command line, killed and resumed."""
+"""One trial: an uninterrupted run in this process, then the same through the command line, interrupted and resumed."""
 
 import contextlib
 import json
@@ -20,6 +20,7 @@ from fedlama.training.checkpoint import Control
 from fedlama.training.rounds import Rounds
 
 from .checks import check_run, contents, require
+from .disk import TrialDisk, children_of, trial_disk
 from .drawing import Trial
 
 MOST_RESUMES = 60  # of a run that stops wherever too few clients are left
@@ -33,8 +34,11 @@ def try_out(trial: Trial, folder: Path) -> bool:
         config = parse_config(trial.tables)
     except InputError:  # choices that do not go together
         return False
-    whole, killed, temporary = folder / "whole", folder / "killed", folder / "temporary"
-    temporary.mkdir(parents=True)
+    whole = folder / "whole"
+    disk_folder = folder / "disk"
+    interrupted = disk_folder / "interrupted"
+    temporary = disk_folder / "temporary"
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / "config.toml"
     file.write_text(to_toml(config.model_dump(exclude_none=True)))
     Control()  # for the first one Python opens a piece of shared memory, which it keeps for all that follow
@@ -47,8 +51,10 @@ def try_out(trial: Trial, folder: Path) -> bool:
     check_run(whole)
     require_no_more_than(held, "in this process")
     mark = f"{os.getpid()}-{trial.number}"
-    finish_killed(trial, file, killed, {**os.environ, "TMPDIR": str(temporary), MARK: mark})
-    require(contents(killed) == contents(whole), "a resumed run differs from the uninterrupted one")
+    with trial_disk(disk_folder, will_be_filled=trial.fills_a_disk) as disk:
+        temporary.mkdir()
+        finish_interrupted(trial, file, interrupted, disk, {**os.environ, "TMPDIR": str(temporary), MARK: mark})
+    require(contents(interrupted) == contents(whole), "a resumed run differs from the uninterrupted one")
     require(not list(temporary.iterdir()), f"temporary files were left: {sorted(map(str, temporary.iterdir()))}")
     wait_for_the_end_of(mark)
     require_no_more_than(held, "by the command")
@@ -92,14 +98,16 @@ def synchronised_rows_checked():
         Rounds.close = close
 
 
-def finish_killed(trial: Trial, file: Path, folder: Path, environment: dict[str, str]) -> None:
-    for rounds in trial.kills:
+def finish_interrupted(trial: Trial, file: Path, folder: Path, disk: TrialDisk, environment: dict[str, str]) -> None:
+    for interruption in trial.interruptions:
         process = start(trial, file, folder, environment)
-        wait_for_rounds(folder, process, rounds_of(folder) + rounds)
-        if trial.stops:
-            stop(process, has_begun=rounds > 0)
+        wait_for_rounds(folder, process, rounds_of(folder) + interruption.rounds)
+        if interruption.kind == "full disk":
+            run_out_of_room(process, folder, disk)
+        elif interruption.kind == "stop":
+            stop(process, has_begun=interruption.rounds > 0)
         else:
-            kill(process, trial.kills_a_worker)
+            kill(process, a_worker=interruption.kind == "kill a worker")
     if trial.forges:
         forge_newest_checkpoint(folder)
     for _ in range(MOST_RESUMES):
@@ -120,11 +128,11 @@ def start(trial: Trial, file: Path, folder: Path, environment: dict[str, str]) -
     command = [sys.executable, "-m", "fedlama", "run", str(file), "--out", str(folder), "--resume"]
     command += ["--workers", str(trial.workers)]
     return subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment, cwd=folder.parent
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment, cwd=file.parent
     )
 
 
-def kill(process: subprocess.Popen, a_worker: bool) -> None:
+def kill(process: subprocess.Popen, *, a_worker: bool) -> None:
     victims = children_of(process.pid) if a_worker else []
     with contextlib.suppress(ProcessLookupError):
         os.kill(victims[-1] if victims else process.pid, signal.SIGKILL)
@@ -145,6 +153,29 @@ def stop(process: subprocess.Popen, *, has_begun: bool) -> None:
     require("Traceback" not in said, said)
 
 
+def run_out_of_room(process: subprocess.Popen, folder: Path, disk: TrialDisk) -> None:
+    """Fill the disk and see the command end: with one sentence about it, or because it needed no more room."""
+    disk.fill(process)
+    try:
+        said = process.communicate(timeout=PATIENCE)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        require(False, "the command hangs on a full disk")
+    disk.make_room()
+    require("Traceback" not in said, said)
+    require(process.returncode in (0, 1, 2), f"exit {process.returncode} on a full disk: {said}")
+    if process.returncode != 0:
+        is_told = "cannot be written" in said and "no space left" in said
+        if not disk.is_real:  # a limit on files holds for shared memory, too
+            is_told = is_told or "File too large" in said
+        require(
+            is_told or "with new clients" in said,
+            f"exit {process.returncode} on a full disk, but it is not told: {said}",
+        )
+    left = sorted(str(path) for path in folder.rglob("*.partial"))
+    require(not left, f"half a file was left on a full disk: {left}")
+
+
 def forge_newest_checkpoint(folder: Path) -> None:
     """Under a right checksum: a run that ends with the same bits has not used it."""
     manifests = sorted((folder / "checkpoint").glob("step-*.json"))
@@ -157,12 +188,6 @@ def forge_newest_checkpoint(folder: Path) -> None:
     manifest["records"] = _hash_of_records((folder / "rounds.jsonl").read_bytes().split(b"\n")[: manifest["round"]])
     manifest["checksum"] = _checksum(manifest)
     path.write_text(json.dumps(manifest))
-
-
-def children_of(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
 
 
 def rounds_of(folder: Path) -> int:

@@ -6,11 +6,13 @@ to use which.
 
 from fedlama.compress.cast import Cast
 from fedlama.compress.chain import Chain, Reducer
+from fedlama.compress.channel import Channel
 from fedlama.compress.codec import Codec, Coded, Payload, Reader
 from fedlama.compress.discrepancy import corrected_spread
 from fedlama.compress.error_feedback import ErrorFeedback
 from fedlama.compress.lowrank import LowRank
-from fedlama.compress.message import Channel, CodedMessage, Decoded, Place
+from fedlama.compress.message import CodedMessage, Decoded
+from fedlama.compress.place import Place
 from fedlama.compress.quantize import Quantize
 from fedlama.compress.rotate import Rotate
 from fedlama.compress.streams import Run, Table

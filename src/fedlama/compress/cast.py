@@ -1,11 +1,16 @@
 """Shorter floats: half the bytes for a relative error of 2⁻⁹ (bfloat16) or 2⁻¹² (float16).
 
-bfloat16 keeps float32's range. float16 is more exact between 6·10⁻⁵ and 65,504, and is clipped there.
+Numbers go to the nearest short float, so the error is tiny but not unbiased: equal numbers err alike on all clients.
+
+bfloat16 keeps float32's range. float16 ends at 65,504 and loses digits below 6·10⁻⁵, where the differences of a model
+often are. A tensor that does not fit is multiplied by a power of two before it is rounded, which costs no digit; the
+exponent travels with it.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +20,17 @@ from fedlama.base import check_options
 from fedlama.compress.codec import Codec, Coded, Reader, Shape, check_finite
 from fedlama.compress.limits import DType
 
+TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+LARGEST_HALF = torch.finfo(torch.float16).max
+# Below this, the fixed spacing of float16's smallest numbers, 2⁻²⁴, would err more than its eleven digits do.
+SMALL_FOR_HALF = 2.0**-10
+TOP = 15  # the exponent of two that a scaled tensor's largest number gets, at most
+MAX_EXPONENT = 120  # so that its factor and the factor's inverse are float32 numbers of full precision
+
 
 @dataclass(frozen=True)
 class Cast(Codec):
-    """Round every number to a shorter float.
+    """Round every number to the nearest shorter float.
 
     Arguments:
         dtype: "bfloat16", "float16", or "float32" for no rounding at all.
@@ -30,14 +42,23 @@ class Cast(Codec):
         check_options(self)
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
-        """Two or four bytes per number."""
+        """Two or four bytes per number; with float16 first the exponent, one byte."""
+        head = b""
+        if self.dtype == "float16":
+            exponent = _exponent_for(float(x.abs().max()))
+            head = struct.pack("<b", exponent)
+            x = x * 2.0**exponent
         largest = torch.finfo(self._type).max
-        short = x.clamp(-largest, largest).to(self._type)
-        return Coded(side=short.reshape(-1).view(torch.uint8).numpy().tobytes())
+        clipped = x.clamp(-largest, largest)
+        short = clipped.to(self._type).reshape(-1)
+        numbers = short.view(torch.uint8).numpy()
+        return Coded(side=head + numbers.tobytes())
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """All numbers."""
-        coded = Coded(side=side.take(math.prod(shape) * self._type.itemsize))
+        head = side.take(self._head)
+        numbers = side.take(math.prod(shape) * self._type.itemsize)
+        coded = Coded(side=head + numbers)
         check_finite(self._values(coded))
         return coded
 
@@ -47,8 +68,28 @@ class Cast(Codec):
 
     def _values(self, coded: Coded) -> Tensor:
         # bytearray: torch wants memory that it may write to
-        return torch.frombuffer(bytearray(coded.side), dtype=self._type).float()
+        numbers = bytearray(coded.side[self._head :])
+        values = torch.frombuffer(numbers, dtype=self._type).float()
+        if self.dtype == "float16":
+            (exponent,) = struct.unpack("<b", coded.side[:1])
+            values *= 2.0**-exponent
+        return values
+
+    @property
+    def _head(self) -> int:
+        """Bytes before the numbers."""
+        if self.dtype == "float16":
+            return 1
+        return 0
 
     @property
     def _type(self) -> torch.dtype:
-        return {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}[self.dtype]
+        return TYPES[self.dtype]
+
+
+def _exponent_for(largest: float) -> int:
+    """By which power of two a tensor with this largest magnitude is multiplied: none, if it fits as it is."""
+    if largest == 0 or SMALL_FOR_HALF <= largest <= LARGEST_HALF:
+        return 0
+    _, exponent = math.frexp(largest)  # largest < 2^exponent
+    return min(max(TOP - exponent, -MAX_EXPONENT), MAX_EXPONENT)

@@ -1,14 +1,15 @@
 """One codec after another: what the first leaves as numbers, the second codes.
 
-A `Reducer` (`TopK`, `LowRank`) turns a tensor into fewer numbers: the kept values, the factors. Those are the second
-codec's input. After any other codec the second one codes what the first decodes to, and only the second one's bytes
-travel.
+The first is a `Reducer` (`TopK`, `LowRank`), which turns a tensor into fewer numbers: the kept values, the factors.
+Those are the second codec's input. A codec that leaves as many numbers as there were cannot begin a chain: of two codes
+for the same numbers only the second one's bytes would travel, with the errors of both.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,6 +22,8 @@ AS_THEY_ARE = Cast("float32")
 
 class Reducer(Codec):
     """A codec that leaves fewer numbers, which are sent as float32 or handed to the next codec of a chain."""
+
+    needs_matrix: ClassVar[bool] = False  # whether it only does something with tensors of two dimensions and more
 
     @abstractmethod
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
@@ -64,11 +67,12 @@ class Chain(Codec):
     """`first`, then `second` on the numbers that it leaves.
 
     `Chain(TopK(0.05), Quantize(4))` sends positions and four-bit values, `Chain(LowRank(4), Rotate(2))` factors at two
-    bits per number. A longer chain is `Chain(a, Chain(b, c))`. Error feedback goes around a chain, not into it.
+    bits per number. Error feedback goes around a chain, not into it.
 
     Arguments:
-        first: Leaves fewer numbers, such as `TopK` or `LowRank`.
-        second: Codes those.
+        first: A codec that leaves fewer numbers: `TopK`, `LowRank`, or a `Reducer` of your own.
+        second: What codes those numbers: `Cast`, `Quantize` or `Rotate`. After `LowRank` it may also be `TopK` or a
+            chain that begins with it.
     """
 
     first: Codec
@@ -80,31 +84,39 @@ class Chain(Codec):
                 raise InputError(f"a chain is made of codecs, not of {shown(codec)}")
             if codec.slots:
                 raise InputError(f"put the chain inside {type(codec).__name__}, which must be the outermost codec")
+        if not isinstance(self.first, Reducer):
+            raise InputError(
+                f"a chain must begin with a codec that leaves fewer numbers (TopK, LowRank), not with {self.first!r}: "
+                f"send {_first_of(self.second)!r} alone"
+            )
+        following = _first_of(self.second)
+        if type(following) is type(self.first):
+            raise InputError(f"{type(following).__name__} cannot follow itself in a chain: once with less is the same")
+        if isinstance(following, Reducer) and following.needs_matrix:
+            name = type(following).__name__
+            raise InputError(f"{name} must come first in a chain: it needs a matrix, and {self.first!r} leaves a list")
+
+    @property
+    def _reducer(self) -> Reducer:
+        assert isinstance(self.first, Reducer)
+        return self.first
 
     @property
     def wants_warm(self) -> bool:
-        """If one of the two does."""
-        return self.first.wants_warm or self.second.wants_warm
+        """If the first does: what it leaves does not resemble a layer any more."""
+        return self.first.wants_warm
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """The first codec's side bytes and symbols, then the second's."""
-        if isinstance(self.first, Reducer):
-            return _code_reduced(self.first, self.second, x, key, bits, warm)
-        coded = self.first.code(x, key=key, warm=warm)
-        rounded = self.first.rebuild(coded, tuple(x.shape), key=key)
-        return self.second.code(rounded, key=_next(key), bits=bits, warm=warm)
+        return _code_reduced(self._reducer, self.second, x, key, bits, warm)
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """In the same order."""
-        if isinstance(self.first, Reducer):
-            return _expect_reduced(self.first, self.second, side, shape)
-        return self.second.expect(side, shape)
+        return _expect_reduced(self._reducer, self.second, side, shape)
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """The second undone, then the first."""
-        if isinstance(self.first, Reducer):
-            return _rebuild_reduced(self.first, self.second, coded, shape, key)
-        return self.second.rebuild(coded, shape, key=_next(key))
+        return _rebuild_reduced(self._reducer, self.second, coded, shape, key)
 
     @property
     def rate(self) -> float | None:
@@ -112,22 +124,8 @@ class Chain(Codec):
         return self.second.rate
 
     def kept(self, bits: float | None = None) -> float | None:
-        """The product of both."""
-        first = self.first.kept()
-        second = self.second.kept(bits)
-        if first is None or second is None:
-            return None
-        return first * second
-
-    def kept_of(self, coded: Coded) -> float | None:
-        """The product of both."""
-        if isinstance(self.first, Reducer):
-            return None
-        first = self.first.kept()
-        second = self.second.kept_of(coded)
-        if first is None or second is None:
-            return None
-        return first * second
+        """It depends on the numbers, as with the first."""
+        return None
 
     def under_feedback(self) -> Chain:
         """Each with its least error."""
@@ -135,9 +133,14 @@ class Chain(Codec):
 
     def for_small_tensors(self) -> Codec:
         """Nothing is left out of small tensors."""
-        if isinstance(self.first, Reducer):
-            return self.second.for_small_tensors()
-        return Chain(self.first.for_small_tensors(), self.second.for_small_tensors())
+        return self.second.for_small_tensors()
+
+
+def _first_of(codec: Codec) -> Codec:
+    """The codec itself, or the one with which a chain begins."""
+    if isinstance(codec, Chain):
+        return codec.first
+    return codec
 
 
 def _code_reduced(first: Reducer, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None) -> Coded:

@@ -21,12 +21,13 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, shown
-from fedlama.compress.limits import MAX_DIMENSIONS, MAX_NUMBERS
+from fedlama.compress.limits import FREE_NUMBERS, MAX_DIMENSIONS, MAX_NUMBERS, MAX_NUMBERS_PER_BYTE
 from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
 from fedlama.rows import Slot
 
 VERSION = 1
 SEAL = 4  # bytes of the checksum at the end
+SLAB = 1 << 16  # numbers of a large tensor that are computed with at a time, so that they stay in the cache
 Shape = tuple[int, ...]
 
 
@@ -74,10 +75,12 @@ class Reader:
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
-        if count > len(self._content) - self._at:
-            raise InputError(f"{count} bytes should follow, but only {len(self._content) - self._at} are left")
-        part = self._content[self._at : self._at + count]
-        self._at += count
+        left = len(self._content) - self._at
+        if count > left:
+            raise InputError(f"{count} bytes should follow, but only {left} are left")
+        end = self._at + count
+        part = self._content[self._at : end]
+        self._at = end
         return part
 
     def rest(self) -> bytes:
@@ -160,7 +163,8 @@ class Codec(ABC):
         """
         coded: list[Coded] = []
         for x, key, rate, start in zip(tensors, keys, bits, warm, strict=True):
-            coded.append(self.code(x, key=key, bits=rate, warm=start))
+            one = self.code(x, key=key, bits=rate, warm=start)
+            coded.append(one)
         return coded
 
     def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
@@ -171,7 +175,11 @@ class Codec(ABC):
             shapes: The shape of each.
             keys: The place of each.
         """
-        return [self.rebuild(one, shape, key=key) for one, shape, key in zip(coded, shapes, keys, strict=True)]
+        rebuilt: list[Tensor] = []
+        for one, shape, key in zip(coded, shapes, keys, strict=True):
+            x = self.rebuild(one, shape, key=key)
+            rebuilt.append(x)
+        return rebuilt
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -269,7 +277,8 @@ class Codec(ABC):
         """The tensor of a payload or of its bytes, float32 and shaped like the one that was coded.
 
         `shape` is what the caller expects: anything else is refused before memory is asked for. Without it there is a
-        limit of 2²⁶ numbers.
+        limit of 2²⁶ numbers, and for bytes one of 2²⁰ numbers and 4,096 more per byte: a few bytes may say that
+        millions of numbers are all zero.
         """
         check_key(key)
         if isinstance(payload, Payload):
@@ -277,7 +286,7 @@ class Codec(ABC):
                 raise _wrong_place()
             coded = payload.coded
             found = payload.shape
-            _check_shape(found, shape)
+            _check_shape(found, shape, MAX_NUMBERS)
         elif isinstance(payload, bytes | bytearray | memoryview):
             coded, found = self._read(bytes(payload), key, shape)
         else:
@@ -293,7 +302,8 @@ class Codec(ABC):
         if dimensions > MAX_DIMENSIONS:
             raise InputError(f"a tensor must have at most {MAX_DIMENSIONS} dimensions, not {dimensions}")
         shape = tuple(reader.whole_number() for _ in range(dimensions))
-        _check_shape(shape, expected)
+        plausible = FREE_NUMBERS + MAX_NUMBERS_PER_BYTE * len(content)
+        _check_shape(shape, expected, min(plausible, MAX_NUMBERS))
         coded = Coded()
         if math.prod(shape):
             coded = self.expect(reader, shape)
@@ -381,6 +391,17 @@ def bit_source(key: int) -> np.random.Philox:
     return np.random.Philox(key=int(key) % (1 << 128))
 
 
+def rekey(source: np.random.Philox, key: int) -> None:
+    """Let a source go on as `bit_source(key)` would, which is faster than making another."""
+    state = source.state
+    wanted = int(key) % (1 << 128)
+    state["state"]["key"][:] = (wanted % (1 << 64), wanted >> 64)
+    state["state"]["counter"][:] = 0
+    state["buffer_pos"] = 4  # nothing is left of what was drawn before
+    state["has_uint32"] = 0
+    source.state = state
+
+
 def generator(key: int) -> np.random.Generator:
     """The random draws of one place."""
     return np.random.Generator(bit_source(key))
@@ -403,11 +424,20 @@ def check_finite(values: Tensor) -> None:
         raise InputError("numbers that are not finite cannot be coded")
 
 
-def _check_shape(shape: Shape, expected: Sequence[int] | None) -> None:
+def squared_norm(values: Tensor) -> float:
+    """‖·‖² of a flat tensor, added up in float64."""
+    total = 0.0
+    for part in values.split(SLAB):
+        exact = part.double()
+        total += float(torch.dot(exact, exact))
+    return total
+
+
+def _check_shape(shape: Shape, expected: Sequence[int] | None, limit: int) -> None:
     if expected is not None:
         if tuple(expected) != shape:
             raise InputError(f"the tensor must have the shape {tuple(expected)}, not {shape}")
-    elif math.prod(shape) > MAX_NUMBERS:
+    elif math.prod(shape) > limit:
         raise InputError(f"a tensor of {math.prod(shape)} numbers is refused unless its shape is expected")
 
 

@@ -19,7 +19,75 @@ all clients; see `coherent_spread`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+from fedlama.compress.codec import Codec
+
+STATIONARY = 64  # rounds after which a residual that is never dropped has reached its size
+
+
+def estimated_spread(
+    codec: Codec,
+    turn: tuple[int, int],
+    *,
+    weights: Sequence[float],
+    exact_sq: Sequence[float],
+    decoded_sq: Sequence[float],
+    kept: Sequence[float | None],
+    mean_sq: float,
+) -> float:
+    """Σ w_i‖x_i − u‖² of one layer as it would be without the code.
+
+    Arguments:
+        codec: The code.
+        turn: Which of how many synchronisations of the layer in the window.
+        weights: Of the clients; they add up to one.
+        exact_sq: ‖Δ_i‖² as they travelled.
+        decoded_sq: ‖Δ̂_i‖² of what was decoded.
+        kept: Which part of a difference the code keeps on average, per client; None where that depends on the numbers.
+        mean_sq: ‖Σ w_iΔ̂_i‖².
+    """
+    mean_kept = _mean_kept(weights, kept)
+    if mean_kept is None:
+        return coherent_spread(weights, exact_sq, decoded_sq, mean_sq)
+    _, gain = codec.for_round(*turn)
+    echo = 1.0
+    if codec.slots:
+        sent = _weighted(weights, exact_sq)
+        arrived = _weighted(weights, decoded_sq) / gain**2
+        echo = measured_echo(mean_kept, _earlier_distortions(codec, mean_kept, *turn), sent, arrived)
+    spread, _ = corrected_spread(weights, exact_sq, decoded_sq, mean_sq, kept=mean_kept * gain, echo=echo)
+    return spread
+
+
+def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
+
+
+def _mean_kept(weights: Sequence[float], kept: Sequence[float | None]) -> float | None:
+    total = 0.0
+    for weight, share in zip(weights, kept, strict=True):
+        if share is None:
+            return None
+        total += weight * share
+    return total
+
+
+def _earlier_distortions(codec: Codec, kept: float, round_in_window: int, rounds_per_window: int) -> list[float]:
+    """D of the rounds that the residual has seen, as planned."""
+    if codec.slots[0].lifetime == "run":
+        return [1.0 - kept] * STATIONARY
+    result: list[float] = []
+    for earlier in range(round_in_window):
+        rate, _ = codec.for_round(earlier, rounds_per_window)
+        planned = None
+        if rate is not None:
+            planned = codec.kept(rate)
+        if planned is None:
+            planned = kept
+        result.append(1.0 - planned)
+    return result
 
 
 def corrected_spread(

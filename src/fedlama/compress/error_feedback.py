@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated
 
 from torch import Tensor
@@ -30,14 +30,15 @@ class ErrorFeedback(Codec):
     """Add what earlier messages left out, code the sum for the least error, and keep what this message leaves out.
 
     Arguments:
-        codec: What codes the sum.
-        lifetime: Of the residual: "window", or "run" to keep it for a client until it returns.
+        codec: The codec inside, which keeps nothing itself.
+        lifetime: How long a client's residual is kept: "window", until its cohort leaves, or "run", until the client
+            returns.
         profile: How a window's bits are shared among its rounds, for example (1/6, 1/6, 1/6, 1/2). It needs a codec
-            with a rate (default: all rounds get the same).
+            with a rate and the lifetime of a window. By default all rounds get the same.
         gain: Whether the server multiplies what it receives in a window by K/Σ_j c_j, so that the sum over the window
-            is not smaller than it should be although the last residual is lost (default: wherever it can, for a
-            lifetime of a window and a codec whose error is known). Without it, what is sent once in a window at 0.3
-            bits would arrive as a quarter of itself.
+            is not smaller than it should be although the last residual is lost. By default it does so wherever it can:
+            for a lifetime of a window and a codec whose error is known. Without it, what is sent once in a window at
+            0.3 bits would arrive as a quarter of itself.
     """
 
     codec: Codec
@@ -167,12 +168,7 @@ class ErrorFeedback(Codec):
 
     def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
         """The profile's rate in this round, and the gain of the window."""
-        rates: list[float | None] = [None] * rounds_per_window
-        if self.profile is not None:
-            rates = self._rates(self.profile, rounds_per_window)
-        gain = 1.0
-        if self._has_gain:
-            gain = window_gain([1.0 - (self.kept(rate) or 0.0) for rate in rates])
+        rates, gain = _plan(self, rounds_per_window)
         return rates[round_in_window], gain
 
     def _rates(self, profile: tuple[float, ...], rounds_per_window: int) -> list[float | None]:
@@ -187,6 +183,22 @@ class ErrorFeedback(Codec):
                 rate = min(max(rate, MIN_BITS), MAX_BITS)
             rates.append(rate)
         return rates
+
+
+@lru_cache(maxsize=256)
+def _plan(feedback: ErrorFeedback, rounds_per_window: int) -> tuple[list[float | None], float]:
+    """The rate of every round of a window, and its gain; asked for every group of every message."""
+    rates: list[float | None] = [None] * rounds_per_window
+    if feedback.profile is not None:
+        rates = feedback._rates(feedback.profile, rounds_per_window)
+    gain = 1.0
+    if feedback._has_gain:
+        distortions: list[float] = []
+        for rate in rates:
+            kept = feedback.kept(rate) or 0.0
+            distortions.append(1.0 - kept)
+        gain = window_gain(distortions)
+    return rates, gain
 
 
 def delivered(distortions: Sequence[float]) -> list[float]:

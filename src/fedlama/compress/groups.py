@@ -11,9 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedlama.compress.codec import SLAB, squared_norm
 from fedlama.compress.limits import SMALL
 from fedlama.compress.statistics import Statistics
 from fedlama.core import Layout
@@ -25,8 +27,11 @@ SMALL_GROUP, STATISTICS_GROUP = -1, -2  # beside the numbers of tensors, which b
 class Group:
     """Numbers of a row that are coded as one.
 
-    `number` is the tensor's, or one of the two above. `where` is a slice or an index of the row. `sizes` tells how many
-    of the numbers belong to which layer, in the order in which they are coded.
+    Arguments:
+        number: The tensor's, or one of the two above.
+        where: A slice or an index of the row.
+        shape: How the numbers are coded: a matrix, or a list.
+        sizes: How many of the numbers belong to which layer, in the order in which they are coded.
     """
 
     number: int
@@ -52,17 +57,52 @@ class Group:
 
     def write(self, row: Tensor, values: Tensor) -> None:
         """Put these numbers into a row."""
+        flat = values.reshape(-1)
         if isinstance(self.where, slice):
-            row[self.where] = values.reshape(-1)
+            row[self.where] = flat
         else:
-            row.index_copy_(0, self.where, values.reshape(-1))
+            row.index_copy_(0, self.where, flat)
+
+    def to_codable(self, difference: Tensor, anchor: Tensor | None) -> Tensor:
+        """What is coded for these numbers of a row of differences: the numbers themselves."""
+        return self.read(difference)
+
+    def from_codable(self, decoded: Tensor, anchor: Tensor | None) -> Tensor:
+        """Back to differences."""
+        return decoded
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsGroup(Group):
+    """All statistics of a model, in units that a code may mix."""
+
+    statistics: Statistics
+
+    def to_codable(self, difference: Tensor, anchor: Tensor | None) -> Tensor:
+        """Logarithms of variances, and means in standard deviations."""
+        return self.statistics.to_codable(difference, anchor)
+
+    def from_codable(self, decoded: Tensor, anchor: Tensor | None) -> Tensor:
+        """Differences of the statistics themselves."""
+        return self.statistics.from_codable(decoded, anchor)
 
 
 class Grouping:
-    """The groups of a layout's messages."""
+    """The groups of a layout's messages.
+
+    Arguments:
+        layout: Where the layers are in a row.
+        statistics: Where the statistics are, and what they are.
+    """
 
     def __init__(self, layout: Layout, statistics: Statistics) -> None:
-        self._statistics = Group(STATISTICS_GROUP, statistics.index, (statistics.size,), {})
+        self._statistics = StatisticsGroup(
+            number=STATISTICS_GROUP,
+            where=statistics.index,
+            shape=(statistics.size,),
+            sizes={},
+            statistics=statistics,
+        )
         owner: dict[int, int] = {}
         for index, layer in enumerate(layout.layers):
             for part in layer.slices:
@@ -76,23 +116,61 @@ class Grouping:
         """The groups of a message with these layers: large tensors in the row's order, the small ones, statistics."""
         wanted = set(due)
         groups: list[Group] = []
-        places: list[Tensor] = []
-        sizes: dict[int, int] = {}
+        small_places: list[Tensor] = []
+        small_sizes: dict[int, int] = {}
         for number, (layer, part, shape) in enumerate(self._tensors):
-            size = part.stop - part.start
             if layer not in wanted:
                 continue
+            size = part.stop - part.start
             if size >= SMALL:
                 groups.append(Group(number, part, shape, {layer: size}))
                 continue
-            places.append(torch.arange(part.start, part.stop))
-            sizes[layer] = sizes.get(layer, 0) + size
-        if places:
-            index = torch.cat(places)
-            groups.append(Group(SMALL_GROUP, index, (len(index),), sizes))
+            small_places.append(torch.arange(part.start, part.stop))
+            small_sizes[layer] = small_sizes.get(layer, 0) + size
+        if small_places:
+            index = torch.cat(small_places)
+            groups.append(Group(SMALL_GROUP, index, (len(index),), small_sizes))
         if statistics and self._statistics.size:
             groups.append(self._statistics)
         return tuple(groups)
+
+
+def squares(groups: Sequence[Group], row: Tensor) -> dict[int, float]:
+    """‖·‖² of each layer in these groups, in layer order, added up in float64."""
+    result: dict[int, float] = {}
+    others: list[Group] = []
+    for group in groups:
+        if not group.sizes:
+            continue
+        if group.size < SLAB:
+            others.append(group)
+            continue
+        (layer,) = group.sizes
+        values = group.read(row).view(-1)
+        result[layer] = result.get(layer, 0.0) + squared_norm(values)
+
+    if others:
+        # Converted in one call: on some thousand numbers, calls cost more than the arithmetic.
+        flat = torch.cat([group.read(row).view(-1) for group in others])
+        exact = flat.double().split([group.size for group in others])
+        for group, values in zip(others, exact, strict=True):
+            _add_squares(group, values, result)
+    return dict(sorted(result.items()))
+
+
+def _add_squares(group: Group, values: Tensor, result: dict[int, float]) -> None:
+    """Add the squares of a group's numbers to those of its layers."""
+    if group.is_large:
+        (layer,) = group.sizes
+        result[layer] = result.get(layer, 0.0) + float(torch.dot(values, values))
+        return
+    # One call for all small layers, of which there are many with few numbers each.
+    sizes = list(group.sizes.values())
+    starts = np.cumsum([0, *sizes[:-1]])
+    each = values.square().numpy()
+    sums = np.add.reduceat(each, starts)
+    for layer, total in zip(group.sizes, sums.tolist(), strict=True):
+        result[layer] = result.get(layer, 0.0) + total
 
 
 def _as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,10 +28,12 @@ class LowRank(Reducer):
     Tensors of fewer than two dimensions, and those that two factors would not make smaller, are sent as they are.
 
     Arguments:
-        rank: The width of the factors.
+        rank: How many columns each factor has, 1 to 1,024.
     """
 
     rank: Annotated[int, Limits(minimum=1, maximum=MAX_RANK)]
+
+    needs_matrix: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -49,18 +51,22 @@ class LowRank(Reducer):
             return Coded(), x.reshape(-1)
         rows, columns = sides
         matrix = x.reshape(rows, columns)
+
         largest = matrix.abs().max().clamp(min=torch.finfo(torch.float32).tiny)
         unit = matrix / largest  # squares of what is very small or very large would leave float32's range
         right = self._start(warm, rows, columns, key)
         left = torch.linalg.qr(unit @ right).Q
         right = unit.T @ left
+
         # P·Qᵀ does not change if a column of P is multiplied and that of Q divided by the same number. With equal norms
         # a next codec in a chain errs alike on both.
         norms = torch.linalg.vector_norm(right, dim=0)
         balance = norms.sqrt()
         left = left * (balance * largest.sqrt())
-        right = right / balance.where(norms > 0, torch.ones(())) * largest.sqrt()
-        return Coded(), torch.cat((left.reshape(-1), right.reshape(-1)))
+        divisor = balance.where(norms > 0, torch.ones(()))
+        right = right / divisor * largest.sqrt()
+        factors = torch.cat((left.reshape(-1), right.reshape(-1)))
+        return Coded(), factors
 
     def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
         """Nothing but the factors."""
@@ -80,7 +86,9 @@ class LowRank(Reducer):
             return values.reshape(shape)
         rows, columns = sides
         left, right = values.split((rows * self.rank, columns * self.rank))
-        product = left.reshape(rows, self.rank) @ right.reshape(columns, self.rank).T
+        left = left.reshape(rows, self.rank)
+        right = right.reshape(columns, self.rank)
+        product = left @ right.T
         return product.reshape(shape)
 
     def _sides(self, shape: Shape) -> tuple[int, int] | None:
@@ -98,8 +106,10 @@ class LowRank(Reducer):
         if warm is None or not bool(warm.any()):
             return self._random(columns, key)
         known = warm.reshape(rows, columns)
-        known = known / known.abs().max()
-        return known.T @ self._random(rows, key)
+        largest = known.abs().max()
+        known = known / largest
+        directions = self._random(rows, key)
+        return known.T @ directions
 
     def _random(self, length: int, key: int) -> Tensor:
         draws = generator(key).standard_normal((length, self.rank), dtype="float32")

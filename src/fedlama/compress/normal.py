@@ -67,19 +67,25 @@ def distortion_at(index: int) -> float:
     symbols = torch.arange(-largest, largest + 2, dtype=torch.float64)
     values = step * symbols[:-1]
     edges = step * (symbols - 0.5)
-    density = torch.exp(-0.5 * edges.square())
+    exponents = -0.5 * edges.square()
+    density = torch.exp(exponents)
     density /= math.sqrt(2 * math.pi)
+
     # ⟨y, q⟩ and ‖q‖² per coordinate; ∫ y φ(y) dy over a cell is the difference of φ at its edges
-    product = torch.dot(values, density[:-1] - density[1:])
+    first_moments = density[:-1] - density[1:]
+    product = torch.dot(values, first_moments)
     square = torch.dot(probabilities, values.square())
-    return float(1 - product.square() / square)
+    kept = product.square() / square
+    return float(1 - kept)
 
 
 @lru_cache(maxsize=1024)
 def table(index: int) -> Table:
     """The symbols' table at a step."""
-    probabilities = _probabilities(step_of(index))
-    return Table.of(probabilities.numpy(), lowest=-(len(probabilities) // 2))
+    step = step_of(index)
+    probabilities = _probabilities(step)
+    largest = len(probabilities) // 2
+    return Table.of(probabilities.numpy(), lowest=-largest)
 
 
 def _probabilities(step: float) -> Tensor:
@@ -87,7 +93,9 @@ def _probabilities(step: float) -> Tensor:
     largest = math.ceil(REACH / step) + 1
     numbers = torch.arange(largest + 1, dtype=torch.float64)
     edges = step * (numbers + 0.5)  # the upper edges of the cells of 0, 1, …, J
-    tails = 0.5 * torch.erfc(edges / math.sqrt(2.0))  # Q
+    scaled = edges / math.sqrt(2.0)
+    tails = 0.5 * torch.erfc(scaled)  # Q
+
     centre = 1 - 2 * tails[:1]
     positive = tails[:-1] - tails[1:]
     negative = positive.flip(0)
@@ -98,9 +106,12 @@ def _probabilities(step: float) -> Tensor:
 def _entropy_curve() -> tuple[np.ndarray, np.ndarray]:
     """Indices and the entropy of their steps, both rising."""
     count = int(OCTAVES * KNOTS_PER_OCTAVE) + 1
-    knots = np.arange(count) * (INDICES_PER_OCTAVE // KNOTS_PER_OCTAVE)
+    spacing = INDICES_PER_OCTAVE // KNOTS_PER_OCTAVE
+    knots = np.arange(count) * spacing
     entropies = np.empty(count)
     for place, index in enumerate(knots):
-        probabilities = _probabilities(step_of(int(index)))
-        entropies[place] = float(torch.special.entr(probabilities).sum()) / math.log(2)
+        step = step_of(int(index))
+        terms = torch.special.entr(_probabilities(step))
+        nats = float(terms.sum())
+        entropies[place] = nats / math.log(2)
     return knots, entropies

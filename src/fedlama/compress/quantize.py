@@ -24,10 +24,10 @@ class Quantize(Codec):
     """Round every number to one of 2^bits − 1 evenly spaced levels between ± the largest magnitude of its block.
 
     Arguments:
-        bits: From 2 to 8.
-        block: How many numbers share a scale.
-        stochastic: Whether numbers are rounded up or down at random so that the mean is right, which makes the code
-            unbiased; otherwise each goes to its nearest level.
+        bits: 2 to 8. The symbols cost log₂(2^bits − 1) bits each.
+        block: How many numbers share a scale of four bytes.
+        stochastic: Round up or down at random so that the mean is right, which makes the code unbiased. Otherwise each
+            number goes to its nearest level, which errs less; `ErrorFeedback` chooses that by itself.
     """
 
     bits: Annotated[int, Limits(minimum=MIN_QUANTIZE_BITS, maximum=MAX_QUANTIZE_BITS)]
@@ -52,14 +52,19 @@ class Quantize(Codec):
         divisors = scales.clamp(min=smallest)
         levels = blocks / divisors[:, None] * self._levels
         levels[scales == 0] = 0.0
+
         if self.stochastic:
             draws = generator(key).random(levels.numel(), dtype="float32")
-            levels = (levels + torch.from_numpy(draws).view_as(levels)).floor_()
+            levels += torch.from_numpy(draws).view_as(levels)
+            levels.floor_()
         else:
-            levels = levels.round_()
-        symbols = levels.clamp_(-self._levels, self._levels).reshape(-1)[: x.numel()]
-        run = Run(self._table, x.numel(), symbols)
-        return Coded(side=scales.numpy().astype("<f4").tobytes(), runs=[run])
+            levels.round_()
+        levels.clamp_(-self._levels, self._levels)
+
+        count = x.numel()
+        symbols = levels.reshape(-1)[:count]
+        side = scales.numpy().astype("<f4")
+        return Coded(side=side.tobytes(), runs=[Run(self._table, count, symbols)])
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """One scale per block, then the symbols of all numbers."""

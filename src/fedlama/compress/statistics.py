@@ -29,12 +29,13 @@ class Statistics:
         start = 0
         for number, place in enumerate(layout.statistics):
             size = place.stop - place.start
-            mine = slice(start, start + size)
-            start += size
+            stop = start + size
+            mine = slice(start, stop)
             self.index[mine] = torch.arange(place.start, place.stop)
             self._is_variance[mine] = layout.roles[number] == "variance"
             if _is_followed_by_its_variance(layout, number):
-                self._spread_of[mine] = torch.arange(start, start + size)
+                self._spread_of[mine] = torch.arange(stop, stop + size)
+            start = stop
         has_means = bool((self._spread_of >= 0).any())
         self.needs_anchor = has_means or bool(self._is_variance.any())
 
@@ -78,4 +79,6 @@ def _is_followed_by_its_variance(layout: Layout, number: int) -> bool:
     if layout.roles[number : number + 2] != ("mean", "variance"):
         return False
     mean, variance = layout.statistics[number : number + 2]
-    return mean.stop - mean.start == variance.stop - variance.start
+    means = mean.stop - mean.start
+    variances = variance.stop - variance.start
+    return means == variances

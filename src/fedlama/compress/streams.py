@@ -75,10 +75,13 @@ class Run:
     table: Table
     count: int
     symbols: Tensor | None = None  # whole numbers as float32, flat
+    known_bits: float | None = None  # where the sender has counted them already
 
     @cached_property
     def bits(self) -> float:
         """What the coder will need for these symbols."""
+        if self.known_bits is not None:
+            return self.known_bits
         assert self.symbols is not None
         if not self.count:
             return 0.0

@@ -38,13 +38,17 @@ class TopK(Reducer):
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
         """Which are kept, as one symbol per number, and their values in order."""
         flat = x.reshape(-1)
-        count = self._count(len(flat))
-        if count == len(flat):
+        total = len(flat)
+        count = self._count(total)
+        if count == total:
             return Coded(), flat
-        places = torch.topk(flat.abs(), count, sorted=False).indices.sort().values
-        kept = torch.zeros(len(flat))
-        kept[places] = 1.0
-        return Coded(runs=[Run(_table(count, len(flat)), len(flat), kept)]), flat[places]
+        magnitudes = flat.abs()
+        largest = torch.topk(magnitudes, count, sorted=False)
+        places = largest.indices.sort().values
+        is_kept = torch.zeros(total)
+        is_kept[places] = 1.0
+        positions = Run(_table(count, total), total, is_kept)
+        return Coded(runs=[positions]), flat[places]
 
     def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
         """The share is known, so only the positions have to follow."""

@@ -29,16 +29,21 @@ def shared_step_rates(sigmas: Sequence[float], sizes: Sequence[int], bits: float
     if not moved.any():
         return [bits] * len(sizes)
     budget = bits * counts.sum()
+
     # The logarithm of the step: at the low end every group has 8 bits, at the high end none has any.
-    low = float(np.log(spread[moved].min() * step_of(index_for(MAX_BITS)))) - 1.0
-    high = float(np.log(spread[moved].max() * step_of(index_for(MIN_BITS)))) + 1.0
+    finest = spread[moved].min() * step_of(index_for(MAX_BITS))
+    coarsest = spread[moved].max() * step_of(index_for(MIN_BITS))
+    low = float(np.log(finest)) - 1.0
+    high = float(np.log(coarsest)) + 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if _rates(np.exp(middle), spread, may_skip) @ counts > budget:
+        rates = _rates(np.exp(middle), spread, may_skip)
+        if rates @ counts > budget:
             low = middle
         else:
             high = middle
-    return [float(rate) for rate in _rates(np.exp(high), spread, may_skip)]
+    rates = _rates(np.exp(high), spread, may_skip)
+    return rates.tolist()
 
 
 def _rates(step: float, sigmas: np.ndarray, may_skip: bool) -> np.ndarray:

@@ -7,18 +7,22 @@ made share it. Nothing is left behind, whatever ends the processes.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedlama.base import RunError
 from fedlama.rows.slots import Slot
 
 FLOAT32 = 4  # bytes
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ClientStore:
@@ -39,9 +43,15 @@ class ClientStore:
         self._client_bytes = len(self.names) * self._row_bytes
         # One byte for each client comes first: whether it was seen.
         self._rows_start = clients
-        # It stays open as long as the run, without a name: the system frees it however the processes end.
-        self._file = tempfile.TemporaryFile(dir=folder, prefix="fedlama-clients-")  # noqa: SIM115
-        os.ftruncate(self._file.fileno(), clients)
+        self._folder = folder or tempfile.gettempdir()
+        with self._writing():
+            # It stays open as long as the run; without a name: the system frees it however the processes end.
+            self._file = tempfile.TemporaryFile(dir=folder, prefix="fedlama-clients-")  # noqa: SIM115
+            try:
+                os.ftruncate(self._file.fileno(), clients)
+            except OSError:
+                self._file.close()
+                raise
 
     def close(self) -> None:
         """Give the file back; this process needs it no more."""
@@ -115,6 +125,18 @@ class ClientStore:
 
     def _write(self, content: bytes, place: int) -> None:
         written = 0
-        while written < len(content):
-            left = content[written:]
-            written += os.pwrite(self._file.fileno(), left, place + written)
+        with self._writing():
+            while written < len(content):
+                left = content[written:]
+                written += os.pwrite(self._file.fileno(), left, place + written)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Inside, what the system refuses becomes a sentence about the folder, since the file has no name."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror
+            if error.errno in NO_ROOM:
+                reason = "no space left on the device or in the quota; make room, or let TMPDIR name another folder"
+            raise RunError(f"the clients' state cannot be written to {self._folder}: {reason}") from error

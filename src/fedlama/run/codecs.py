@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedlama.base import InputError, shown
 from fedlama.compress import Chain, Codec, ErrorFeedback
+from fedlama.rows import Lifetime
 from fedlama.run.choices import CODECS
 from fedlama.run.references import Reference, is_reference, reference_to
 from fedlama.run.sections import plain_fields
@@ -30,7 +31,7 @@ class CodecSection(BaseModel):
     table: ClassVar[str]
 
     codec: str | list[str] = NO_CODEC
-    error_feedback: Literal["none", "window", "run"] | None = None
+    error_feedback: Literal["none", Lifetime] | None = None
     profile: list[float] | None = None
     gain: bool | None = None
 
@@ -147,9 +148,12 @@ class CodecSection(BaseModel):
             if homes:
                 only = " or ".join(map(repr, homes))
                 raise InputError(f"{option} means nothing with codec = {self.codec!r}, only with {only}")
-            near = get_close_matches(option, [*known, "codec", *FEEDBACK_OPTIONS], n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-            raise InputError(f"there is no option {shown(option)}{hint}")
+            allowed = ["codec", *known, *FEEDBACK_OPTIONS]
+            sentence = f"there is no option {shown(option)};"
+            near = get_close_matches(option, allowed, n=1)
+            if near:
+                sentence += f" did you mean {near[0]}?"
+            raise InputError(f"{sentence} with codec = {self.codec!r} there are {', '.join(allowed)}")
 
 
 class UplinkSection(CodecSection):

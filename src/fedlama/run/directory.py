@@ -220,11 +220,14 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The setting's name: the study's, or the policy with how messages are coded."""
+        """The setting's name: the study's, or the policy with the rules that are not the paper's and the codes."""
         if self.setting:
             return self.setting
         config = parse_config(self.config, str(self.path / CONFIG))
         label = config.policy.label
+        for section in (config.local, config.server):
+            if section.chosen != section.default:
+                label += f" + {section.short_label}"
         if config.uplink.label:
             label += f" + {config.uplink.label}"
         if config.downlink.label:

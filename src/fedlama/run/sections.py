@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from inspect import Parameter, signature
 from types import UnionType
@@ -210,6 +210,26 @@ class ChoiceSection(DerivedSection, Generic[T]):
         name = str(self.chosen).rpartition(":")[2]
         options = ", ".join(f"{key}={shown(value)}" for key, value in (self.model_extra or {}).items())
         return f"{name}({options})"
+
+    @property
+    def short_label(self) -> str:
+        """The value by its name and by what was chosen for it, such as Momentum(0.5) or Momentum(0.5, nesterov)."""
+        if self.chosen not in self.choices:
+            return self.label
+        value = self.build()
+        chosen: list[str] = []
+        for field in fields(value):  # type: ignore[arg-type]
+            option = getattr(value, field.name)
+            if is_dataclass(option) or option == field.default:
+                continue
+            if field.default is MISSING:
+                chosen.append(f"{option:g}")
+            elif option is True:
+                chosen.append(field.name)
+            else:
+                chosen.append(f"{field.name}={option}")
+        arguments = ", ".join(chosen)
+        return f"{type(value).__name__}({arguments})"
 
 
 @cache

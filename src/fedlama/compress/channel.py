@@ -1,0 +1,449 @@
+"""Messages: the due layers of one client, coded, with the exact norms that the discrepancy needs.
+
+A simulator, an averager and a deployment use the same `Channel`. `simulate` codes and decodes without running the
+entropy coder and tells what the bytes would be; `pack` and `unpack` make real bytes and give the same numbers, bit
+for bit. `message.py` has the format.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from fedlama.base import InputError, random_key, shown
+from fedlama.compress.codec import Codec, Coded, Reader, check_finite, unsealed
+from fedlama.compress.discrepancy import estimated_spread
+from fedlama.compress.groups import Group, Grouping, squares
+from fedlama.compress.message import (
+    CodedMessage,
+    Decoded,
+    all_runs,
+    as_sent,
+    estimated_nbytes,
+    head_of,
+    read_head,
+    shared_out,
+)
+from fedlama.compress.place import Place
+from fedlama.compress.statistics import Statistics
+from fedlama.compress.streams import read_stream
+from fedlama.compress.water import shared_step_rates
+from fedlama.core import Layout
+from fedlama.rows import Slot
+
+DIRECTIONS = ("uplink", "downlink")
+
+
+class Channel:
+    """One direction of a federation's traffic under one codec.
+
+    Arguments:
+        codec: Codes the large tensors; what it prescribes for small ones codes the rest.
+        layout: The model's.
+        seed: The run's.
+        direction: "uplink" or "downlink"; the draws of the two differ.
+    """
+
+    def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str = "uplink") -> None:
+        if not isinstance(codec, Codec):
+            raise InputError(f"{direction} must be a codec of fedlama.compress, not {shown(codec)}")
+        if direction not in DIRECTIONS:
+            raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, not {shown(direction)}")
+        self.codec = codec
+        self.layout = layout
+        self.seed = seed
+        self.direction = direction
+        self._small_codec = codec.for_small_tensors()
+        self._statistics = Statistics(layout)
+        self._grouping = Grouping(layout, self._statistics)
+        self._groups = lru_cache(maxsize=64)(self._find_groups)
+        self._common = f"{codec!r}/{seed}/{direction}"
+        self._sizes = str(layout.sizes)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The rows that a sender keeps: the codec's, named after the direction."""
+        named: list[Slot] = []
+        for slot in self.codec.slots:
+            name = f"{self.direction} {slot.name}"
+            named.append(replace(slot, name=name))
+        return tuple(named)
+
+    # At the sender
+
+    def simulate(
+        self,
+        difference: Tensor,
+        due: Sequence[int],
+        place: Place,
+        *,
+        anchor: Tensor | None = None,
+        own: Mapping[str, Tensor] | None = None,
+        warm: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> CodedMessage:
+        """Code and decode one sender's difference without running the entropy coder.
+
+        Arguments:
+            difference: x − anchor, a row of the layout.
+            due: The numbers of the layers in the message.
+            place: Where the message belongs.
+            anchor: The last synchronised row; needed where the model has BatchNorm's statistics.
+            own: The sender's slots by the names in `slots`, rows of the same width. Their coded parts are updated in
+                place.
+            warm: The server's last change, a row.
+            out: Where the decoded differences are written, which may be `difference` itself (default: a row of zeros).
+        """
+        if difference.device.type != "cpu":
+            return self._simulate_elsewhere(difference, due, place, anchor, own, warm, out)
+        groups = self._groups(tuple(due))
+        exact_sq = as_sent(squares(groups, difference))
+        head = head_of(exact_sq)
+        slots = self._codec_slots(own)
+        targets = self._targets(groups, difference, anchor, slots)
+        rates = self._rates(groups, targets, place)
+        coded = self._code(groups, targets, rates, place, warm)
+        decoded = self._rebuild(groups, coded, place)
+
+        row = out
+        if row is None:
+            row = torch.zeros_like(difference)
+        for group, target, values in zip(groups, targets, decoded, strict=True):
+            self._remember(group, target, values, slots)
+            self._write(group, values, row, anchor, place)
+        return CodedMessage(
+            row=row,
+            exact_sq=exact_sq,
+            decoded_sq=squares(groups, row),
+            kept=self._kept(groups, coded),
+            charged=shared_out(groups, coded, list(exact_sq), estimated_nbytes(head, coded)),
+            head=head,
+            coded=coded,
+            context=self._context(due, place),
+        )
+
+    def pack(
+        self,
+        difference: Tensor,
+        due: Sequence[int],
+        place: Place,
+        *,
+        anchor: Tensor | None = None,
+        own: Mapping[str, Tensor] | None = None,
+        warm: Tensor | None = None,
+    ) -> bytes:
+        """The real bytes of one sender's difference; arguments as for `simulate`."""
+        message = self.simulate(difference, due, place, anchor=anchor, own=own, warm=warm)
+        return message.to_bytes()
+
+    def settle(self, difference: Tensor, due: Sequence[int], own: Mapping[str, Tensor]) -> None:
+        """Add to a difference all that earlier messages left out, in place: for receivers that are sent it uncoded.
+
+        Nothing is left over afterwards. Statistics keep their difference: they are estimated anew in every round, and
+        nothing of them is owed.
+
+        Arguments:
+            difference: x − anchor, a row of the layout.
+            due: The layers that are sent.
+            own: The sender's slots by the names in `slots`.
+        """
+        slots = self._codec_slots(own)
+        if slots is None:
+            return
+        for part in self._slices(due):
+            here = {name: values[part] for name, values in slots.items()}
+            target = self.codec.target(difference[part], here)
+            self.codec.remember(target, target, here)
+            difference[part] = target
+        for part in self.layout.statistics:
+            here = {name: values[part] for name, values in slots.items()}
+            self.codec.remember(difference[part], difference[part], here)
+
+    def _simulate_elsewhere(
+        self,
+        difference: Tensor,
+        due: Sequence[int],
+        place: Place,
+        anchor: Tensor | None,
+        own: Mapping[str, Tensor] | None,
+        warm: Tensor | None,
+        out: Tensor | None,
+    ) -> CodedMessage:
+        """Rows of another device are coded on the CPU, like all others, so that the bits do not depend on it."""
+        copies: dict[str, Tensor] | None = None
+        if own is not None:
+            copies = {name: values.cpu() for name, values in own.items()}
+        message = self.simulate(
+            difference.cpu(),
+            due,
+            place,
+            anchor=_on_cpu(anchor),
+            own=copies,
+            warm=_on_cpu(warm),
+        )
+        if own is not None and copies is not None:
+            for name, values in own.items():
+                values.copy_(copies[name])
+        decoded = message.row
+        message.row = torch.zeros_like(difference) if out is None else out
+        written = self._slices(due)
+        if due:
+            written += self.layout.statistics
+        for part in written:
+            message.row[part] = decoded[part].to(difference.device)
+        return message
+
+    def _targets(
+        self,
+        groups: Sequence[Group],
+        difference: Tensor,
+        anchor: Tensor | None,
+        slots: Mapping[str, Tensor] | None,
+    ) -> list[Tensor]:
+        """What is coded of each group: the difference, and what earlier messages left out."""
+        targets: list[Tensor] = []
+        for group in groups:
+            values = group.to_codable(difference, anchor)
+            if not group.sizes:  # the norms of the layers are finite, so only statistics may not be
+                check_finite(values)
+            target = self._codec(group).target(values, _part(slots, group))
+            targets.append(target)
+        return targets
+
+    def _rates(self, groups: Sequence[Group], targets: Sequence[Tensor], place: Place) -> list[float | None]:
+        """The rate of each group, None for the codec's own."""
+        rates: list[float | None] = []
+        for group in groups:
+            rate, _ = self._codec(group).for_round(*_turn(group, place))
+            rates.append(rate)
+        if self.codec.sharing != "water":
+            return rates
+
+        sizes: list[int] = []
+        sigmas: list[float] = []
+        budget = 0.0
+        large = [number for number, group in enumerate(groups) if group.is_large]
+        for number in large:
+            size = groups[number].size
+            norm = float(torch.linalg.vector_norm(targets[number]))
+            sizes.append(size)
+            sigmas.append(norm / math.sqrt(size))
+            planned = rates[number]
+            if planned is None:
+                planned = self.codec.rate or 0.0
+            budget += size * planned
+        if budget <= 0:
+            return rates
+        poured = shared_step_rates(sigmas, sizes, budget / sum(sizes), may_skip=bool(self.codec.slots))
+        for number, rate in zip(large, poured, strict=True):
+            rates[number] = rate
+        return rates
+
+    def _code(
+        self,
+        groups: Sequence[Group],
+        targets: Sequence[Tensor],
+        rates: Sequence[float | None],
+        place: Place,
+        warm: Tensor | None,
+    ) -> list[Coded]:
+        """Every group coded; those of one codec together, which is faster."""
+        coded: list[Coded] = []
+        for part in _by_codec(groups):
+            members = groups[part]
+            starts: list[Tensor | None] = [None] * len(members)
+            if warm is not None and members[0].is_large:
+                starts = [group.read(warm) for group in members]
+            coded += self._codec(members[0]).code_all(
+                targets[part],
+                keys=self._keys(members, place),
+                bits=rates[part],
+                warm=starts,
+            )
+        return coded
+
+    # At the receiver, who is the sender, too
+
+    def unpack(
+        self,
+        content: bytes,
+        due: Sequence[int],
+        place: Place,
+        *,
+        anchor: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Decoded:
+        """Decode a message of these layers, or refuse it.
+
+        Arguments:
+            content: The bytes.
+            due: The layers that they should be of.
+            place: Where the message belongs.
+            anchor: The sender's, bit for bit.
+            out: Where the decoded differences are written (default: a row of zeros).
+        """
+        groups = self._groups(tuple(due))
+        reader = Reader(unsealed(bytes(content), self._context(due, place)))
+        layers = sorted(set(due))
+        norms = read_head(reader, len(layers))
+        coded: list[Coded] = []
+        for group in groups:
+            coded.append(self._codec(group).expect(reader, group.shape))
+        read_stream(reader.rest(), all_runs(coded))
+
+        # Everything is decoded before anything is written, so that a refused message leaves the row as it was.
+        decoded = self._rebuild(groups, coded, place)
+        for values in decoded:
+            check_finite(values)
+        row = out
+        if row is None:
+            row = torch.zeros(self.layout.width)
+        for group, values in zip(groups, decoded, strict=True):
+            self._write(group, values, row, anchor, place)
+        return Decoded(
+            row=row,
+            exact_sq=dict(zip(layers, norms, strict=True)),
+            decoded_sq=squares(groups, row),
+            kept=self._kept(groups, coded),
+            charged=shared_out(groups, coded, layers, len(content)),
+        )
+
+    def spread(
+        self, weights: Sequence[float], messages: Sequence[Decoded], mean_sq: Mapping[int, float], place: Place
+    ) -> dict[int, float]:
+        """Σ w_i‖x_i − u‖² of each layer as it would be without the code (`discrepancy.py`).
+
+        Arguments:
+            weights: Of the senders; they add up to one.
+            messages: Theirs.
+            mean_sq: ‖Σ w_iΔ̂_i‖² of each due layer.
+            place: Where the messages belong, whoever sent them.
+        """
+        result: dict[int, float] = {}
+        for layer, square in mean_sq.items():
+            result[layer] = estimated_spread(
+                self.codec,
+                place.of_layer(layer),
+                weights=weights,
+                exact_sq=[message.exact_sq[layer] for message in messages],
+                decoded_sq=[message.decoded_sq[layer] for message in messages],
+                kept=[message.kept[layer] for message in messages],
+                mean_sq=square,
+            )
+        return result
+
+    def _rebuild(self, groups: Sequence[Group], coded: Sequence[Coded], place: Place) -> list[Tensor]:
+        """What a receiver makes of every group."""
+        decoded: list[Tensor] = []
+        for part in _by_codec(groups):
+            members = groups[part]
+            decoded += self._codec(members[0]).rebuild_all(
+                coded[part],
+                [group.shape for group in members],
+                keys=self._keys(members, place),
+            )
+        return decoded
+
+    def _write(self, group: Group, decoded: Tensor, row: Tensor, anchor: Tensor | None, place: Place) -> None:
+        """What the server gets, times the gain, into the row."""
+        _, gain = self._codec(group).for_round(*_turn(group, place))
+        if gain != 1.0:
+            decoded = decoded * gain
+        values = group.from_codable(decoded, anchor)
+        group.write(row, values)
+
+    def _kept(self, groups: Sequence[Group], coded: Sequence[Coded]) -> dict[int, float | None]:
+        """Which part of a difference the code keeps: the mean over each layer's numbers."""
+        sums: dict[int, float | None] = {}
+        for group, one in zip(groups, coded, strict=True):
+            share = self._codec(group).kept_of(one)
+            for layer, size in group.sizes.items():
+                before = sums.get(layer, 0.0)
+                if share is None or before is None:
+                    sums[layer] = None
+                else:
+                    sums[layer] = before + share * size / self.layout.layers[layer].size
+        return sums
+
+    # What a sender keeps
+
+    def _codec_slots(self, own: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+        """The sender's rows under the codec's own names."""
+        if not self.codec.slots or own is None:
+            return None
+        rows: dict[str, Tensor] = {}
+        for slot, named in zip(self.codec.slots, self.slots, strict=True):
+            if named.name not in own:
+                raise InputError(f"the slot {named.name!r} is missing")
+            rows[slot.name] = own[named.name]
+        return rows
+
+    def _remember(self, group: Group, target: Tensor, decoded: Tensor, slots: Mapping[str, Tensor] | None) -> None:
+        part = _part(slots, group)
+        if slots is None or part is None:
+            return
+        self._codec(group).remember(target, decoded, part)
+        if not isinstance(group.where, slice):  # a copy, not a view
+            for name, values in part.items():
+                group.write(slots[name], values)
+
+    # What both ends know
+
+    def _find_groups(self, due: tuple[int, ...]) -> tuple[Group, ...]:
+        count = len(self.layout.layers)
+        for layer in due:
+            if not 0 <= layer < count:
+                raise InputError(f"there is no layer {layer}: the model has {count}")
+        return self._grouping.of(due, statistics=bool(due))
+
+    def _slices(self, due: Sequence[int]) -> list[slice]:
+        return self.layout.slices_of(sorted(set(due)))
+
+    def _codec(self, group: Group) -> Codec:
+        if group.is_large:
+            return self.codec
+        return self._small_codec
+
+    def _keys(self, groups: Sequence[Group], place: Place) -> list[int]:
+        purpose = f"{self.direction} codec"
+        keys: list[int] = []
+        for group in groups:
+            keys.append(random_key(self.seed, purpose, place.round, place.client, group.number))
+        return keys
+
+    def _context(self, due: Sequence[int], place: Place) -> str:
+        layers = ",".join(str(layer) for layer in sorted(set(due)))
+        where = f"{place.round}/{place.client}/{place.round_in_window}/{place.rounds_per_window}"
+        return f"{self._common}/{where}/{layers}/{self._sizes}"
+
+
+def _by_codec(groups: Sequence[Group]) -> list[slice]:
+    """The large groups, which come first, and the others; without those of which there are none."""
+    large = sum(group.is_large for group in groups)
+    parts = [slice(0, large), slice(large, len(groups))]
+    return [part for part in parts if part.start < part.stop]
+
+
+def _turn(group: Group, place: Place) -> tuple[int, int]:
+    """Which of how many rounds of the window it is, for this group."""
+    if group.is_large:
+        (layer,) = group.sizes
+        return place.of_layer(layer)
+    return place.of_window
+
+
+def _part(slots: Mapping[str, Tensor] | None, group: Group) -> dict[str, Tensor] | None:
+    if slots is None:
+        return None
+    return {name: group.read(row) for name, row in slots.items()}
+
+
+def _on_cpu(row: Tensor | None) -> Tensor | None:
+    if row is None:
+        return None
+    return row.cpu()

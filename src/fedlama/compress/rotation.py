@@ -1,0 +1,270 @@
+"""A random rotation that nothing is sent for: shift, permute, random signs, Walsh–Hadamard in blocks.
+
+The permutation gives every block the same energy, whatever the structure of a kernel, so that one scale is enough. It
+is fixed per length and shifted by a draw of the key. The signs, which make the errors of two clients independent, are
+drawn for every number.
+
+Tensors of equal blocks are rotated as one (`Rotations`): on some thousand numbers, calls cost more than arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fedlama.compress.codec import SLAB, bit_source, generator, rekey
+
+MIN_BLOCK, MAX_BLOCK = 64, 1024  # two products with 32 × 32 matrices; larger blocks cost more and mix no better
+MAX_JOINT = 1 << 16  # numbers: larger tensors gain nothing from being rotated with others
+MAX_BATCH = 1 << 18  # numbers that are rotated as one
+MAX_PIECES = 1 << 18  # entries of a permutation that is kept: 4 MB with its inverse
+WORD = 64  # signs per random word
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How `count` numbers are cut into blocks: `padded` numbers in blocks of `block`."""
+
+    count: int
+    padded: int
+    block: int
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def of(count: int) -> Blocks:
+        """Blocks of the largest power of two that divides the length, so that 9·2^k numbers need no padding."""
+        if count < MIN_BLOCK:
+            block = 1 << (count - 1).bit_length()
+            return Blocks(count, block, block)
+        natural = count & -count
+        # Padding of at most a thousandth buys larger blocks for lengths with few factors of two.
+        wanted = 1 << (count // 1024).bit_length() >> 1
+        wanted = min(max(wanted, MIN_BLOCK), MAX_BLOCK)
+        if natural >= wanted:
+            return Blocks(count, count, min(natural, MAX_BLOCK))
+        padded = -(-count // wanted) * wanted
+        return Blocks(count, padded, min(padded & -padded, MAX_BLOCK))
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it is rotated by itself: too large to gain from company, or too small for a whole word of signs."""
+        return self.padded > MAX_JOINT or self.padded % WORD > 0
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What is random in the rotations of some keys."""
+
+    shifts: tuple[int, ...]  # of each tensor
+    signs: np.ndarray  # eight per byte, the highest bit first, one tensor behind the other
+
+    def between(self, start: int, stop: int) -> Tensor:
+        """±1 for these numbers; `start` is a multiple of eight."""
+        here = self.signs[start // 8 : -(-stop // 8)]
+        signs = _signs_of_bytes().take(here, axis=0)
+        return torch.from_numpy(signs).view(-1)[: stop - start]
+
+
+class Rotations:
+    """The rotations of tensors with equal blocks, one behind the other.
+
+    Arguments:
+        blocks: How each tensor is cut into blocks; more than one only if none stands alone.
+    """
+
+    def __init__(self, blocks: tuple[Blocks, ...]) -> None:
+        self.blocks = blocks
+        self.block = blocks[0].block
+        self.sizes = tuple(one.padded for one in blocks)
+        self.total = sum(self.sizes)
+
+        self._blocks_per_tensor = torch.tensor([size // self.block for size in self.sizes])
+        # Single numbers are permuted, or in a large tensor a few neighbours as one.
+        self._piece = 1
+        if len(blocks) == 1:
+            self._piece = _piece_length(self.total)
+        pieces = tuple(size // self._piece for size in self.sizes)
+        self._order, self._inverse = _joint_permutation(pieces)
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(counts: tuple[int, ...]) -> Rotations:
+        """The rotations of tensors with so many numbers."""
+        return Rotations(tuple(Blocks.of(count) for count in counts))
+
+    def forward(self, tensors: Sequence[Tensor], keys: Sequence[int]) -> Tensor:
+        """y = WHT(ε ⊙ π(x))/√B of flat tensors, one behind the other with their padding."""
+        draws = _draws(self.sizes, tuple(keys))
+        pieces: list[Tensor] = []
+        for x, size, shift in zip(tensors, self.sizes, draws.shifts, strict=True):
+            padded = x
+            if size > len(x):
+                padded = pad(x, (0, size - len(x)))
+            pieces += (padded[shift:], padded[:shift])
+        shifted = torch.cat(pieces)
+
+        y = torch.empty_like(shifted)
+        for start, stop in self._slabs():
+            order = self._order[start // self._piece : stop // self._piece]
+            mixed = self._permuted(shifted, order)
+            mixed *= draws.between(start, stop)
+            here = y[start:stop]
+            transform(mixed, self.block, normalised=True, out=here)
+        return y
+
+    def backward(self, codes: Tensor, scales: Sequence[float], keys: Sequence[int]) -> list[Tensor]:
+        """π⁻¹(ε ⊙ WHT(j))·S/√B for each tensor, from the codes of all.
+
+        The codes are whole numbers and so are all sums of them: float32 holds them exactly, in whatever order a
+        processor adds. One product per number rounds, so every machine decodes to the same bits.
+        """
+        draws = _draws(self.sizes, tuple(keys))
+        root = math.sqrt(self.block)
+        factors = torch.tensor([scale / root for scale in scales], dtype=torch.float32)
+        factor_of_block = factors.repeat_interleave(self._blocks_per_tensor)
+        column = factor_of_block[:, None]
+
+        mixed = torch.empty_like(codes)
+        for start, stop in self._slabs():
+            here = mixed[start:stop]
+            transform(codes[start:stop], self.block, normalised=False, out=here)
+            here *= draws.between(start, stop)
+            in_blocks = here.view(-1, self.block)
+            in_blocks *= column[start // self.block : stop // self.block]
+
+        shifted = self._permuted(mixed, self._inverse)
+        result: list[Tensor] = []
+        for blocks, own, shift in zip(self.blocks, shifted.split(self.sizes), draws.shifts, strict=True):
+            # What was in front before the shift is at the end now.
+            split = blocks.padded - shift
+            x = torch.cat((own[split:], own[:split]))
+            result.append(x[: blocks.count])
+        return result
+
+    def _slabs(self) -> list[tuple[int, int]]:
+        """Where to begin and end: all at once, or of a large tensor what stays in the cache."""
+        if len(self.sizes) > 1:
+            return [(0, self.total)]
+        slabs: list[tuple[int, int]] = []
+        for start in range(0, self.total, SLAB):
+            stop = min(start + SLAB, self.total)
+            slabs.append((start, stop))
+        return slabs
+
+    def _permuted(self, values: Tensor, order: Tensor) -> Tensor:
+        if self._piece == 1:
+            return values.index_select(0, order)
+        pieces = values.view(-1, self._piece)
+        return pieces.index_select(0, order).view(-1)
+
+
+def together(counts: Mapping[int, int]) -> list[list[int]]:
+    """Which tensors are rotated as one: those of equal blocks. Given is how many numbers the tensor of a place has."""
+    result: list[list[int]] = []
+    open_batches: dict[int, tuple[list[int], int]] = {}  # by block: which tensors, and how many numbers they have
+    for place, count in counts.items():
+        blocks = Blocks.of(count)
+        if blocks.stands_alone:
+            result.append([place])
+            continue
+        batch, total = open_batches.get(blocks.block, ([], 0))
+        if not batch or total + count > MAX_BATCH:
+            batch = []
+            total = 0
+            result.append(batch)
+        batch.append(place)
+        open_batches[blocks.block] = (batch, total + count)
+    return result
+
+
+def transform(values: Tensor, block: int, *, normalised: bool, out: Tensor) -> None:
+    """The Walsh–Hadamard transform of every block: H_{ab} vec(X) = vec(H_a X H_b), divided by √B if `normalised`."""
+    exponent = block.bit_length() - 1
+    a = 1 << exponent // 2
+    b = block // a
+    right = hadamard(b)
+    rest = 1.0
+    if normalised:
+        # A power of two goes into the matrix, which changes no digit; of an odd exponent 1/√2 is left.
+        right = right / a
+        rest = a / math.sqrt(block)
+    if a == 1:
+        torch.mm(values.view(-1, b), right, out=out.view(-1, b))
+    else:
+        columns = torch.mm(values.view(-1, b), right)
+        torch.matmul(hadamard(a), columns.view(-1, a, b), out=out.view(-1, a, b))
+    if rest != 1.0:
+        out *= rest
+
+
+@lru_cache(maxsize=16)
+def hadamard(size: int) -> Tensor:
+    """Sylvester's matrix of ±1."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < size:
+        upper = torch.cat((matrix, matrix), dim=1)
+        lower = torch.cat((matrix, -matrix), dim=1)
+        matrix = torch.cat((upper, lower))
+    return matrix
+
+
+@lru_cache(maxsize=16)  # as many as there are block sizes: a simulator undoes rotations right after they were made
+def _draws(sizes: tuple[int, ...], keys: tuple[int, ...]) -> Draws:
+    """By how much the numbers are shifted before they are permuted, and ε."""
+    shifts: list[int] = []
+    words: list[np.ndarray] = []
+    source = bit_source(0)
+    for size, key in zip(sizes, keys, strict=True):
+        rekey(source, key)
+        sign_words = -(-size // WORD)
+        drawn = source.random_raw(1 + sign_words)
+        shift = int(drawn[0]) % size
+        shifts.append(shift)
+        words.append(drawn[1:])
+    joined = np.concatenate(words)
+    signs = joined.astype("<u8", copy=False).view(np.uint8)
+    return Draws(tuple(shifts), signs)
+
+
+@lru_cache(maxsize=1)
+def _signs_of_bytes() -> np.ndarray:
+    """The eight signs of each byte, the highest bit first."""
+    numbers = np.arange(256, dtype=np.uint8)
+    bits = np.unpackbits(numbers[:, None], axis=1)
+    return 1.0 - 2.0 * bits.astype(np.float32)
+
+
+def _piece_length(count: int) -> int:
+    """How many neighbours are permuted as one: single numbers, or in large tensors a few."""
+    length = 1
+    while count // length > MAX_PIECES and count // length % 2 == 0:
+        length *= 2
+    return length
+
+
+@lru_cache(maxsize=64)
+def _joint_permutation(counts: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """What `_permutation` gives for each of so many pieces, one behind the other."""
+    orders: list[Tensor] = []
+    inverses: list[Tensor] = []
+    start = 0
+    for count in counts:
+        order, inverse = _permutation(count)
+        orders.append(order + start)
+        inverses.append(inverse + start)
+        start += count
+    return torch.cat(orders).int(), torch.cat(inverses).int()
+
+
+@lru_cache(maxsize=64)
+def _permutation(count: int) -> tuple[Tensor, Tensor]:
+    """A random order of so many pieces and its inverse."""
+    order = torch.from_numpy(generator(count).permutation(count))
+    return order, torch.argsort(order)

@@ -1,0 +1,177 @@
+"""A uniform quantiser for numbers that are normal: j = round(y/(Δσ)), and what the codes cost under the normal law.
+
+Everything that is asked of the codes (their length, ⟨y, j⟩, ‖j‖²) is computed on the way, while they are in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedlama.compress.codec import SLAB, squared_norm
+from fedlama.compress.limits import MAX_BITS, MIN_BITS
+from fedlama.compress.normal import INDICES_PER_OCTAVE, MAX_INDEX, index_for, largest_symbol, step_of, table
+
+LEAST_CODES = 8  # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
+# Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is
+# corrected until the length is right, with the bytes around the symbols counted as far as they are a small share of
+# it.
+RATE_IS_MET = 1 << 16
+RATE_TOLERANCE = 0.002
+CORRECTIONS = 4
+FRAME, FRAME_SHARE = 16, 0.015
+TOO_SMALL = 1e-35  # a standard deviation that float32 cannot divide by
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Codes of one tensor, and what is known of them."""
+
+    index: int  # of the step
+    codes: Tensor
+    bits: float
+    square: float  # ‖y‖²
+    product: float  # ⟨y, j⟩
+    energy: float  # ‖j‖²
+
+
+def quantised(y: Tensor, rate: float, count: int) -> Quantised | None:
+    """The codes of one tensor at about this rate; None if there is nothing to code.
+
+    Arguments:
+        y: Its numbers, rotated.
+        rate: Bits per number.
+        count: How many numbers there are without padding.
+    """
+    square = squared_norm(y)
+    sigma = math.sqrt(square / len(y))
+    if sigma < TOO_SMALL:
+        return None
+    index = index_for(rate)
+    result = _attempt(y, square, sigma, index)
+    if count >= RATE_IS_MET:
+        budget = rate * count
+        budget -= min(8 * FRAME, FRAME_SHARE * budget)
+        aim = rate
+        for _ in range(CORRECTIONS):
+            if abs(result.bits - budget) < RATE_TOLERANCE * budget:
+                break
+            aim *= budget / result.bits
+            aim = min(max(aim, MIN_BITS / 2), MAX_BITS)
+            index = index_for(aim)
+            result = _attempt(y, square, sigma, index)
+    while _are_too_few(result) and index + INDICES_PER_OCTAVE <= MAX_INDEX:
+        index += INDICES_PER_OCTAVE
+        result = _attempt(y, square, sigma, index)
+    return result
+
+
+def quantised_together(
+    y: Tensor, sizes: Sequence[int], block: int, rates: Sequence[float], counts: Sequence[int]
+) -> list[Quantised | None]:
+    """`quantised` for each of several tensors that lie one behind the other, to the same bits.
+
+    Arguments:
+        y: The numbers of all of them, rotated.
+        sizes: How many of them are whose; below `RATE_IS_MET`, so that no step has to be corrected.
+        block: A number that divides all sizes.
+        rates: Bits per number of each.
+        counts: How many numbers each has without padding.
+    """
+    exact = y.double().split(list(sizes))
+    squares: list[float] = []
+    factors: list[float] = []
+    indices = [index_for(rate) for rate in rates]
+    for part, index in zip(exact, indices, strict=True):
+        square = float(torch.dot(part, part))
+        sigma = math.sqrt(square / len(part))
+        factor = 0.0
+        if sigma >= TOO_SMALL:
+            factor = 1 / (step_of(index) * sigma)
+        squares.append(square)
+        factors.append(factor)
+
+    blocks = torch.tensor([size // block for size in sizes])
+    codes = y.view(-1, block) * _per_block(factors, blocks)
+    codes.round_()
+    lengths = _clipped(codes, indices, blocks, sizes)
+
+    result: list[Quantised | None] = []
+    codes = codes.view(-1)
+    whole = codes.double().split(list(sizes))
+    parts = zip(codes.split(list(sizes)), exact, whole, indices, squares, factors, lengths, strict=True)
+    for own, (symbols, numbers, integers, index, square, factor, bits) in enumerate(parts):
+        if factor == 0.0:
+            result.append(None)
+            continue
+        product = float(torch.dot(numbers, integers))
+        energy = float(torch.dot(integers, integers))
+        one: Quantised | None = Quantised(index, symbols, bits, square, product, energy)
+        if _are_too_few(one):
+            start = sum(sizes[:own])
+            one = quantised(y[start : start + sizes[own]], rates[own], counts[own])
+        result.append(one)
+    return result
+
+
+def _clipped(codes: Tensor, indices: Sequence[int], blocks: Tensor, sizes: Sequence[int]) -> list[float]:
+    """Keep the codes of each tensor, blocks in rows, to the symbols of its table, in place; what they cost in bits."""
+    different = sorted(set(indices))
+    if len(different) == 1:
+        largest = largest_symbol(different[0])
+        codes.clamp_(-largest, largest)
+        places = (codes + largest).to(torch.int32)
+        costs = table(different[0]).costs
+    else:
+        # All tables one behind the other: each code is looked up at its table's middle, and from there.
+        starts: dict[int, int] = {}
+        costs = torch.cat([table(index).costs for index in different])
+        start = 0
+        for index in different:
+            starts[index] = start
+            start += len(table(index).costs)
+        limits = _per_block([largest_symbol(index) for index in indices], blocks)
+        middles = _per_block([starts[index] + largest_symbol(index) for index in indices], blocks)
+        torch.minimum(codes, limits, out=codes)
+        torch.maximum(codes, -limits, out=codes)
+        places = (codes + middles).to(torch.int32)
+    bits = costs.index_select(0, places.view(-1)).double()
+    return [float(part.sum()) for part in bits.split(list(sizes))]
+
+
+def _per_block(values: Sequence[float], blocks: Tensor) -> Tensor:
+    """A column with the value of each block's tensor, given how many blocks each tensor has."""
+    column = torch.tensor(values, dtype=torch.float32)
+    return column.repeat_interleave(blocks)[:, None]
+
+
+def _attempt(y: Tensor, square: float, sigma: float, index: int) -> Quantised:
+    """The codes at one step."""
+    factor = 1 / (step_of(index) * sigma)
+    largest = largest_symbol(index)
+    costs = table(index).costs
+    codes = torch.empty_like(y)
+    bits = 0.0
+    product = 0.0
+    energy = 0.0
+    for numbers, symbols in zip(y.split(SLAB), codes.split(SLAB), strict=True):
+        torch.mul(numbers, factor, out=symbols)
+        symbols.round_()
+        symbols.clamp_(-largest, largest)
+        places = (symbols + largest).to(torch.int32)
+        bits += float(costs.index_select(0, places).double().sum())
+        whole = symbols.double()
+        product += float(torch.dot(numbers.double(), whole))
+        energy += float(torch.dot(whole, whole))
+    return Quantised(index, codes, bits, square, product, energy)
+
+
+def _are_too_few(result: Quantised) -> bool:
+    """Σ|j| < 8, which can only be if Σj² < 64."""
+    if result.energy >= LEAST_CODES**2:
+        return False
+    return float(result.codes.abs().sum()) < LEAST_CODES
