@@ -68,17 +68,7 @@ def is_static(value: object) -> bool:
     return isinstance(value, staticmethod)
 
 
-def cases() -> list[object]:
-    found = []
-    for name in sorted(public_names()):
-        marks = []
-        if name.startswith("fedlama.compress."):
-            marks.append(pytest.mark.xfail(reason="being written with the codecs' new modules", strict=False))
-        found.append(pytest.param(name, marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", sorted(public_names()))
 def test_every_argument_is_explained(name):
     value = public_names()[name]
     if inspect.isfunction(value):

@@ -5,7 +5,7 @@ to use which.
 """
 
 from fedlama.compress.cast import Cast
-from fedlama.compress.chain import Chain, Reducer
+from fedlama.compress.chain import Chain, Projection
 from fedlama.compress.channel import Channel
 from fedlama.compress.codec import Codec, Coded, Payload, Reader
 from fedlama.compress.discrepancy import corrected_spread
@@ -30,9 +30,9 @@ __all__ = [
     "LowRank",
     "Payload",
     "Place",
+    "Projection",
     "Quantize",
     "Reader",
-    "Reducer",
     "Rotate",
     "Run",
     "Table",

@@ -1,6 +1,6 @@
 """One codec after another: what the first leaves as numbers, the second codes.
 
-The first is a `Reducer` (`TopK`, `LowRank`), which turns a tensor into fewer numbers: the kept values, the factors.
+The first is a `Projection` (`TopK`, `LowRank`), which turns a tensor into fewer numbers: the kept values, the factors.
 Those are the second codec's input. A codec that leaves as many numbers as there were cannot begin a chain: of two codes
 for the same numbers only the second one's bytes would travel, with the errors of both.
 """
@@ -20,7 +20,7 @@ from fedlama.compress.codec import Codec, Coded, Reader, Shape
 AS_THEY_ARE = Cast("float32")
 
 
-class Reducer(Codec):
+class Projection(Codec):
     """A codec that leaves fewer numbers, which are sent as float32 or handed to the next codec of a chain."""
 
     needs_matrix: ClassVar[bool] = False  # whether it only does something with tensors of two dimensions and more
@@ -70,7 +70,7 @@ class Chain(Codec):
     bits per number. Error feedback goes around a chain, not into it.
 
     Arguments:
-        first: A codec that leaves fewer numbers: `TopK`, `LowRank`, or a `Reducer` of your own.
+        first: A codec that leaves fewer numbers: `TopK`, `LowRank`, or a `Projection` of your own.
         second: What codes those numbers: `Cast`, `Quantize` or `Rotate`. After `LowRank` it may also be `TopK` or a
             chain that begins with it.
     """
@@ -84,7 +84,7 @@ class Chain(Codec):
                 raise InputError(f"a chain is made of codecs, not of {shown(codec)}")
             if codec.slots:
                 raise InputError(f"put the chain inside {type(codec).__name__}, which must be the outermost codec")
-        if not isinstance(self.first, Reducer):
+        if not isinstance(self.first, Projection):
             raise InputError(
                 f"a chain must begin with a codec that leaves fewer numbers (TopK, LowRank), not with {self.first!r}: "
                 f"send {_first_of(self.second)!r} alone"
@@ -92,13 +92,13 @@ class Chain(Codec):
         following = _first_of(self.second)
         if type(following) is type(self.first):
             raise InputError(f"{type(following).__name__} cannot follow itself in a chain: once with less is the same")
-        if isinstance(following, Reducer) and following.needs_matrix:
+        if isinstance(following, Projection) and following.needs_matrix:
             name = type(following).__name__
             raise InputError(f"{name} must come first in a chain: it needs a matrix, and {self.first!r} leaves a list")
 
     @property
-    def _reducer(self) -> Reducer:
-        assert isinstance(self.first, Reducer)
+    def _projection(self) -> Projection:
+        assert isinstance(self.first, Projection)
         return self.first
 
     @property
@@ -108,15 +108,15 @@ class Chain(Codec):
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """The first codec's side bytes and symbols, then the second's."""
-        return _code_reduced(self._reducer, self.second, x, key, bits, warm)
+        return _code_reduced(self._projection, self.second, x, key, bits, warm)
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """In the same order."""
-        return _expect_reduced(self._reducer, self.second, side, shape)
+        return _expect_reduced(self._projection, self.second, side, shape)
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """The second undone, then the first."""
-        return _rebuild_reduced(self._reducer, self.second, coded, shape, key)
+        return _rebuild_reduced(self._projection, self.second, coded, shape, key)
 
     @property
     def rate(self) -> float | None:
@@ -143,19 +143,21 @@ def _first_of(codec: Codec) -> Codec:
     return codec
 
 
-def _code_reduced(first: Reducer, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None) -> Coded:
+def _code_reduced(
+    first: Projection, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None
+) -> Coded:
     coded, values = first.reduce(x, key=key, warm=warm)
     coded.inner = second.code(values, key=_next(key), bits=bits)
     return coded
 
 
-def _expect_reduced(first: Reducer, second: Codec, side: Reader, shape: Shape) -> Coded:
+def _expect_reduced(first: Projection, second: Codec, side: Reader, shape: Shape) -> Coded:
     coded = first.expect_reduced(side, shape)
     coded.inner = second.expect(side, first.reduced_shape(shape))
     return coded
 
 
-def _rebuild_reduced(first: Reducer, second: Codec, coded: Coded, shape: Shape, key: int) -> Tensor:
+def _rebuild_reduced(first: Projection, second: Codec, coded: Coded, shape: Shape, key: int) -> Tensor:
     assert coded.inner is not None
     values = second.rebuild(coded.inner, first.reduced_shape(shape), key=_next(key))
     return first.expand(coded, values, shape)

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fedlama.base import Limits, check_options
-from fedlama.compress.chain import Reducer
+from fedlama.compress.chain import Projection
 from fedlama.compress.codec import Coded, Reader, Shape, generator
 from fedlama.compress.limits import MAX_RANK
 
 
 @dataclass(frozen=True)
-class LowRank(Reducer):
+class LowRank(Projection):
     """Two thin factors instead of a matrix; what they miss is lost unless error feedback keeps it.
 
     Tensors of fewer than two dimensions, and those that two factors would not make smaller, are sent as they are.

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, Limits, check_options
-from fedlama.compress.chain import Reducer
+from fedlama.compress.chain import Projection
 from fedlama.compress.codec import Coded, Reader, Shape
 from fedlama.compress.streams import Run, Table
 
 
 @dataclass(frozen=True)
-class TopK(Reducer):
+class TopK(Projection):
     """Keep the numbers of largest magnitude.
 
     Arguments:
