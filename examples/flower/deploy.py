@@ -1,4 +1,4 @@
-"""Start a real federation on this machine, train with FedAvg, FedLAMA and codes, print a table, and end everything.
+"""Start a real federation on this machine, train with FedAvg, FedLAMA, codes and frugal, print a table, end everything.
 
     python examples/flower/deploy.py
 
@@ -15,11 +15,7 @@ from pathlib import Path
 from digits_app.task import CLIENTS
 from federation import APP, Federation
 
-SETTINGS = {
-    "FedAvg": {"increase_factor": 1},
-    "FedLAMA": {"increase_factor": 4},
-    "FedLAMA, coded": {"increase_factor": 4, "uplink_bits": 1.6, "downlink_bits": 4.0},
-}
+SETTINGS = {"FedAvg": "fedavg", "FedLAMA": "fedlama", "FedLAMA, coded": "coded", "frugal": "frugal"}
 
 
 def main() -> None:
@@ -27,9 +23,9 @@ def main() -> None:
         for partition in range(CLIENTS):
             federation.start_supernode(partition, CLIENTS)
         print(f"{'':16} {'accuracy':>8} {'up, kB':>8} {'down, kB':>8} {'seconds':>8}")
-        for number, (name, config) in enumerate(SETTINGS.items()):
-            out = Path(folder) / f"run-{number}"
-            run = federation.run(APP, save_to=str(out), **config)
+        for name, setting in SETTINGS.items():
+            out = Path(folder) / setting
+            run = federation.run(APP, save_to=str(out), setting=setting)
             status = federation.wait(run, out / "summary.json")
             if status != "finished:completed":
                 raise SystemExit(f"{name}: {status}\n{federation.run_log(run)}")
