@@ -122,9 +122,7 @@ def measure(links: Links, folder: Path, options: argparse.Namespace) -> list[Run
             before = links.passed()
             out = folder / setting
             run = federation.run(APP, setting=setting, rounds=options.rounds, save_to=str(out))
-            status = federation.wait(run, out / "summary.json")
-            if status != "finished:completed":
-                raise SystemExit(f"{setting}: {status}\n{federation.run_log(run)}")
+            federation.wait_for(run, out / "summary.json")
             after = links.passed()
             runs.append(read(out, setting, links.rate, before, after, options.target))
             print(f"{links.rate / 1e6:g} Mbit/s, {setting}: {runs[-1].seconds:.0f} s", file=sys.stderr)

@@ -26,9 +26,7 @@ def main() -> None:
         for name, setting in SETTINGS.items():
             out = Path(folder) / setting
             run = federation.run(APP, save_to=str(out), setting=setting)
-            status = federation.wait(run, out / "summary.json")
-            if status != "finished:completed":
-                raise SystemExit(f"{name}: {status}\n{federation.run_log(run)}")
+            federation.wait_for(run, out / "summary.json")
             said = json.loads((out / "summary.json").read_text())
             up = said["uplink_bytes"] / 1000
             down = said["downlink_bytes"] / 1000

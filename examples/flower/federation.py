@@ -27,7 +27,8 @@ from cryptography.x509.oid import NameOID
 APP = Path(__file__).parent
 BIN = Path(sys.executable).parent
 NAME = "here"  # of the connection in FLWR_HOME/config.toml
-ENDED = ("finished",)
+ENDED = "finished"
+ASK_SECONDS = 60.0
 
 
 class Federation:
@@ -171,6 +172,7 @@ class Federation:
                 str(free_port()),
                 "--node-config",
                 config,
+                "--disable-runtime-dependency-installation",
             ],
             inside,
         )
@@ -182,24 +184,24 @@ class Federation:
         printed = self.flwr("run", str(app), NAME, "--run-config", values, "--format", "json")
         return str(_json(printed)["run-id"])
 
-    def wait(self, run: str, sign: Path | None = None) -> str:
-        """Wait for a run's end; its last status, such as finished:completed.
+    def wait_for(self, run: str, sign: Path) -> None:
+        """Wait until a run has written a file; an error with its log if it ends without.
 
         Arguments:
             run: The run's id.
-            sign: A file that the run writes last. Asking Flower takes seconds of a core, so a file is looked for first.
+            sign: A file that the run writes last. Asking Flower takes seconds of a core, so it is asked once a minute.
         """
         end = time.monotonic() + self.seconds
-        ask = 0.0
-        while time.monotonic() < end:
-            has_sign = sign is not None and sign.exists()
-            if has_sign or time.monotonic() >= ask:
+        ask = time.monotonic() + ASK_SECONDS
+        while not sign.exists():
+            if time.monotonic() > end:
+                raise TimeoutError(f"run {run} did not end in {self.seconds:g} seconds:\n{self.run_log(run)}")
+            if time.monotonic() > ask:
                 status = self.status(run)
-                if status.startswith(ENDED):
-                    return status
-                ask = time.monotonic() + 20
-            time.sleep(0.5)
-        raise TimeoutError(f"run {run} did not end in {self.seconds:g} seconds")
+                if status.startswith(ENDED) and not sign.exists():
+                    raise RuntimeError(f"run {run} ended with {status}:\n{self.run_log(run)}")
+                ask = time.monotonic() + ASK_SECONDS
+            time.sleep(0.2)
 
     def status(self, run: str) -> str:
         """The status of a run."""
@@ -249,6 +251,8 @@ class Federation:
             command += ["--ssl-certfile", str(self.folder / "server.crt")]
             command += ["--ssl-keyfile", str(self.folder / "server.key")]
             command += ["--enable-supernode-auth"]
+        # What the app needs is installed here; Flower would look for it anew in every run.
+        command += ["--disable-runtime-dependency-installation"]
         self.start("superlink", command, self.inside)
         end = time.monotonic() + self.seconds
         while not self._listens():

@@ -97,7 +97,6 @@ def test_it_runs_in_flowers_simulation(tmp_path):
     path = tmp_path / "outcome.json"
     with Federation(tmp_path / "federation", simulated=CLIENTS) as federation:
         run = federation.run(APP, save_to=str(path), rounds=ROUNDS)
-        status = federation.wait(run, path)
-        assert status == "finished:completed", federation.run_log(run)
+        federation.wait_for(run, path)
     assert not federation.descendants()
     assert_same_decisions(json.loads(path.read_text()))

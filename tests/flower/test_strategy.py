@@ -18,6 +18,7 @@ from fedlama.compress import Cast, Chain, ErrorFeedback, LowRank, Quantize, Rota
 from fedlama.data import digits
 from fedlama.flower import LayerwiseStrategy, client_app, initial_arrays, layerwise
 from fedlama.flower.codes import codec_from_plain, codec_to_plain
+from fedlama.run.directory import read_run
 from fedlama.training.evaluation import accuracy
 from flower.grid import MemoryGrid
 
@@ -379,6 +380,14 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
     for name, values in expected.arrays.to_torch_state_dict().items():
         assert torch.equal(result.arrays.to_torch_state_dict()[name], values)
     assert (tmp_path / "cut" / "rounds.jsonl").read_text() == (tmp_path / "whole" / "rounds.jsonl").read_text()
+    run = read_run(tmp_path / "cut")
+    assert run.config["local"]["batch_size"] == LOCAL.batch_size
+    assert run.config["local"]["momentum"] == LOCAL.momentum
+    simulation = simulated(**CODES[code])
+    assert run.summary.uplink_share == pytest.approx(simulation.uplink_share, abs=1e-3)
+    for name in ("codec", "server", "local"):
+        assert getattr(run.summary, name) == getattr(simulation, name)
+    assert run.summary.seconds > 0
     report = subprocess.run(
         [sys.executable, "-m", "fedlama", "report", str(tmp_path / "cut")], capture_output=True, text=True, check=False
     )

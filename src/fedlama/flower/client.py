@@ -6,6 +6,7 @@ local rules of our own instead of torch's optimizers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import torch
@@ -88,6 +89,7 @@ def _app(model: Callable[[], nn.Module], trainer: ClientTrainer, threads: int) -
                 "clients": int(context.node_config.get(PARTITIONS, 0)),
                 "samples": trainer.samples(context, client, seed),
                 "local": trainer.name,
+                "options": json.dumps(trainer.options),
             }
         )
         return Message(RecordDict({RECORD: answer}), reply_to=message)

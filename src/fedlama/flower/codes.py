@@ -1,4 +1,7 @@
-"""Codecs, and the places of coded messages, as JSON can hold them: clients learn from their task how to code."""
+"""Codecs, places of coded messages and local rules as JSON can hold them.
+
+Clients learn from their task how to code, and the server learns from clients how they train.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from fedlama import compress
 from fedlama.base import InputError
 from fedlama.compress import Channel, Codec, Place
 from fedlama.core import Layout
+from fedlama.local import LocalRule
 
 
 def place_to_plain(place: Place) -> dict[str, Any]:
@@ -91,3 +95,22 @@ def channel_of(
         return None
     codec = codec_from_plain(plain)
     return Channel(codec, layout, seed=seed, direction=direction)
+
+
+def rule_to_plain(rule: LocalRule) -> dict[str, Any]:
+    """A local rule's name and its options, with those of the SGD that it goes around; empty for one of another kind.
+
+    Arguments:
+        rule: A local rule.
+    """
+    if not is_dataclass(rule):
+        return {}
+    plain: dict[str, Any] = {}
+    for option in fields(rule):
+        value = getattr(rule, option.name)
+        if isinstance(value, LocalRule):
+            plain.update(rule_to_plain(value))
+        elif value is not None:
+            plain[option.name] = value
+    plain["rule"] = type(rule).__name__.lower()
+    return plain

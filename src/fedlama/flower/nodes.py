@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import WARNING
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common import log
@@ -19,6 +21,7 @@ ASK_AGAIN_SECONDS = 5.0  # after an answer that could not be used: the node may 
 REFRESH_SECONDS = 1.0
 MAX_REASON = 400  # characters of a node's error
 MAX_RULE = 200  # characters of what a client says of its local rule
+MAX_OPTIONS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,8 @@ class Member:
     client: int
     clients: int
     samples: int
-    local: str
+    local: str  # in words
+    options: str  # as JSON
 
 
 class Nodes:
@@ -111,7 +115,8 @@ class Nodes:
         """
         requests: dict[int, Request] = {}
         for client, content in contents.items():
-            requests[client] = Request(self.members[client].node, content)
+            member = self.members[client]
+            requests[client] = Request(member.node, content)
         return self.exchange.ask(requests, MessageType.TRAIN, follow_up)
 
     def local_rules(self) -> str:
@@ -120,6 +125,19 @@ class Nodes:
         for member in self.members.values():
             names[member.local] = None
         return ", ".join(names)
+
+    def local_options(self) -> dict[str, Any]:
+        """The table of a configuration that says how the clients train; empty where they say nothing, or disagree."""
+        answers = {member.options for member in self.members.values()}
+        if len(answers) != 1:
+            return {}
+        try:
+            options = json.loads(answers.pop())
+        except (ValueError, RecursionError):
+            return {}
+        if not isinstance(options, dict):
+            return {}
+        return options
 
     def check_population(self) -> int:
         """How many clients there are, or an error that says what is missing."""
@@ -181,7 +199,8 @@ def read_member(node: int, reply: Message) -> Member:
     if clients and client >= clients:
         raise InputError(f"it says that it is client {client} of {clients}, which are counted from 0")
     local = printable(str(answer.get("local", "")), MAX_RULE)
-    return Member(node=node, client=client, clients=clients, samples=samples, local=local)
+    options = str(answer.get("options", ""))[:MAX_OPTIONS]
+    return Member(node=node, client=client, clients=clients, samples=samples, local=local, options=options)
 
 
 def _count(answer: ConfigRecord, name: str) -> int:

@@ -30,7 +30,9 @@ RUN_NAME = "flower.json"  # beside the checkpoints
 MAX_RUN_NAME = 64  # characters
 
 
-def config_of(options: Options, *, population: int, iterations: int, evaluate_every: int) -> Config:
+def config_of(
+    options: Options, *, population: int, iterations: int, evaluate_every: int, local: Mapping[str, Any]
+) -> Config:
     """What a run directory says of the run; options that a configuration has no name for are left out.
 
     Arguments:
@@ -38,6 +40,7 @@ def config_of(options: Options, *, population: int, iterations: int, evaluate_ev
         population: How many clients there are.
         iterations: How many global steps the run has.
         evaluate_every: After how many steps the model is evaluated.
+        local: How the clients train, as they say; they may say anything.
     """
     policy = options.policy
     participation = options.participation
@@ -56,7 +59,10 @@ def config_of(options: Options, *, population: int, iterations: int, evaluate_ev
     tables["uplink"] = _codec_table(options.uplink)
     tables["downlink"] = _codec_table(options.downlink)
     plain = json.loads(json.dumps(tables))
-    return parse_config(plain, "the strategy")
+    try:
+        return parse_config({**plain, "local": local}, "the strategy")
+    except InputError:
+        return parse_config(plain, "the strategy")
 
 
 def _chosen(key: str, choices: Mapping[str, type[Any]], value: Any, names: Mapping[str, str]) -> dict[str, Any]:
@@ -255,10 +261,12 @@ class Recording:
             content: It.
             state: Where the policy stands.
         """
-        if self.directory is not None:
-            self.directory.save_checkpoint(content, state)
-            about = json.dumps({"run": self.run_name})
-            write_atomically(self.directory.path / CHECKPOINTS / RUN_NAME, about + "\n")
+        if self.directory is None:
+            return
+        self.directory.save_checkpoint(content, state)
+        about = json.dumps({"run": self.run_name})
+        path = self.directory.path / CHECKPOINTS / RUN_NAME
+        write_atomically(path, about + "\n")
 
     def finish(self, result: Result) -> None:
         """Write the model and the summary.

@@ -154,8 +154,10 @@ class FlowerRun:
 
     def _tag(self, position: Position) -> str:
         """Marks what clients have after this attempt at the next round."""
-        state = position.state
-        return f"{self.sender.identity.run}/{state.cycle + 1}/{state.round + 1}/{position.attempt}"
+        run = self.sender.identity.run
+        cycle = position.state.cycle + 1
+        number = position.state.round + 1
+        return f"{run}/{cycle}/{number}/{position.attempt}"
 
     def _train(self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str) -> tuple[dict[int, Update], Bytes]:
         """Send every client its task; what each replied, and what all were sent."""
@@ -186,7 +188,14 @@ class FlowerRun:
         for client, weight in zip(clients, weights, strict=True):
             paces.append((weight, self._pace(client, position)))
         place = self.sender.place(position, plan, client=0)
-        reduce = UpdatesReduce(self.layout, updates, weights, uplink=self.uplink, position=position, plan=plan)
+        reduce = UpdatesReduce(
+            self.layout,
+            updates,
+            weights,
+            uplink=self.uplink,
+            position=position,
+            plan=plan,
+        )
         after = self.server.close(
             position.server,
             plan,
@@ -236,11 +245,18 @@ class FlowerRun:
         blameless = dict.fromkeys(cohort.present, TOO_FEW_LEFT)
         entries = [*excluded, *_entries(blameless, position.attempt)]
         entries.sort(key=lambda entry: entry["client"])
-        server = self.server.discard(position.server, traffic)
-        earlier = position.discarded or Discarded()
-        discarded = earlier.extended(entries, position.server.ledger, server.ledger)
-        attempt = position.attempt + 1
-        return replace(position, server=server, attempt=attempt, discarded=discarded)
+        before = position.server
+        after = self.server.discard(before, traffic)
+        earlier = position.discarded
+        if earlier is None:
+            earlier = Discarded()
+        discarded = earlier.extended(entries, before.ledger, after.ledger)
+        return replace(
+            position,
+            server=after,
+            attempt=position.attempt + 1,
+            discarded=discarded,
+        )
 
     def _too_few(self, position: Position, reasons: Mapping[int, str]) -> RunError:
         named: list[str] = []
@@ -364,7 +380,11 @@ class FlowerRun:
         if folder is None:
             return Recording(None, None, run_name=name, resume=False)
         config = config_of(
-            self.options, population=population, iterations=self.iterations, evaluate_every=self.evaluate_every
+            self.options,
+            population=population,
+            iterations=self.iterations,
+            evaluate_every=self.evaluate_every,
+            local=self.nodes.local_options(),
         )
         return Recording(folder, config, run_name=name, resume=resume)
 

@@ -99,12 +99,19 @@ class Sender:
         beside = self._beside(after, layers)
         downlink = self.server.downlink
         if downlink is None:
-            array = plain_array(after.row, all_slices(self.layout, layers))
-            self._staying = Download(layers, array, beside, None)
+            slices = all_slices(self.layout, layers)
+            array = plain_array(after.row, slices)
+            self._staying = Download(layers, array, beside, place=None)
             return
         assert isinstance(downlink, SendingChannel)
         assert downlink.last is not None, "closing a round coded its message"
-        self._staying = Download(layers, coded_array(downlink.last.to_bytes()), beside, place_to_plain(place))
+        content = downlink.last.to_bytes()
+        self._staying = Download(
+            layers,
+            coded_array(content),
+            beside,
+            place=place_to_plain(place),
+        )
 
     def round(self, position: Position, plan: RoundPlan, tag: str) -> RoundSender:
         """The messages of one round.
@@ -114,10 +121,20 @@ class Sender:
             plan: The round.
             tag: Marks the states that clients have after it.
         """
-        everything = list(range(len(self.layout.layers)))
-        array = plain_array(position.row, all_slices(self.layout, everything))
-        whole = Download(everything, array, self._beside(position.server, everything), None)
-        return RoundSender(self, position, plan, tag, whole=whole, staying=self._staying)
+        count = len(self.layout.layers)
+        everything = list(range(count))
+        slices = all_slices(self.layout, everything)
+        array = plain_array(position.row, slices)
+        beside = self._beside(position.server, everything)
+        whole = Download(everything, array, beside, place=None)
+        return RoundSender(
+            self,
+            position,
+            plan,
+            tag,
+            whole=whole,
+            staying=self._staying,
+        )
 
     def task(self, position: Position, plan: RoundPlan, client: int, tag: str, expects: str, sent: Download) -> Task:
         """What a client is to do.
@@ -235,8 +252,17 @@ class RoundSender:
         if download is None or enters:
             download = self.whole
             expects = ""
-        self.sent.append(self.sender.server.download(self.position.server, entering=enters))
-        task = self.sender.task(self.position, self.plan, client, self.tag, expects, download)
+        server = self.sender.server
+        weight = server.download(self.position.server, entering=enters)
+        self.sent.append(weight)
+        task = self.sender.task(
+            self.position,
+            self.plan,
+            client,
+            self.tag,
+            expects,
+            download,
+        )
         return task_record(task, download.array, download.beside)
 
 

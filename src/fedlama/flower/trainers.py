@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from flwr.app import Context
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedlama.base import InputError
 from fedlama.core import Layout
 from fedlama.data import Batches, Dataset, Partition, Shards
+from fedlama.flower.codes import rule_to_plain
 from fedlama.flower.wire import Task
 from fedlama.local import MODEL, LocalRule, steps_per_interval, steps_taken
 from fedlama.rows import Binding, Slot
@@ -42,6 +43,11 @@ class ClientTrainer(Protocol):
     @property
     def name(self) -> str:
         """How it trains, in words."""
+        ...
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How it trains, as a configuration has it; empty where it has no words for it."""
         ...
 
     def check_rule(self, expected: str) -> None:
@@ -87,6 +93,11 @@ class RuleTrainer:
     def name(self) -> str:
         """The rule."""
         return str(self.local)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The rule's name and options."""
+        return rule_to_plain(self.local)
 
     def check_rule(self, expected: str) -> None:
         """The server must do its part of a rule that has one, and not that of another rule.
@@ -158,16 +169,21 @@ class RuleTrainer:
 
     def _sync(self, task: Task, layout: Layout, rows: dict[str, Tensor], pace: int | None) -> None:
         """Before a due layer is uploaded, the rule may update its slots, or what is sent."""
+        own_rows = {slot.name: rows[slot.name] for slot in self.slots}
         server_rows = self._server_rows(rows)
+        end = task.global_steps.stop
         for layer in task.due:
-            since = range(task.since[layer], task.global_steps.stop)
-            count = len(steps_taken(pace, task.base_interval, since))
-            taken = torch.tensor([count])
+            since = range(task.since[layer], end)
+            local_steps = steps_taken(pace, task.base_interval, since)
+            taken = torch.tensor([len(local_steps)])
             for part in layout.layers[layer].slices:
-                row = rows[ROW][part]
-                own = {slot.name: rows[slot.name][part] for slot in self.slots}
-                server = {name: values[part] for name, values in server_rows.items()}
-                self.local.sync(row, own, server, steps=since, taken=taken)
+                self.local.sync(
+                    rows[ROW][part],
+                    _part_of(own_rows, part),
+                    _part_of(server_rows, part),
+                    steps=since,
+                    taken=taken,
+                )
 
     def _shard(self, context: Context, client: int, seed: int) -> tuple[Dataset, Shards]:
         data = self.data
@@ -195,6 +211,7 @@ class FunctionTrainer:
     name = "a function"
 
     def __init__(self, function: TrainFunction, samples: Callable[[Context], int] | None) -> None:
+        self.options: dict[str, Any] = {}
         self.function = function
         self._samples = samples
 
@@ -244,6 +261,13 @@ class FunctionTrainer:
             row[part] = after[part]
         binding.save_counters(counters)
         return float(loss)
+
+
+def _part_of(rows: dict[str, Tensor], part: slice) -> dict[str, Tensor]:
+    parts: dict[str, Tensor] = {}
+    for name, row in rows.items():
+        parts[name] = row[part]
+    return parts
 
 
 def has_server_part(rule: LocalRule) -> bool:

@@ -106,17 +106,30 @@ class Reader:
         if report.lost or report.tag != self.tag:
             raise InputError("it replied to another round")
         array = read_array(content)
-        counters = tuple(report.counters)
+        decoded: Decoded | None = None
         if self.uplink is None:
             row = self._plain_row(array)
-            check_loss(report.loss)
-            return Update(row=row, loss=report.loss, counters=counters, upload=self._weight(content))
-        decoded = self._decoded(client, array, self.uplink)
-        row = self.position.row.clone()
-        for part in all_slices(self.layout, self.plan.due):
-            torch.add(self.position.row[part], decoded.row[part], out=row[part])
+            upload = self._weight(content)
+        else:
+            decoded = self._decoded(client, array, self.uplink)
+            row = self._moved_row(decoded)
+            upload = decoded.charged
         check_loss(report.loss)
-        return Update(row=row, loss=report.loss, counters=counters, decoded=decoded, upload=decoded.charged)
+        return Update(
+            row=row,
+            loss=report.loss,
+            counters=tuple(report.counters),
+            decoded=decoded,
+            upload=upload,
+        )
+
+    def _moved_row(self, decoded: Decoded) -> Tensor:
+        """The client's row: the anchor, moved by what was decoded."""
+        anchor = self.position.row
+        row = anchor.clone()
+        for part in all_slices(self.layout, self.plan.due):
+            row[part] = anchor[part] + decoded.row[part]
+        return row
 
     def _plain_row(self, array: Array) -> Tensor:
         row = self.position.row.clone()
@@ -130,9 +143,11 @@ class Reader:
             raise InputError("plain numbers where a coded message was due")
         if array.stype != CODED:
             raise InputError(f"wrong type: {shown(array.stype)} where a coded message was due")
-        numbers = size_of(all_slices(self.layout, self.plan.due))
-        if len(array.data) > BYTES_PER_NUMBER * numbers + SLACK:
-            raise InputError(f"wrong shape: {len(array.data)} coded bytes for {numbers} numbers")
+        length = len(array.data)
+        slices = all_slices(self.layout, self.plan.due)
+        numbers = size_of(slices)
+        if length > BYTES_PER_NUMBER * numbers + SLACK:
+            raise InputError(f"wrong shape: {length} coded bytes for {numbers} numbers")
         place = uplink.place(self.position, self.plan, client)
         return uplink.channel.unpack(array.data, self.plan.due, place, anchor=self.position.row)
 

@@ -31,6 +31,7 @@ PLAIN = "fedlama.float32"
 CODED = "fedlama.coded"
 MAX_JSON = 1 << 20  # bytes of a report
 MAX_COUNTER = 1 << 62
+MAX_KIND = 40  # characters of an Array's type in an error
 BYTES_PER_NUMBER = 4
 
 Keep = Literal["everything", "run", "nothing"]
@@ -192,8 +193,10 @@ def plain_array(row: Tensor, slices: Sequence[slice]) -> Array:
         row: The numbers.
         slices: Which of them, one behind the other.
     """
-    numbers = pack(row, slices).detach().cpu().numpy()
-    return _array(numbers.astype("<f4").tobytes(), PLAIN)
+    packed = pack(row, slices)
+    numbers = packed.detach().cpu().numpy()
+    content = numbers.astype("<f4").tobytes()
+    return _array(content, PLAIN)
 
 
 def rule_array(rows: Sequence[Tensor], slices: Sequence[slice]) -> Array:
@@ -243,17 +246,23 @@ def read_rule_rows(array: Array, rows: Sequence[Tensor], slices: Sequence[slice]
         slices: Which numbers of each.
     """
     size = size_of(slices)
-    numbers = _plain_numbers(array, len(rows) * size)
-    for index, row in enumerate(rows):
-        unpack(numbers[index * size : (index + 1) * size], row, slices)
+    total = len(rows) * size
+    numbers = _plain_numbers(array, total)
+    of_rows = numbers.split(size)
+    for row, values in zip(rows, of_rows, strict=True):
+        unpack(values, row, slices)
 
 
 def _plain_numbers(array: Array, size: int) -> Tensor:
     # The header may lie about shape and type, so only what the bytes are is believed.
-    if array.stype != PLAIN or len(array.data) != BYTES_PER_NUMBER * size:
-        raise InputError(f"wrong shape: {len(array.data)} bytes of {array.stype[:40]} where {size} numbers were due")
-    numbers = torch.frombuffer(bytearray(array.data), dtype=torch.float32)
-    if not bool(numbers.isfinite().all()):
+    length = len(array.data)
+    if array.stype != PLAIN or length != BYTES_PER_NUMBER * size:
+        kind = array.stype[:MAX_KIND]
+        raise InputError(f"wrong shape: {length} bytes of {kind} where {size} numbers were due")
+    content = bytearray(array.data)
+    numbers = torch.frombuffer(content, dtype=torch.float32)
+    finite = numbers.isfinite().all()
+    if not bool(finite):
         raise NotFiniteError("not finite")
     return numbers
 
@@ -301,7 +310,10 @@ def layout_digest(layout: Layout, counters: int) -> str:
         layout: The model's.
         counters: How many whole-number buffers it has.
     """
-    layers = [[layer.name, layer.size] for layer in layout.layers]
+    layers: list[list[str | int]] = []
+    for layer in layout.layers:
+        layers.append([layer.name, layer.size])
     statistics = [str(part) for part in layout.statistics]
     text = json.dumps([layers, statistics, layout.width, counters])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()[:16]
