@@ -172,7 +172,6 @@ class Federation:
                 str(free_port()),
                 "--node-config",
                 config,
-                "--disable-runtime-dependency-installation",
             ],
             inside,
         )
