@@ -1,6 +1,6 @@
 """Measure rounds on a slow link, and put what the network replay predicts beside them.
 
-    python -m benchmarks.slow_link --rates 10 2 --rounds 24 --write results/slow-link.md
+    python -m benchmarks.slow_link --rates 10 2 --rounds 12 --write results/slow-link.md
 
 Needs root and iproute2: SuperLink and SuperNodes run in network namespaces whose cables are limited by tc. TLS is on.
 """
@@ -99,9 +99,9 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 2.0], help="Mbit/s of every client's link")
-    parser.add_argument("--rounds", type=int, default=24, help="of every run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=12, help="of every run (default: %(default)s)")
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
-    parser.add_argument("--target", type=float, default=0.9, help="accuracy (default: %(default)s)")
+    parser.add_argument("--target", type=float, default=0.85, help="accuracy (default: %(default)s)")
     parser.add_argument("--write", type=Path, help="a Markdown file; the JSON goes beside it")
     return parser.parse_args()
 
