@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import ServerRule
+from fedlama.training.faults import OnTooFew
 from fedlama.training.participation import Participation
 
 
@@ -26,7 +26,7 @@ class Options:
     participation: Participation
     weights: str
     min_clients: int
-    on_too_few: Literal["repeat", "stop"]
+    on_too_few: OnTooFew
     deadline: float
     wait: float
     seed: int

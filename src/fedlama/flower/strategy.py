@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from logging import INFO
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
@@ -24,11 +24,10 @@ from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import check_choice, check_codecs
+from fedlama.training.faults import OnTooFew
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
 from fedlama.training.simulation import WEIGHTINGS
-
-TOO_FEW = ("repeat", "stop")
 
 
 class LayerwiseStrategy(Strategy):
@@ -70,7 +69,7 @@ class LayerwiseStrategy(Strategy):
         window: int | None = None,
         weights: str = "uniform",
         min_clients: int = 1,
-        on_too_few: Literal["repeat", "stop"] = "repeat",
+        on_too_few: OnTooFew = "repeat",
         deadline: float = 600.0,
         wait: float = 120.0,
         seed: int = 0,
@@ -84,17 +83,16 @@ class LayerwiseStrategy(Strategy):
             raise InputError(f"local must be made with fedlama.FedNova(…) or the like, not {local!r}")
         check_codecs(uplink=uplink, downlink=downlink)
         check_choice("weights", weights, WEIGHTINGS)
-        check_choice("on_too_few", on_too_few, TOO_FEW)
+        check_choice("on_too_few", on_too_few, get_args(OnTooFew))
         check_whole("min_clients", min_clients, minimum=1)
         check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
         check_number("deadline", deadline, above=0)
         check_number("wait", wait, above=0)
         if evaluate_every is not None:
             check_whole("evaluate_every", evaluate_every, minimum=1)
-        active = float(fraction)
-        if clients is not None:
-            active = clients
-        participation = Participation(active, window)
+        participation = Participation(clients=clients, window=window)
+        if clients is None:
+            participation = Participation(fraction=float(fraction), window=window)
         participation.window_steps(policy)  # it must fit the policy's cycle
         if downlink is not None and not downlink.slots:
             # The server stays as long as the run does, so what its code leaves out is never forgotten.
