@@ -95,7 +95,7 @@ def test_it_runs_in_flowers_simulation(tmp_path):
     if importlib.util.find_spec("ray") is None:
         pytest.skip("flwr[simulation] is not installed")
     path = tmp_path / "outcome.json"
-    with Federation(tmp_path / "federation", simulated=CLIENTS) as federation:
+    with Federation(tmp_path / "federation", simulated=CLIENTS, seconds=1200.0) as federation:
         run = federation.run(APP, save_to=str(path), rounds=ROUNDS)
         federation.wait_for(run, path)
     assert not federation.descendants()

@@ -140,11 +140,13 @@ class ClientRound:
             read_rule_rows(arrays[BESIDE], sent, self.layout.slices_of(self.task.sent))
 
     def _upload(self, rows: Rows) -> Array:
+        row = rows[ROW]
         slices = all_slices(self.layout, self.task.due)
-        if self.uplink is None or not _is_finite(rows[ROW], slices):
-            # No code can hold what is not finite; the server will refuse it by its name.
-            return plain_array(rows[ROW], slices)
-        return coded_array(self._coded(self.uplink, rows))
+        # No code can hold what is not finite; the server will refuse it by its name.
+        if self.uplink is None or not _is_finite(row, slices):
+            return plain_array(row, slices)
+        content = self._coded(self.uplink, rows)
+        return coded_array(content)
 
     def _coded(self, channel: Channel, rows: Rows) -> bytes:
         return channel.pack(
@@ -159,16 +161,22 @@ class ClientRound:
     def _store(self, rows: Rows) -> None:
         """Keep what the next round, or the client's next window, needs."""
         task = self.task
-        state = ClientState(tag=task.tag, run=task.run, window=task.window, rows=rows)
+        context = self.context
+        state = ClientState(
+            tag=task.tag,
+            run=task.run,
+            window=task.window,
+            rows=rows,
+        )
         if task.keep == "everything":
-            store_state(self.context, task.client, state)
+            store_state(context, task.client, state)
             return
-        forget_state(self.context, task.client, task.run)
-        if task.keep == "run" and self._outliving:
+        forget_state(context, task.client, task.run)
+        if task.keep == "nothing":
+            forget_state(context, task.client, task.run, part="run")
+        elif self._outliving:
             state.rows = {name: rows[name] for name in self._outliving}
-            store_state(self.context, task.client, state, part="run")
-        elif task.keep == "nothing":
-            forget_state(self.context, task.client, task.run, part="run")
+            store_state(context, task.client, state, part="run")
 
 
 def _is_finite(row: Tensor, slices: Sequence[slice]) -> bool:

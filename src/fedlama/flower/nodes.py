@@ -163,15 +163,16 @@ class Nodes:
         return found
 
     def _add(self, member: Member) -> None:
-        known = self.members.get(member.client)
+        client = member.client
+        known = self.members.get(client)
         if known is not None and known.node != member.node:
-            raise InputError(f"another node is client {member.client} already")
-        if self.population and member.clients != self.population:
-            raise InputError(f"it says that there are {member.clients} clients, the others say {self.population}")
+            raise InputError(f"another node is client {client} already")
         if not self.population:
             self.population = member.clients
-        self.members[member.client] = member
-        self.samples[member.client] = member.samples
+        if member.clients != self.population:
+            raise InputError(f"it says that there are {member.clients} clients, the others say {self.population}")
+        self.members[client] = member
+        self.samples[client] = member.samples
 
     def _refuse(self, node: int, why: str, *, pause: float) -> None:
         log(WARNING, "node %s takes no part: %s", node, why)

@@ -133,19 +133,24 @@ class FlowerRun:
             cohort, reasons = self.cohorts.at(position, plan)
             tag = self._tag(position)
             updates, down = self._train(position, plan, cohort, tag)
+            uploads: list[Bytes] = []
             for client, update in updates.items():
+                uploads.append(update.upload)
                 if update.reason is not None:
                     reasons[client] = update.reason
+            traffic = Traffic(up=total_of(uploads), down=down)
             cohort.absent.update(reasons)
             excluded = _entries(reasons, position.attempt)
-            up = total_of([update.upload for update in updates.values()])
-            traffic = Traffic(up=up, down=down)
             counted = {client: updates[client] for client in cohort.present}
             if len(counted) >= options.min_clients:
                 cohort.tags = dict.fromkeys(counted, tag)
-                losses = {client: update.loss for client, update in counted.items()}
                 after = self._close(position, plan, counted, traffic)
-                return PlayedRound(started=position, after=after, losses=losses, excluded=excluded)
+                return PlayedRound(
+                    started=position,
+                    after=after,
+                    losses={client: update.loss for client, update in counted.items()},
+                    excluded=excluded,
+                )
             position = self._discard(position, cohort, excluded, traffic)
             if options.on_too_few == "stop" or position.attempt >= MAX_ATTEMPTS:
                 recording.save(checkpoint_of(position), position.state)

@@ -181,9 +181,12 @@ def read_array(content: RecordDict) -> Array:
         content: The reply.
     """
     records = content.array_records
-    if list(records) != [LAYERS] or list(records[LAYERS]) != [LAYERS]:
+    if list(records) != [LAYERS]:
         raise InputError("unknown or missing layers")
-    return records[LAYERS][LAYERS]
+    arrays = records[LAYERS]
+    if list(arrays) != [LAYERS]:
+        raise InputError("unknown or missing layers")
+    return arrays[LAYERS]
 
 
 def plain_array(row: Tensor, slices: Sequence[slice]) -> Array:
