@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -156,6 +156,14 @@ class ErrorFeedback(Codec):
     def for_small_tensors(self) -> ErrorFeedback:
         """The same feedback, without a profile: they are too few to be worth one."""
         return ErrorFeedback(self.codec.for_small_tensors(), self.lifetime, None, self.gain)
+
+    def for_whole_run(self) -> ErrorFeedback:
+        """With a residual that is never dropped, and so nothing that makes up for a loss at a window's end."""
+        if self.lifetime == "run":
+            return self
+        if self.profile is not None or self.gain:
+            raise InputError("downlink takes no profile and no gain: the server loses nothing when a window ends")
+        return replace(self, lifetime="run")
 
     def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
         """The profile's rate in this round, and the gain of the window."""
