@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +27,8 @@ from cryptography.x509.oid import NameOID
 APP = Path(__file__).parent
 BIN = Path(sys.executable).parent
 NAME = "here"  # of the connection in FLWR_HOME/config.toml
-ENDED = ("finished",)
+ENDED = "finished"
+ASK_SECONDS = 60.0
 
 
 class Federation:
@@ -36,12 +38,24 @@ class Federation:
         folder: Where everything is written; it should be empty.
         simulated: How many SuperNodes Flower simulates; None for real ones.
         seconds: How long to wait for anything before giving up.
+        inside: What the commands of the SuperLink and of `flwr` begin with, such as ("ip", "netns", "exec", NAME).
+        addresses: Addresses under which SuperNodes reach the SuperLink, beside 127.0.0.1.
     """
 
-    def __init__(self, folder: Path, *, simulated: int | None = None, seconds: float = 240.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        simulated: int | None = None,
+        seconds: float = 240.0,
+        inside: Sequence[str] = (),
+        addresses: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self.simulated = simulated
         self.seconds = seconds
+        self.inside = list(inside)
+        self.addresses = list(addresses)
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = dict(os.environ, FLWR_HOME=str(folder / "flwr"), FLWR_TELEMETRY_ENABLED="0")
@@ -54,7 +68,7 @@ class Federation:
         home.mkdir(parents=True)
         try:
             if self.simulated is None:
-                make_certificates(self.folder)
+                make_certificates(self.folder, self.addresses)
             self._write_connection(home)
             self._start_superlink()
         except BaseException:
@@ -69,7 +83,7 @@ class Federation:
         """End every process that was started, with its children."""
         for name in list(self.processes)[::-1]:
             self.stop(name)
-        # Flower detaches what it starts; that goes by itself when its parent is gone, but not always at once.
+        # Flower detaches what it starts; that ends by itself after its parent, but not always at once.
         end = time.monotonic() + 20
         while (left := self.descendants()) and time.monotonic() < end:
             for process in left:
@@ -98,11 +112,11 @@ class Federation:
         _signal_group(process, signal.SIGKILL)
         process.wait()
 
-    def start(self, name: str, command: list[str]) -> None:
+    def start(self, name: str, command: list[str], inside: Sequence[str] = ()) -> None:
         """Start a program of Flower in a process group of its own."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [str(BIN / command[0]), *command[1:]],
+                [*inside, str(BIN / command[0]), *command[1:]],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -115,8 +129,29 @@ class Federation:
         """What a process printed so far."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def start_supernode(self, partition: int, partitions: int, *, register: bool = True, superlink: str = "") -> str:
-        """Start a SuperNode with a key of its own; its name here."""
+    def start_supernode(
+        self,
+        partition: int,
+        partitions: int,
+        *,
+        register: bool = True,
+        superlink: str = "",
+        inside: Sequence[str] = (),
+        state_folder: Path | None = None,
+    ) -> str:
+        """Start a SuperNode with a key of its own; its name here.
+
+        Arguments:
+            partition: Which client it is.
+            partitions: How many there are.
+            register: Whether the SuperLink is told its key.
+            superlink: Where the SuperLink is, if not on 127.0.0.1.
+            inside: What its command begins with.
+            state_folder: Where it keeps the state of large models.
+        """
+        config = f"partition-id={partition} num-partitions={partitions}"
+        if state_folder is not None:
+            config += f' state-folder="{state_folder}"'
         name = f"supernode-{partition}"
         key = self.folder / f"{name}.key"
         if not key.exists():
@@ -136,8 +171,9 @@ class Federation:
                 "--port",
                 str(free_port()),
                 "--node-config",
-                f"partition-id={partition} num-partitions={partitions}",
+                config,
             ],
+            inside,
         )
         return name
 
@@ -147,24 +183,24 @@ class Federation:
         printed = self.flwr("run", str(app), NAME, "--run-config", values, "--format", "json")
         return str(_json(printed)["run-id"])
 
-    def wait(self, run: str, sign: Path | None = None) -> str:
-        """Wait for a run's end; its last status, such as finished:completed.
+    def wait_for(self, run: str, sign: Path) -> None:
+        """Wait until a run has written a file; an error with its log if it ends without.
 
         Arguments:
             run: The run's id.
-            sign: A file that the run writes last. Asking Flower takes seconds of a core, so a file is looked for first.
+            sign: A file that the run writes last. Asking Flower takes seconds of a core, so it is asked once a minute.
         """
         end = time.monotonic() + self.seconds
-        ask = 0.0
-        while time.monotonic() < end:
-            has_sign = sign is not None and sign.exists()
-            if has_sign or time.monotonic() >= ask:
+        ask = time.monotonic() + ASK_SECONDS
+        while not sign.exists():
+            if time.monotonic() > end:
+                raise TimeoutError(f"run {run} did not end in {self.seconds:g} seconds:\n{self.run_log(run)}")
+            if time.monotonic() > ask:
                 status = self.status(run)
-                if status.startswith(ENDED):
-                    return status
-                ask = time.monotonic() + 20
-            time.sleep(0.5)
-        raise TimeoutError(f"run {run} did not end in {self.seconds:g} seconds")
+                if status.startswith(ENDED) and not sign.exists():
+                    raise RuntimeError(f"run {run} ended with {status}:\n{self.run_log(run)}")
+                ask = time.monotonic() + ASK_SECONDS
+            time.sleep(0.2)
 
     def status(self, run: str) -> str:
         """The status of a run."""
@@ -178,7 +214,7 @@ class Federation:
     def flwr(self, *arguments: str) -> str:
         """What a command of Flower's client prints; an error with all it said if it fails."""
         done = subprocess.run(
-            [str(BIN / "flwr"), *arguments],
+            [*self.inside, str(BIN / "flwr"), *arguments],
             env=self.environment,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -203,7 +239,10 @@ class Federation:
         (home / "config.toml").write_text("\n".join(lines) + "\n")
 
     def _start_superlink(self) -> None:
-        command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
+        host = "127.0.0.1"
+        if self.addresses:
+            host = "0.0.0.0"
+        command = ["flower-superlink", "--host", host, "--port", str(self.port)]
         if self.simulated is not None:
             command += ["--insecure", "--simulation"]
         else:
@@ -211,12 +250,24 @@ class Federation:
             command += ["--ssl-certfile", str(self.folder / "server.crt")]
             command += ["--ssl-keyfile", str(self.folder / "server.key")]
             command += ["--enable-supernode-auth"]
-        self.start("superlink", command)
+        # What the app needs is installed here; Flower would look for it anew in every run.
+        command += ["--disable-runtime-dependency-installation"]
+        self.start("superlink", command, self.inside)
         end = time.monotonic() + self.seconds
-        while not _listens(self.port):
+        while not self._listens():
             if self.processes["superlink"].poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the SuperLink did not start:\n{self.log('superlink')}")
             time.sleep(0.2)
+
+    def _listens(self) -> bool:
+        """Whether the SuperLink takes connections."""
+        probe = f"import socket; socket.create_connection(('127.0.0.1', {self.port}), 1)"
+        if self.inside:
+            command = [*self.inside, sys.executable, "-c", probe]
+            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
 
 
 def free_port() -> int:
@@ -226,13 +277,16 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def make_certificates(folder: Path) -> None:
-    """A certificate authority, and a certificate of it for 127.0.0.1."""
+def make_certificates(folder: Path, addresses: Sequence[str] = ()) -> None:
+    """A certificate authority, and a certificate of it for 127.0.0.1 and further addresses."""
     authority = ec.generate_private_key(ec.SECP256R1())
     server = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedlama example CA")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    subjects: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    for address in ("127.0.0.1", *addresses):
+        subjects.append(x509.IPAddress(ipaddress.ip_address(address)))
+    names = x509.SubjectAlternativeName(subjects)
     root = _certificate(issuer, issuer, authority.public_key())
     root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
@@ -277,12 +331,6 @@ def _write_secret(path: Path, content: bytes) -> None:
 def _signal_group(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, how)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _json(printed: str) -> dict:

@@ -1,17 +1,24 @@
-"""A TCP proxy that counts bytes: what really passes between SuperNodes and the SuperLink."""
+"""A TCP proxy that counts bytes: what really passes between a SuperNode and the SuperLink."""
 
 import socket
 import threading
+import time
 from contextlib import suppress
+
+CHUNK = 1 << 14
 
 
 class CountingProxy:
-    """Listens on a free port of 127.0.0.1 and passes everything on to another."""
+    """Listens on a free port of 127.0.0.1 and passes everything on to another.
+
+    `bytes_per_second`, if it is set, slows down what goes up.
+    """
 
     def __init__(self, target):
         self.target = target
         self.up = 0  # from whoever connects
         self.down = 0
+        self.bytes_per_second = None
         self._lock = threading.Lock()
         self._open = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -49,9 +56,11 @@ class CountingProxy:
 
     def _pass_on(self, source, sink, direction):
         with suppress(OSError):
-            while content := source.recv(1 << 16):
+            while content := source.recv(CHUNK):
                 with self._lock:
                     setattr(self, direction, getattr(self, direction) + len(content))
+                if direction == "up" and self.bytes_per_second:
+                    time.sleep(len(content) / self.bytes_per_second)
                 sink.sendall(content)
         for one in (source, sink):
             with suppress(OSError):

@@ -17,7 +17,8 @@ from fedlama.base import InputError, RunError
 from fedlama.compress import Cast, Chain, ErrorFeedback, LowRank, Quantize, Rotate, TopK
 from fedlama.data import digits
 from fedlama.flower import LayerwiseStrategy, client_app, initial_arrays, layerwise
-from fedlama.flower.wire import codec_from_plain, codec_to_plain
+from fedlama.flower.codes import codec_from_plain, codec_to_plain
+from fedlama.run.directory import read_run
 from fedlama.training.evaluation import accuracy
 from flower.grid import MemoryGrid
 
@@ -124,11 +125,70 @@ def test_fedprox_has_its_anchor():
     assert_same_run(result, plan, simulated(local=local))
 
 
-def test_rules_with_a_part_on_the_server_are_refused():
-    plain = fedlama.SGD(learning_rate=0.1, batch_size=8)
-    for rule in (fedlama.Scaffold(plain), fedlama.FedNova(plain), fedlama.FedDyn(plain, alpha=0.1)):
-        with pytest.raises(InputError, match="keeps a part on the server"):
-            app(rule)
+PLAIN_SGD = fedlama.SGD(learning_rate=0.1, batch_size=8)
+UNEVEN_SGD = fedlama.SGD(learning_rate=0.1, batch_size=8, momentum=0.5, steps=(1, 4))
+
+
+@pytest.mark.parametrize(
+    ("local", "options"),
+    [
+        (fedlama.Scaffold(PLAIN_SGD), {}),
+        (fedlama.Scaffold(PLAIN_SGD), {"downlink": Rotate(4.0)}),
+        (fedlama.FedDyn(LOCAL, alpha=0.1), {}),
+        (fedlama.FedNova(UNEVEN_SGD), {}),
+        (fedlama.FedNova(UNEVEN_SGD), {"uplink": Rotate(4.0)}),
+    ],
+)
+def test_rules_with_a_part_on_the_server_are_those_of_the_simulator(local, options):
+    plan = strategy(local=local, **options)
+    grid = MemoryGrid(app(local), range(CLIENTS))
+    result = train(grid, plan)
+    assert_same_run(result, plan, simulated(local=local, **options), bytes_apart=24 if options else 0)
+    assert all(not context.state for context in grid.contexts.values() if context.node_id in last_cohort(grid, plan))
+
+
+def last_cohort(grid, plan):
+    count = 3
+    asked = [partition for partition, kind, *_ in grid.sent if kind == "train"]
+    return {grid.context(partition).node_id for partition in asked[-count:]}
+
+
+def test_client_and_strategy_must_mean_the_same_rule():
+    for rule in (fedlama.Scaffold(PLAIN_SGD), fedlama.FedNova(PLAIN_SGD), fedlama.FedDyn(PLAIN_SGD, alpha=0.1)):
+        with pytest.raises(RunError, match="has a part on the server: pass the same local="):
+            train(MemoryGrid(app(rule), range(CLIENTS)), strategy(wait=0.1))
+    with pytest.raises(RunError, match="this client trains with SGD"):
+        train(MemoryGrid(app(PLAIN_SGD), range(CLIENTS)), strategy(local=fedlama.FedNova(PLAIN_SGD), wait=0.1))
+    with pytest.raises(InputError, match="local must be made with"):
+        strategy(local=fedlama.FedNova)
+
+
+def test_what_outlives_a_window_is_found_again_by_a_run_that_is_resumed(tmp_path):
+    class KilledError(Exception):
+        pass
+
+    def dies(round_, arrays):
+        if round_ >= 7:
+            raise KilledError
+        return evaluate(round_, arrays)
+
+    local = fedlama.Scaffold(PLAIN_SGD)
+    options = {"local": local, "evaluate_every": 1}
+    whole = strategy(**options)
+    expected = train(MemoryGrid(app(local), range(CLIENTS)), whole)
+    node_config = {"state-folder": str(tmp_path / "state")}
+    grid = MemoryGrid(app(local), range(CLIENTS), node_config=node_config)
+    with pytest.raises(KilledError):
+        strategy(**options).start(
+            grid, initial_arrays(network, SEED), iterations=ITERATIONS, evaluate_fn=dies, save_to=tmp_path / "cut"
+        )
+    # Other contexts, as in another run of Flower; only the folder stays.
+    grid = MemoryGrid(app(local), range(CLIENTS), node_config=node_config)
+    resumed = strategy(**options)
+    result = train(grid, resumed, resume_from=tmp_path / "cut")
+    assert resumed.records == whole.records
+    for name, values in expected.arrays.to_torch_state_dict().items():
+        assert torch.equal(result.arrays.to_torch_state_dict()[name], values)
 
 
 def test_the_ledger_counts_the_bytes_of_the_arrays():
@@ -320,6 +380,14 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
     for name, values in expected.arrays.to_torch_state_dict().items():
         assert torch.equal(result.arrays.to_torch_state_dict()[name], values)
     assert (tmp_path / "cut" / "rounds.jsonl").read_text() == (tmp_path / "whole" / "rounds.jsonl").read_text()
+    run = read_run(tmp_path / "cut")
+    assert run.config["local"]["batch_size"] == LOCAL.batch_size
+    assert run.config["local"]["momentum"] == LOCAL.momentum
+    simulation = simulated(**CODES[code])
+    assert run.summary.uplink_share == pytest.approx(simulation.uplink_share, abs=1e-3)
+    for name in ("codec", "server", "local"):
+        assert getattr(run.summary, name) == getattr(simulation, name)
+    assert run.summary.seconds > 0
     report = subprocess.run(
         [sys.executable, "-m", "fedlama", "report", str(tmp_path / "cut")], capture_output=True, text=True, check=False
     )
@@ -401,5 +469,5 @@ def test_wrong_arguments_are_refused_with_a_sentence():
         strategy(weights="size")
     with pytest.raises(InputError, match="whole number of cycles"):
         strategy(window=7)
-    with pytest.raises(RunError, match="no node said within"):
+    with pytest.raises(RunError, match="no node could say within"):
         train(MemoryGrid(app(), []), strategy(wait=0.1))

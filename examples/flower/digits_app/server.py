@@ -23,27 +23,33 @@ def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
     return MetricRecord({"accuracy": float(right), "loss": float(loss)})
 
 
-def coded(bits):
-    return fedlama.compress.ErrorFeedback(fedlama.compress.Rotate(bits)) if bits else None
+def setting(config):
+    """What the run's configuration asks for, as arguments of the strategy."""
+    interval = config["base-interval"]
+    if config["setting"] == "fedavg":
+        return {"policy": fedlama.FedAvg(interval)}
+    if config["setting"] == "frugal":
+        return fedlama.presets.frugal(interval, config["share"])
+    chosen = {"policy": fedlama.FedLAMA(interval, config["increase-factor"])}
+    if config["setting"] == "coded":
+        chosen["uplink"] = fedlama.compress.ErrorFeedback(fedlama.compress.Rotate(1.6))
+        chosen["downlink"] = fedlama.compress.Rotate(4.0)
+    return chosen
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    seed = config["seed"]
     strategy = LayerwiseStrategy(
-        fedlama.FedLAMA(config["base-interval"], config["increase-factor"]),
-        uplink=coded(config["uplink-bits"]),
-        downlink=fedlama.compress.Rotate(config["downlink-bits"]) if config["downlink-bits"] else None,
-        clients=config["clients"],
-        deadline=config["deadline"],
-        seed=seed,
+        **setting(config), clients=config["clients"], deadline=config["deadline"], seed=config["seed"]
     )
+    folder = {}
+    if config["save-to"]:
+        folder = {"resume_from" if config["resume"] else "save_to": config["save-to"]}
     strategy.start(
         grid,
-        initial_arrays(network, seed),
+        initial_arrays(network, config["seed"]),
         iterations=config["iterations"],
         evaluate_fn=evaluate,
-        save_to=config["save-to"] or None,
-        resume_from=config["save-to"] if config["resume"] else None,
+        **folder,
     )

@@ -2,6 +2,10 @@
 
 Flower's state survives the rounds of one run on one SuperNode, not a restart. It is pushed after the reply, and states
 of 200 MB were lost without a word, so a larger model needs a folder: `state-folder` in the node's configuration.
+
+There are two parts: all that the next round of a window needs, and what outlives the window. The second changes at a
+window's end only, so that a client that was excluded comes back with what it had before. Of files, the one before is
+kept, too: a server that was killed may go on from the window before.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
@@ -19,6 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedlama.base import InputError
+from fedlama.rows import Lifetime
 
 STATE = "fedlama.state"
 FOLDER = "state-folder"  # in the node's configuration
@@ -32,11 +38,12 @@ class ClientState:
 
     tag: str = ""
     run: str = ""
+    window: int = -1
     rows: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
 
 def load_state(context: Context, run: str, client: int, width: int) -> ClientState:
-    """What this client kept in this run; an empty state where nothing usable is found.
+    """What this client had after its last round in this run; an empty state where nothing usable is found.
 
     Arguments:
         context: Flower's.
@@ -46,19 +53,49 @@ def load_state(context: Context, run: str, client: int, width: int) -> ClientSta
     """
     folder = _folder(context)
     if folder is None:
-        state = _from_context(context)
+        state = _from_context(context, "window")
     else:
-        state = _from_file(_path(folder, run, client))
-    if state.run != run or any(row.shape != (width,) for row in state.rows.values()):
-        return ClientState()
-    return state
+        state = _from_file(_path(folder, run, client, "window"))
+    return _checked(state, run, width)
 
 
-def store_state(context: Context, client: int, state: ClientState) -> None:
-    """Keep this state in place of the one before."""
+def load_outliving(context: Context, run: str, client: int, width: int, *, window: int) -> ClientState:
+    """What outlived the client's last window before this one; an empty state where nothing usable is found.
+
+    Arguments:
+        context: Flower's.
+        run: The run's name.
+        client: The client's number.
+        width: How many numbers a row must have.
+        window: The number of the window that the client enters.
+    """
+    folder = _folder(context)
+    if folder is None:
+        candidates = [_from_context(context, "run")]
+    else:
+        path = _path(folder, run, client, "run")
+        candidates = [_from_file(path), _from_file(_before(path))]
+    for state in candidates:
+        if state.window < window:
+            return _checked(state, run, width)
+    return ClientState()
+
+
+def store_state(context: Context, client: int, state: ClientState, *, part: Lifetime = "window") -> None:
+    """Keep this state in place of the one before.
+
+    Arguments:
+        context: Flower's.
+        client: The client's number.
+        state: What to keep.
+        part: What the next round needs, or what outlives a window.
+    """
     folder = _folder(context)
     if folder is not None:
-        _to_file(_path(folder, state.run, client), state)
+        path = _path(folder, state.run, client, part)
+        if part == "run" and path.exists():
+            path.replace(_before(path))
+        _to_file(path, state)
         return
     size = sum(row.numel() * row.element_size() for row in state.rows.values())
     if size > MAX_IN_CONTEXT:
@@ -67,23 +104,32 @@ def store_state(context: Context, client: int, state: ClientState) -> None:
             f"with --node-config '{FOLDER}=\"/var/lib/fedlama\"' at flower-supernode"
         )
     # An exception on the way leaves a state without a tag, which counts as none.
-    forget_state(context, client, state.run)
+    forget_state(context, client, state.run, part=part)
     arrays: dict[str, Array] = {}
     for name, row in state.rows.items():
         content = row.numpy().tobytes()
         arrays[name] = Array(dtype="uint8", shape=(len(content),), stype=ROW_TYPE, data=content)
-    context.state[STATE] = ArrayRecord(arrays)
-    context.state[f"{STATE}.tag"] = ConfigRecord({"tag": state.tag, "run": state.run})
+    context.state[_record(part)] = ArrayRecord(arrays)
+    context.state[_tag_record(part)] = ConfigRecord(_about(state))
 
 
-def forget_state(context: Context, client: int, run: str) -> None:
-    """Free what was kept: a SuperNode never does that itself."""
-    for name in (f"{STATE}.tag", STATE):
+def forget_state(context: Context, client: int, run: str, *, part: Lifetime = "window") -> None:
+    """Free what was kept: a SuperNode never does that itself.
+
+    Arguments:
+        context: Flower's.
+        client: The client's number.
+        run: The run's name.
+        part: What the next round needs, or what outlives a window.
+    """
+    for name in (_tag_record(part), _record(part)):
         if name in context.state:
             del context.state[name]
     folder = _folder(context)
     if folder is not None:
-        _path(folder, run, client).unlink(missing_ok=True)
+        path = _path(folder, run, client, part)
+        path.unlink(missing_ok=True)
+        _before(path).unlink(missing_ok=True)
 
 
 def _folder(context: Context) -> Path | None:
@@ -93,40 +139,75 @@ def _folder(context: Context) -> Path | None:
     return Path(str(named))
 
 
-def _path(folder: Path, run: str, client: int) -> Path:
-    return folder / f"fedlama-{run}-{client}.safetensors"
+def _path(folder: Path, run: str, client: int, part: Lifetime) -> Path:
+    return folder / f"fedlama-{run}-{client}.{part}.safetensors"
 
 
-def _from_context(context: Context) -> ClientState:
-    tag = context.state.config_records.get(f"{STATE}.tag")
-    arrays = context.state.array_records.get(STATE)
-    if tag is None or arrays is None:
+def _before(path: Path) -> Path:
+    return path.with_suffix(".before")
+
+
+def _checked(state: ClientState, run: str, width: int) -> ClientState:
+    """The state, or an empty one if it is of another run or another model."""
+    if state.run != run:
+        return ClientState()
+    for row in state.rows.values():
+        if row.shape != (width,):
+            return ClientState()
+    return state
+
+
+def _record(part: Lifetime) -> str:
+    return f"{STATE}.{part}"
+
+
+def _tag_record(part: Lifetime) -> str:
+    return f"{STATE}.{part}.tag"
+
+
+def _about(state: ClientState) -> dict[str, Any]:
+    return {"tag": state.tag, "run": state.run, "window": state.window}
+
+
+def _state(about: Mapping[str, Any], rows: dict[str, Tensor]) -> ClientState:
+    tag = str(about["tag"])
+    run = str(about["run"])
+    window = int(about["window"])
+    return ClientState(tag, run, window, rows)
+
+
+def _from_context(context: Context, part: Lifetime) -> ClientState:
+    about = context.state.config_records.get(_tag_record(part))
+    arrays = context.state.array_records.get(_record(part))
+    if about is None or arrays is None:
         return ClientState()
     rows: dict[str, Tensor] = {}
     for name, array in arrays.items():
-        rows[name] = torch.frombuffer(bytearray(array.data), dtype=torch.float32)
-    return ClientState(tag=str(tag["tag"]), run=str(tag["run"]), rows=rows)
+        content = bytearray(array.data)
+        rows[name] = torch.frombuffer(content, dtype=torch.float32)
+    return _state(about, rows)
 
 
 def _from_file(path: Path) -> ClientState:
+    rows: dict[str, Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:
-            about: Mapping[str, str] = file.metadata() or {}
-            rows = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
-        said = json.loads(about[STATE])
-        return ClientState(tag=str(said["tag"]), run=str(said["run"]), rows=rows)
+            metadata: Mapping[str, str] = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118 - it is not a mapping
+                rows[name] = file.get_tensor(name)
+        return _state(json.loads(metadata[STATE]), rows)
     except (OSError, SafetensorError, KeyError, ValueError, TypeError):
         return ClientState()
 
 
 def _to_file(path: Path, state: ClientState) -> None:
     """Whole or not at all: to another name first, synced, then renamed."""
-    about = {STATE: json.dumps({"tag": state.tag, "run": state.run})}
+    metadata = {STATE: json.dumps(_about(state))}
     partial = path.with_suffix(".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            file.write(save(state.rows, metadata=about))
+            file.write(save(state.rows, metadata=metadata))
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

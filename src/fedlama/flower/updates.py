@@ -16,15 +16,16 @@ from fedlama.compress import Decoded
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
 from fedlama.flower.wire import (
+    BYTES_PER_NUMBER,
     CODED,
     PLAIN,
     NotFiniteError,
-    Report,
     all_slices,
     check_loss,
     read_array,
     read_plain,
     read_report,
+    size_of,
 )
 from fedlama.rows import exact_means, magnitudes, squared_distances
 from fedlama.training.coding import Uplink
@@ -66,71 +67,101 @@ class Reader:
         self.tag = tag
 
     def has_lost_its_state(self, reply: Message) -> bool:
-        """Whether the client says that it cannot go on from where the server thinks it is."""
+        """Whether the client says that it cannot go on from where the server thinks it is.
+
+        Arguments:
+            reply: The client's.
+        """
         if reply.has_error():
             return False
         try:
-            return read_report(reply.content, len(self.position.counters)).lost
+            report = read_report(reply.content, len(self.position.counters))
         except InputError:
             return False
+        return report.lost
 
     def read(self, client: int, reply: Message | None) -> Update:
-        """The update of a client, which may have sent anything, or nothing."""
+        """The update of a client, which may have sent anything, or nothing.
+
+        Arguments:
+            client: Its number.
+            reply: What it sent before the deadline.
+        """
         if reply is None:
             return Update(reason=LATE)
         if reply.has_error():
             log(WARNING, "client %s: %s", client, shown(reply.error.reason or ""))
             return Update(reason=f"{FAILED_DURING} (Flower's error {reply.error.code})")
-        upload = self._weight(reply.content)
         try:
-            report = read_report(reply.content, len(self.position.counters))
-            self._check_round(report)
-            row, decoded = self._row(client, read_array(reply.content))
-            check_loss(report.loss)
+            return self._accept(client, reply.content)
         except NotFiniteError:
-            return Update(reason=NOT_FINITE, upload=upload)
+            reason = NOT_FINITE
         except InputError as error:
-            return Update(reason=f"{REFUSED}: {error}", upload=upload)
-        return self._accepted(report, row, decoded, upload)
+            reason = f"{REFUSED}: {error}"
+        return Update(reason=reason, upload=self._weight(reply.content))
 
-    def _check_round(self, report: Report) -> None:
+    def _accept(self, client: int, content: RecordDict) -> Update:
+        """The update in a reply, or InputError."""
+        report = read_report(content, len(self.position.counters))
         if report.lost or report.tag != self.tag:
             raise InputError("it replied to another round")
-
-    def _accepted(self, report: Report, row: Tensor, decoded: Decoded | None, upload: Bytes) -> Update:
-        if decoded is not None:
+        array = read_array(content)
+        decoded: Decoded | None = None
+        if self.uplink is None:
+            row = self._plain_row(array)
+            upload = self._weight(content)
+        else:
+            decoded = self._decoded(client, array, self.uplink)
+            row = self._moved_row(decoded)
             upload = decoded.charged
-        return Update(row=row, loss=report.loss, counters=tuple(report.counters), decoded=decoded, upload=upload)
+        check_loss(report.loss)
+        return Update(
+            row=row,
+            loss=report.loss,
+            counters=tuple(report.counters),
+            decoded=decoded,
+            upload=upload,
+        )
 
-    def _row(self, client: int, array: Array) -> tuple[Tensor, Decoded | None]:
-        due = self.plan.due
-        slices = all_slices(self.layout, due)
+    def _moved_row(self, decoded: Decoded) -> Tensor:
+        """The client's row: the anchor, moved by what was decoded."""
+        anchor = self.position.row
+        row = anchor.clone()
+        for part in all_slices(self.layout, self.plan.due):
+            row[part] = anchor[part] + decoded.row[part]
+        return row
+
+    def _plain_row(self, array: Array) -> Tensor:
         row = self.position.row.clone()
-        if self.uplink is None or array.stype == PLAIN:
-            read_plain(array, row, slices)
-            if self.uplink is not None:
-                raise InputError("plain numbers where a coded message was due")
-            return row, None
+        read_plain(array, row, all_slices(self.layout, self.plan.due))
+        return row
+
+    def _decoded(self, client: int, array: Array, uplink: Uplink) -> Decoded:
+        if array.stype == PLAIN:
+            # A client whose numbers no code can hold sends them as they are, and is refused by their name.
+            self._plain_row(array)
+            raise InputError("plain numbers where a coded message was due")
         if array.stype != CODED:
             raise InputError(f"wrong type: {shown(array.stype)} where a coded message was due")
-        numbers = sum(part.stop - part.start for part in slices)
-        if len(array.data) > 4 * numbers + SLACK:
-            raise InputError(f"wrong shape: {len(array.data)} coded bytes for {numbers} numbers")
-        place = self.uplink.place(self.position, self.plan, client)
-        decoded = self.uplink.channel.unpack(array.data, due, place, anchor=self.position.row)
-        for part in slices:
-            torch.add(self.position.row[part], decoded.row[part], out=row[part])
-        return row, decoded
+        length = len(array.data)
+        slices = all_slices(self.layout, self.plan.due)
+        numbers = size_of(slices)
+        if length > BYTES_PER_NUMBER * numbers + SLACK:
+            raise InputError(f"wrong shape: {length} coded bytes for {numbers} numbers")
+        place = uplink.place(self.position, self.plan, client)
+        return uplink.channel.unpack(array.data, self.plan.due, place, anchor=self.position.row)
 
     def _weight(self, content: RecordDict) -> Bytes:
         """The bytes of a reply, whatever is in it, as if they were layers."""
         total = 0
         for record in content.array_records.values():
-            total += sum(len(array.data) for array in record.values())
-        plain = self.position.server.ledger.plain_message(self.plan.due)
-        if total == plain.total or not self.plan.due:
+            for array in record.values():
+                total += len(array.data)
+        due = self.plan.due
+        plain = self.position.server.ledger.plain_message(due)
+        if total == plain.total or not due:
             return plain
-        return Bytes({self.plan.due[-1]: total})
+        return Bytes({due[-1]: total})
 
 
 class UpdatesReduce:
@@ -169,19 +200,35 @@ class UpdatesReduce:
         return len(self.rows)
 
     def mean(self, slices: Sequence[slice]) -> Tensor:
-        """The average of these slices, one behind the other."""
+        """The average of these slices, one behind the other.
+
+        Arguments:
+            slices: Which numbers of the rows.
+        """
         largest = magnitudes(self.rows, slices).amax(dim=0).tolist()
         return exact_means(self.rows, self.weights, slices, largest, lambda sums: None)
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
-        """Σ_i w_i ‖u_l − x_l^i‖² for every due layer; of coded updates as it would be without the code."""
+        """Σ_i w_i ‖u_l − x_l^i‖² for every due layer; of coded updates as it would be without the code.
+
+        Arguments:
+            mean: A row with the averages.
+            due: The layers.
+        """
         if self.uplink is not None:
             return self.uplink.spread(self.weights, self.decoded, mean, self.position, self.plan)
-        columns = iter(squared_distances(mean, self.rows, self.layout.slices_of(due)).T.tolist())
+        squares = squared_distances(mean, self.rows, self.layout.slices_of(due))
+        of_slices = iter(squares.T.tolist())
         result: dict[int, float] = {}
         for layer in due:
             total = 0.0
             for _ in self.layout.layers[layer].slices:
-                total += sum(weight * square for weight, square in zip(self.weights, next(columns), strict=True))
+                total += self._weighted(next(of_slices))
             result[layer] = total
         return result
+
+    def _weighted(self, values: Sequence[float]) -> float:
+        total = 0.0
+        for weight, value in zip(self.weights, values, strict=True):
+            total += weight * value
+        return total

@@ -2,7 +2,8 @@
 
 To a client: a `Task` as JSON in a ConfigRecord, and one Array with the layers that it is sent. Back: a `Report` as
 JSON, and one Array with the due layers. An Array holds the float32 numbers of its layers and of the statistics one
-behind the other, or a coded message of `fedlama.compress`. One Array for all layers: each one costs Flower 4 kB.
+behind the other, or a coded message of `fedlama.compress`. One Array for all layers: each one costs Flower 4 kB. A
+second one goes to clients only where their local rule is sent more than the model.
 """
 
 from __future__ import annotations
@@ -11,25 +12,26 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
-from fedlama import compress
 from fedlama.base import InputError
-from fedlama.compress import Channel, Codec, Place
 from fedlama.core import Layout
-from fedlama.rows import pack, unpack
+from fedlama.rows import Grouping, pack, unpack
 
-PROTOCOL = 1
+PROTOCOL = 2
 RECORD = "fedlama"  # the ConfigRecord's name
-LAYERS = "layers"  # the ArrayRecord's name, and that of the only Array in it
+LAYERS = "layers"  # the ArrayRecord's name, and that of the Array with the model's layers
+BESIDE = "beside"  # the Array with what a local rule is sent beside them
 PLAIN = "fedlama.float32"
 CODED = "fedlama.coded"
 MAX_JSON = 1 << 20  # bytes of a report
+MAX_COUNTER = 1 << 62
+MAX_KIND = 40  # characters of an Array's type in an error
 BYTES_PER_NUMBER = 4
 
 Keep = Literal["everything", "run", "nothing"]
@@ -50,7 +52,8 @@ class Task:
     expects: str
     keep: Keep
     layout: str  # a digest: both sides must mean the same numbers
-    grouping: str  # what is averaged as one, "tensor" or "module"
+    grouping: Grouping  # what is averaged as one
+    rule: str  # the local rule that the server takes part in; empty where it takes none
     seed: int
     client: int
     window: int
@@ -84,14 +87,27 @@ class Report:
     counters: list[int] = field(default_factory=list[int])
 
 
-def task_record(task: Task, array: Array) -> RecordDict:
-    """The content of the message to a client."""
+def task_record(task: Task, array: Array, beside: Array | None = None) -> RecordDict:
+    """The content of the message to a client.
+
+    Arguments:
+        task: What it is to do.
+        array: The layers that it is sent.
+        beside: What its local rule is sent beside them.
+    """
+    arrays = {LAYERS: array}
+    if beside is not None:
+        arrays[BESIDE] = beside
     text = json.dumps(asdict(task))
-    return RecordDict({RECORD: ConfigRecord({"task": text}), LAYERS: ArrayRecord({LAYERS: array})})
+    return RecordDict({RECORD: ConfigRecord({"task": text}), LAYERS: ArrayRecord(arrays)})
 
 
-def read_task(message: Message) -> tuple[Task, Array]:
-    """What a client was sent."""
+def read_task(message: Message) -> tuple[Task, ArrayRecord]:
+    """What a client was sent: its task, and the Arrays that go with it.
+
+    Arguments:
+        message: Flower's.
+    """
     content = message.content
     if RECORD not in content.config_records:
         raise InputError("this client app works with fedlama.flower.LayerwiseStrategy only")
@@ -100,11 +116,16 @@ def read_task(message: Message) -> tuple[Task, Array]:
         raise InputError(
             f"the server speaks protocol {values.get('protocol')}, this client {PROTOCOL}: install the same fedlama"
         )
-    return Task(**values), content.array_records[LAYERS][LAYERS]
+    return Task(**values), content.array_records[LAYERS]
 
 
 def report_record(report: Report, array: Array | None = None) -> RecordDict:
-    """The content of a client's reply."""
+    """The content of a client's reply.
+
+    Arguments:
+        report: What it says.
+        array: The due layers; None where it has lost its state.
+    """
     records = RecordDict({RECORD: ConfigRecord({"report": json.dumps(asdict(report))})})
     if array is not None:
         records[LAYERS] = ArrayRecord({LAYERS: array})
@@ -118,38 +139,88 @@ def read_report(content: RecordDict, counters: int) -> Report:
         content: The reply.
         counters: How many whole-number buffers the model has.
     """
-    try:
-        text = content.config_records[RECORD]["report"]
-        if not isinstance(text, str) or len(text) > MAX_JSON:
-            raise InputError("the report is not a text of at most a megabyte")
-        values = json.loads(text)
-        report = Report(**{one.name: values[one.name] for one in fields(Report)})
-    except (KeyError, ValueError, TypeError, RecursionError):
-        raise InputError("the reply has no report") from None
-    if not isinstance(report.tag, str) or type(report.lost) is not bool or type(report.loss) not in (int, float):
+    values = _report_values(content)
+    tag = values.get("tag")
+    lost = values.get("lost")
+    loss = values.get("loss")
+    numbers = values.get("counters")
+    if not isinstance(tag, str) or type(lost) is not bool:
         raise InputError("the report holds values of other types")
-    if not isinstance(report.counters, list) or (not report.lost and len(report.counters) != counters):
+    if not isinstance(loss, int | float) or isinstance(loss, bool):
+        raise InputError("the report holds values of other types")
+    if not isinstance(numbers, list):
         raise InputError("the report does not hold the model's whole-number buffers")
-    if not all(type(one) is int and abs(one) < 1 << 62 for one in report.counters):
+    if not lost and len(numbers) != counters:
         raise InputError("the report does not hold the model's whole-number buffers")
-    return report
+    for number in numbers:
+        if type(number) is not int or abs(number) >= MAX_COUNTER:
+            raise InputError("the report does not hold the model's whole-number buffers")
+    return Report(tag=tag, lost=lost, loss=float(loss), counters=numbers)
+
+
+def _report_values(content: RecordDict) -> dict[str, Any]:
+    record = content.config_records.get(RECORD)
+    if record is None or "report" not in record:
+        raise InputError("the reply has no report")
+    text = record["report"]
+    if not isinstance(text, str) or len(text) > MAX_JSON:
+        raise InputError("the report is not a text of at most a megabyte")
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError("the reply has no report") from None
+    if not isinstance(values, dict):
+        raise InputError("the reply has no report")
+    return values
 
 
 def read_array(content: RecordDict) -> Array:
-    """The one Array of a reply."""
+    """The one Array of a reply.
+
+    Arguments:
+        content: The reply.
+    """
     records = content.array_records
-    if list(records) != [LAYERS] or list(records[LAYERS]) != [LAYERS]:
+    if list(records) != [LAYERS]:
         raise InputError("unknown or missing layers")
-    return records[LAYERS][LAYERS]
+    arrays = records[LAYERS]
+    if list(arrays) != [LAYERS]:
+        raise InputError("unknown or missing layers")
+    return arrays[LAYERS]
 
 
 def plain_array(row: Tensor, slices: Sequence[slice]) -> Array:
-    """These slices as float32 numbers."""
-    return _array(pack(row, slices).detach().cpu().numpy().astype("<f4").tobytes(), PLAIN)
+    """These slices as float32 numbers.
+
+    Arguments:
+        row: The numbers.
+        slices: Which of them, one behind the other.
+    """
+    packed = pack(row, slices)
+    numbers = packed.detach().cpu().numpy()
+    content = numbers.astype("<f4").tobytes()
+    return _array(content, PLAIN)
+
+
+def rule_array(rows: Sequence[Tensor], slices: Sequence[slice]) -> Array:
+    """These slices of several rows of a local rule, one row behind the other.
+
+    Arguments:
+        rows: The rule's rows.
+        slices: Which numbers of each.
+    """
+    content = b""
+    for row in rows:
+        content += plain_array(row, slices).data
+    return _array(content, PLAIN)
 
 
 def coded_array(content: bytes) -> Array:
-    """A coded message."""
+    """A coded message.
+
+    Arguments:
+        content: Its bytes.
+    """
     return _array(content, CODED)
 
 
@@ -158,15 +229,57 @@ def _array(content: bytes, kind: str) -> Array:
 
 
 def read_plain(array: Array, row: Tensor, slices: Sequence[slice]) -> None:
-    """Write the numbers of a plain Array into these slices of a row; a wrong length or NaN leaves the row as it was."""
-    size = sum(part.stop - part.start for part in slices)
-    # The header may lie about shape and type, so only what the bytes are is believed.
-    if array.stype != PLAIN or len(array.data) != BYTES_PER_NUMBER * size:
-        raise InputError(f"wrong shape: {len(array.data)} bytes of {array.stype[:40]} where {size} numbers were due")
-    numbers = torch.frombuffer(bytearray(array.data), dtype=torch.float32)
-    if not bool(numbers.isfinite().all()):
-        raise NotFiniteError("not finite")
+    """Write the numbers of a plain Array into a row; a wrong length or NaN leaves the row as it was.
+
+    Arguments:
+        array: What was sent.
+        row: Where its numbers go.
+        slices: Which of the row they are.
+    """
+    numbers = _plain_numbers(array, size_of(slices))
     unpack(numbers, row, slices)
+
+
+def read_rule_rows(array: Array, rows: Sequence[Tensor], slices: Sequence[slice]) -> None:
+    """Back from `rule_array`.
+
+    Arguments:
+        array: What was sent.
+        rows: The rule's rows, which are written to.
+        slices: Which numbers of each.
+    """
+    size = size_of(slices)
+    total = len(rows) * size
+    numbers = _plain_numbers(array, total)
+    of_rows = numbers.split(size)
+    for row, values in zip(rows, of_rows, strict=True):
+        unpack(values, row, slices)
+
+
+def _plain_numbers(array: Array, size: int) -> Tensor:
+    # The header may lie about shape and type, so only what the bytes are is believed.
+    length = len(array.data)
+    if array.stype != PLAIN or length != BYTES_PER_NUMBER * size:
+        kind = array.stype[:MAX_KIND]
+        raise InputError(f"wrong shape: {length} bytes of {kind} where {size} numbers were due")
+    content = bytearray(array.data)
+    numbers = torch.frombuffer(content, dtype=torch.float32)
+    finite = numbers.isfinite().all()
+    if not bool(finite):
+        raise NotFiniteError("not finite")
+    return numbers
+
+
+def size_of(slices: Sequence[slice]) -> int:
+    """How many numbers these slices hold.
+
+    Arguments:
+        slices: With a start and a stop.
+    """
+    size = 0
+    for part in slices:
+        size += part.stop - part.start
+    return size
 
 
 class NotFiniteError(InputError):
@@ -174,67 +287,36 @@ class NotFiniteError(InputError):
 
 
 def check_loss(loss: float) -> None:
-    """A loss that is not finite goes with an update that is worth nothing."""
+    """A loss that is not finite goes with an update that is worth nothing.
+
+    Arguments:
+        loss: A client's.
+    """
     if not math.isfinite(loss):
         raise NotFiniteError("not finite")
 
 
 def all_slices(layout: Layout, layers: Sequence[int]) -> list[slice]:
-    """The slices of these layers and of the statistics."""
+    """The slices of these layers and of the statistics.
+
+    Arguments:
+        layout: The model's.
+        layers: Their numbers.
+    """
     return [*layout.slices_of(layers), *layout.statistics]
 
 
 def layout_digest(layout: Layout, counters: int) -> str:
-    """What both sides compare: the names and sizes of all layers, of the statistics and of the counters."""
-    names = [[layer.name, layer.size] for layer in layout.layers]
-    text = json.dumps([names, [str(part) for part in layout.statistics], layout.width, counters])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """What both sides compare: the names and sizes of all layers, of the statistics and of the counters.
 
-
-def place_to_plain(place: Place) -> dict[str, Any]:
-    """As JSON can hold it."""
-    plain = asdict(place)
-    plain["layer_rounds"] = [[layer, *turn] for layer, turn in place.layer_rounds.items()]
-    return plain
-
-
-def place_from_plain(plain: dict[str, Any]) -> Place:
-    """Back from `place_to_plain`."""
-    layer_rounds = {layer: (number, count) for layer, number, count in plain["layer_rounds"]}
-    return Place(**{**plain, "layer_rounds": layer_rounds})
-
-
-def codec_to_plain(codec: Codec) -> dict[str, Any]:
-    """A codec as JSON can hold it: its name and its options, of which some may be codecs."""
-    name = type(codec).__name__
-    if not is_dataclass(codec) or getattr(compress, name, None) is not type(codec):
-        raise InputError(f"clients know the codecs of fedlama.compress only, not {codec!r}")
-    options: dict[str, Any] = {}
-    for option in fields(codec):
-        value = getattr(codec, option.name)
-        options[option.name] = codec_to_plain(value) if isinstance(value, Codec) else value
-    return {"codec": name, "options": options}
-
-
-def codec_from_plain(plain: dict[str, Any]) -> Codec:
-    """Back from `codec_to_plain`; nothing but codecs of `fedlama.compress` is ever made."""
-    kind = getattr(compress, str(plain["codec"]), None)
-    if plain["codec"] not in compress.__all__ or not isinstance(kind, type) or not issubclass(kind, Codec):
-        raise InputError(f"there is no codec {plain['codec']!r} in fedlama.compress: install the server's fedlama")
-    options: dict[str, Any] = {}
-    for name, value in plain["options"].items():
-        options[name] = value
-        if isinstance(value, dict):
-            options[name] = codec_from_plain(value)
-        elif isinstance(value, list):
-            options[name] = tuple(value)
-    return kind(**options)
-
-
-def channel_of(
-    plain: dict[str, Any] | None, layout: Layout, seed: int, direction: Literal["uplink", "downlink"]
-) -> Channel | None:
-    """The channel of a codec that a task describes."""
-    if plain is None:
-        return None
-    return Channel(codec_from_plain(plain), layout, seed=seed, direction=direction)
+    Arguments:
+        layout: The model's.
+        counters: How many whole-number buffers it has.
+    """
+    layers: list[list[str | int]] = []
+    for layer in layout.layers:
+        layers.append([layer.name, layer.size])
+    statistics = [str(part) for part in layout.statistics]
+    text = json.dumps([layers, statistics, layout.width, counters])
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()[:16]

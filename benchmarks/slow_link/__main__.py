@@ -1,0 +1,225 @@
+"""Measure rounds on a slow link, and put what the network replay predicts beside them.
+
+    python -m benchmarks.slow_link --rates 10 2 --rounds 12 --write results/slow-link.md
+
+Needs root and iproute2: SuperLink and SuperNodes run in network namespaces whose cables are limited by tc. TLS is on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.slow_link.links import Links, missing
+from benchmarks.table import hardware
+
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "flower"))
+
+from federation import Federation
+
+from fedlama.report.numbers.network import Demand, Network
+
+APP = Path(__file__).parent / "app"
+CLIENTS = 2
+SETTINGS = {
+    "frugal-both": "frugal, coded downlink",
+    "frugal": "frugal",
+    "fedlama": "FedLAMA(6, 4)",
+    "flower": "Flower's FedAvg",
+}
+LIMIT = 0.15  # how far a prediction may be from what was measured
+HEADINGS = (
+    "link",
+    "setting",
+    "rounds",
+    "s per round",
+    "predicted",
+    "off by",
+    "up, MB",
+    "down, MB",
+    "to target",
+    "pred.",
+)
+
+
+@dataclass
+class Run:
+    """One run, as it was measured; bytes are those of one client."""
+
+    rate: float
+    setting: str
+    rounds: int
+    seconds: float  # of all rounds
+    up: float  # at the cable
+    down: float
+    ledger_up: float
+    ledger_down: float
+    target_rounds: int | None = None
+    target_seconds: float | None = None
+    predicted: float = 0.0
+    predicted_target: float | None = None
+
+    def demand(self, rounds: int) -> Demand:
+        """What the replay is told of so many rounds of this run; bytes go on evenly."""
+        share = rounds / self.rounds
+        return Demand(
+            step=0,
+            rounds=rounds,
+            uplink_bytes=self.ledger_up * share,
+            downlink_bytes=self.ledger_down * share,
+            clients=CLIENTS,
+        )
+
+
+def main() -> None:
+    options = parse()
+    if problem := missing():
+        raise SystemExit(f"slow_link cannot run here: {problem}")
+    started = time.monotonic()
+    runs: list[Run] = []
+    for rate in options.rates:
+        with Links(CLIENTS, rate * 1e6) as links, tempfile.TemporaryDirectory(prefix="fedlama-slow-") as folder:
+            runs += measure(links, Path(folder), options)
+    overhead = predict(runs)
+    about = hardware()
+    about["took"] = f"{(time.monotonic() - started) / 60:.0f} minutes"
+    text = table(runs, overhead, about, options)
+    print(text)
+    if options.write:
+        options.write.write_text(text)
+        plain = {"about": about, "round_overhead": overhead, "runs": [asdict(run) for run in runs]}
+        options.write.with_suffix(".json").write_text(json.dumps(plain, indent=2) + "\n")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 2.0], help="Mbit/s of every client's link")
+    parser.add_argument("--rounds", type=int, default=12, help="of every run (default: %(default)s)")
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--target", type=float, default=0.85, help="accuracy (default: %(default)s)")
+    parser.add_argument("--write", type=Path, help="a Markdown file; the JSON goes beside it")
+    return parser.parse_args()
+
+
+def measure(links: Links, folder: Path, options: argparse.Namespace) -> list[Run]:
+    """All settings on these links, in one federation."""
+    runs: list[Run] = []
+    with Federation(folder, seconds=14_400, inside=links.server, addresses=links.addresses) as federation:
+        for index in range(CLIENTS):
+            federation.start_supernode(
+                index,
+                CLIENTS,
+                superlink=f"{links.address(index)}:{federation.port}",
+                inside=links.client(index),
+                state_folder=folder / f"state-{index}",
+            )
+        for setting in options.settings:
+            before = links.passed()
+            out = folder / setting
+            run = federation.run(APP, setting=setting, rounds=options.rounds, save_to=str(out))
+            federation.wait_for(run, out / "summary.json")
+            after = links.passed()
+            runs.append(read(out, setting, links.rate, before, after, options.target))
+            print(f"{links.rate / 1e6:g} Mbit/s, {setting}: {runs[-1].seconds:.0f} s", file=sys.stderr)
+    return runs
+
+
+def read(
+    folder: Path, setting: str, rate: float, before: tuple[int, int], after: tuple[int, int], target: float
+) -> Run:
+    """What a run's folder and the counters of the cables say."""
+    records = _lines(folder / "rounds.jsonl")
+    ends = [line["seconds"] for line in _lines(folder / "timings.jsonl")]
+    summary = json.loads((folder / "summary.json").read_text())
+    run = Run(
+        rate=rate,
+        setting=setting,
+        rounds=len(records),
+        seconds=ends[-1],
+        up=(after[0] - before[0]) / CLIENTS,
+        down=(after[1] - before[1]) / CLIENTS,
+        ledger_up=summary["uplink_bytes"] / CLIENTS,
+        ledger_down=summary["downlink_bytes"] / CLIENTS,
+    )
+    for record, seconds in zip(records, ends, strict=True):
+        accuracy = record.get("accuracy")
+        if accuracy is not None and accuracy >= target:
+            run.target_rounds = record["round"]
+            run.target_seconds = seconds
+            break
+    return run
+
+
+def predict(runs: list[Run]) -> float:
+    """The fixed time per round is that of the run that moves the fewest bytes; the others are predicted with it."""
+    first = min(runs, key=lambda run: (run.ledger_up + run.ledger_down) / run.rate)
+    moving = first.demand(first.rounds).seconds(_network(first.rate, 0.0))
+    overhead = (first.seconds - moving) / first.rounds
+    for run in runs:
+        network = _network(run.rate, overhead)
+        run.predicted = run.demand(run.rounds).seconds(network)
+        if run.target_rounds is not None:
+            run.predicted_target = run.demand(run.target_rounds).seconds(network)
+    return overhead
+
+
+def _network(rate: float, overhead: float) -> Network:
+    # The overhead holds all that bytes do not take: process starts, steps, the server's work and the latency.
+    return Network(uplink=rate, downlink=rate, latency=0.0, step_time=0.0, round_overhead=overhead)
+
+
+def table(runs: list[Run], overhead: float, about: dict[str, object], options: argparse.Namespace) -> str:
+    """Markdown."""
+    lines = [
+        "# A slow link, measured",
+        "",
+        f"`python -m benchmarks.slow_link {' '.join(sys.argv[1:])}`",
+        "",
+        f"The LEAF CNN (26 MB) on the embedded digits, two clients, both in every round, {options.rounds} rounds of",
+        "six steps. Each client has a link of its own (`tbf`, burst 32k, latency 50 ms, the same rate both ways).",
+        f"Bytes are those of one client, counted at its cable. The target is an accuracy of {options.target:g}.",
+        "",
+        f"TLS is on. The prediction is the replay with `--round-overhead {overhead:.1f}s`, taken from the run that",
+        "moves the fewest bytes.",
+        "",
+        f"| {' | '.join(HEADINGS)} |",
+        f"|{'---|' * len(HEADINGS)}",
+    ]
+    for run in runs:
+        off = run.predicted / run.seconds - 1
+        cells = [
+            f"{run.rate / 1e6:g} Mbit/s",
+            SETTINGS[run.setting],
+            str(run.rounds),
+            f"{run.seconds / run.rounds:.1f}",
+            f"{run.predicted / run.rounds:.1f}",
+            f"{off:+.0%}",
+            f"{run.up / 1e6:.2f}",
+            f"{run.down / 1e6:.2f}",
+            _seconds(run.target_seconds),
+            _seconds(run.predicted_target),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    for name, value in about.items():
+        lines.append(f"* {name}: {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0f} s"
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The LEAF CNN on a slow link."""

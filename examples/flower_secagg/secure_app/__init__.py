@@ -1,0 +1,1 @@
+"""FedLAMA on Flower's SecAgg+."""

@@ -1,0 +1,135 @@
+"""Messages with a deadline that is kept.
+
+`Grid.send_and_receive` does not keep its timeout: pulling a reply waits for objects that a dead node announced, for up
+to two hours. So each reply is pulled in a thread of its own, and nobody waits for one that is late.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from logging import DEBUG
+
+from flwr.app import Message, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
+
+POLL_SECONDS = 0.2
+MAX_POLL_SECONDS = 2.0
+POLL_GROWTH = 1.2
+
+# Asked about each reply: what to send to this addressee at once in answer, or None
+FollowUp = Callable[[int, Message], RecordDict | None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A message that is to be sent: to which node, and what."""
+
+    node: int
+    content: RecordDict
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """Where the replies of one exchange go, and until when they count."""
+
+    kind: str
+    end: float  # on the monotonic clock
+    arrived: queue.Queue[tuple[int, Message]]
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.end - time.monotonic())
+
+
+class Exchange:
+    """Sends messages to nodes and waits for their replies, never longer than the deadline.
+
+    Arguments:
+        grid: Flower's.
+        deadline: Seconds after which a reply is late.
+    """
+
+    def __init__(self, grid: Grid, *, deadline: float) -> None:
+        self.grid = grid
+        self.deadline = deadline
+        self._pulling: dict[int, threading.Thread] = {}  # by node
+
+    def is_busy(self, node: int) -> bool:
+        """Whether a reply of this node is still being pulled, after its deadline.
+
+        Arguments:
+            node: Flower's id of it.
+        """
+        thread = self._pulling.get(node)
+        return thread is not None and thread.is_alive()
+
+    def ask(self, requests: Mapping[int, Request], kind: str, follow_up: FollowUp | None = None) -> dict[int, Message]:
+        """Send all requests; the replies that came before the deadline, by the same keys.
+
+        Arguments:
+            requests: What to send, by a key of the caller's own.
+            kind: Flower's type of the message.
+            follow_up: Asked about each reply, by key: what to send to this node at once in answer, or None.
+        """
+        awaited = _Awaited(kind, time.monotonic() + self.deadline, queue.Queue())
+        waiting: set[int] = set()
+        for key, request in requests.items():
+            if self._send(key, request, awaited):
+                waiting.add(key)
+        replies: dict[int, Message] = {}
+        while waiting:
+            try:
+                key, reply = awaited.arrived.get(timeout=awaited.seconds_left)
+            except queue.Empty:
+                break
+            # The thread may still be about to end; its node is free all the same.
+            self._pulling.pop(requests[key].node, None)
+            answer = None
+            if follow_up is not None:
+                answer = follow_up(key, reply)
+            if answer is not None:
+                again = Request(requests[key].node, answer)
+                if self._send(key, again, awaited):
+                    continue
+            waiting.discard(key)
+            replies[key] = reply
+        return replies
+
+    def _send(self, key: int, request: Request, awaited: _Awaited) -> bool:
+        """Push one message and let a thread wait for its reply; False if it could not be pushed."""
+        left = awaited.seconds_left
+        if not left:
+            return False
+        message = Message(request.content, request.node, awaited.kind, ttl=left)
+        # One at a time: Flower limits what is pushed at once.
+        pushed = list(self.grid.push_messages([message]))
+        if not pushed or not pushed[0]:
+            return False
+        thread = threading.Thread(
+            target=self._pull,
+            args=(key, request.node, pushed[0], awaited),
+            daemon=True,
+            name=f"fedlama-{request.node}",
+        )
+        self._pulling[request.node] = thread
+        thread.start()
+        return True
+
+    def _pull(self, key: int, node: int, message: str, awaited: _Awaited) -> None:
+        """Ask for the reply to a message until it is there, or late."""
+        pause = POLL_SECONDS
+        while awaited.seconds_left:
+            try:
+                for reply in self.grid.pull_messages([message]):
+                    awaited.arrived.put((key, reply))
+                    return
+            except Exception:
+                # Whatever a client makes of its reply, this client alone is late.
+                log(DEBUG, "pulling the reply of node %s failed", node, exc_info=True)
+            time.sleep(min(pause, awaited.seconds_left))
+            pause = min(MAX_POLL_SECONDS, pause * POLL_GROWTH)

@@ -1,0 +1,42 @@
+"""What a strategy is given, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedlama.compress import Codec
+from fedlama.core import Policy
+from fedlama.local import LocalRule
+from fedlama.rows import Grouping
+from fedlama.server import ServerRule
+from fedlama.training.faults import OnTooFew
+from fedlama.training.participation import Participation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The arguments of `LayerwiseStrategy`, with what it takes where one is left out."""
+
+    policy: Policy
+    server: ServerRule
+    local: LocalRule | None
+    uplink: Codec | None
+    downlink: Codec | None
+    participation: Participation
+    weights: str
+    min_clients: int
+    on_too_few: OnTooFew
+    deadline: float
+    wait: float
+    seed: int
+    layers: Grouping
+    adaptive: Sequence[str] | None
+    evaluate_every: int | None
+
+    @property
+    def rule_name(self) -> str:
+        """The local rule that the server takes part in, as clients compare it with theirs; empty for none."""
+        if self.local is None:
+            return ""
+        return repr(self.local)

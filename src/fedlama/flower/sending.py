@@ -1,0 +1,272 @@
+"""What clients are sent: the whole model to those who enter, to the others the layers that were averaged last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Array, RecordDict
+
+from fedlama.compress import Channel, Codec, CodedMessage, Place
+from fedlama.core import Layout, RoundPlan
+from fedlama.core import Message as Bytes
+from fedlama.flower.codes import codec_to_plain, place_to_plain
+from fedlama.flower.cohorts import Cohorts
+from fedlama.flower.wire import Keep, Task, all_slices, coded_array, plain_array, rule_array, task_record
+from fedlama.rows import Grouping
+from fedlama.server import Server, ServerState
+from fedlama.training.coding import place_in_window
+from fedlama.training.values import Position
+
+
+class SendingChannel(Channel):
+    """A channel that remembers the last message, whose bytes are to be sent."""
+
+    last: CodedMessage | None = None
+
+    def simulate(self, *args: Any, **options: Any) -> CodedMessage:
+        """As a channel does."""
+        self.last = super().simulate(*args, **options)
+        return self.last
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What every task of a run says alike.
+
+    Arguments:
+        run: Marks the states that clients keep; no draw depends on it.
+        seed: The run's.
+        iterations: How many global steps the run has.
+        grouping: What is averaged as one, "tensor" or "module".
+        layout: A digest of the model's layers.
+        rule: The local rule that the server takes part in; empty where it takes none.
+        uplink: The code of what clients send.
+        downlink: The code of what clients that stay are sent.
+    """
+
+    run: str
+    seed: int
+    iterations: int
+    grouping: Grouping
+    layout: str
+    rule: str
+    uplink: Codec | None
+    downlink: Codec | None
+
+
+@dataclass(frozen=True)
+class Download:
+    """The layers in a message to clients, with what the local rule sends beside them."""
+
+    layers: list[int]
+    array: Array
+    beside: Array | None  # rows of the local rule
+    place: dict[str, Any] | None  # where it is coded
+
+
+class Sender:
+    """Makes the messages to clients.
+
+    Arguments:
+        identity: What every task says alike.
+        server: Plans and closes rounds, and knows what a download weighs.
+        cohorts: Knows the windows.
+    """
+
+    def __init__(self, identity: Identity, server: Server, cohorts: Cohorts) -> None:
+        self.identity = identity
+        self.server = server
+        self.layout: Layout = server.layout
+        self.cohorts = cohorts
+        self._staying: Download | None = None  # None where all clients of the next round are new
+        self._uplink = _plain(identity.uplink)
+        self._downlink = _plain(identity.downlink)
+
+    def keep_for_those_who_stay(self, after: ServerState, plan: RoundPlan, place: Place) -> None:
+        """Remember what a round averaged: clients that stay are sent it before the next one.
+
+        Arguments:
+            after: The server after the round.
+            plan: The round.
+            place: Where its message belongs.
+        """
+        if self.cohorts.ends_window(after.step):
+            self._staying = None
+            return
+        layers = list(plan.renewed)
+        beside = self._beside(after, layers)
+        downlink = self.server.downlink
+        if downlink is None:
+            slices = all_slices(self.layout, layers)
+            array = plain_array(after.row, slices)
+            self._staying = Download(layers, array, beside, place=None)
+            return
+        assert isinstance(downlink, SendingChannel)
+        assert downlink.last is not None, "closing a round coded its message"
+        content = downlink.last.to_bytes()
+        self._staying = Download(
+            layers,
+            coded_array(content),
+            beside,
+            place=place_to_plain(place),
+        )
+
+    def round(self, position: Position, plan: RoundPlan, tag: str) -> RoundSender:
+        """The messages of one round.
+
+        Arguments:
+            position: Where the run stands before it.
+            plan: The round.
+            tag: Marks the states that clients have after it.
+        """
+        count = len(self.layout.layers)
+        everything = list(range(count))
+        slices = all_slices(self.layout, everything)
+        array = plain_array(position.row, slices)
+        beside = self._beside(position.server, everything)
+        whole = Download(everything, array, beside, place=None)
+        return RoundSender(
+            self,
+            position,
+            plan,
+            tag,
+            whole=whole,
+            staying=self._staying,
+        )
+
+    def task(self, position: Position, plan: RoundPlan, client: int, tag: str, expects: str, sent: Download) -> Task:
+        """What a client is to do.
+
+        Arguments:
+            position: Where the run stands.
+            plan: The round.
+            client: The client's number.
+            tag: Marks the state that it then has.
+            expects: The tag of the state that it must have; empty for one that enters.
+            sent: The layers that go with the task.
+        """
+        identity = self.identity
+        trained: list[int] | None = None
+        if plan.trained is not None:
+            trained = list(plan.trained)
+        place = self.place(position, plan, client)
+        return Task(
+            run=identity.run,
+            tag=tag,
+            expects=expects,
+            keep=self._keep(position.step + plan.steps),
+            layout=identity.layout,
+            grouping=identity.grouping,
+            rule=identity.rule,
+            seed=identity.seed,
+            client=client,
+            window=self.cohorts.window_of(position.step),
+            base_interval=self.server.policy.base_interval,
+            step=position.step,
+            steps=plan.steps,
+            sent=sent.layers,
+            due=list(plan.due),
+            trained=trained,
+            since=list(position.state.synchronised_at),
+            counters=position.counters.tolist(),
+            place=place_to_plain(place),
+            sent_place=sent.place,
+            uplink=self._uplink,
+            downlink=self._downlink,
+        )
+
+    def place(self, position: Position, plan: RoundPlan, client: int) -> Place:
+        """Where a message belongs.
+
+        Arguments:
+            position: Where the run stands before the round.
+            plan: The round.
+            client: Whose message it is; 0 for the server's own.
+        """
+        return place_in_window(
+            position,
+            plan,
+            client,
+            window_steps=self.cohorts.window_steps,
+            base_interval=self.server.policy.base_interval,
+        )
+
+    def _keep(self, after: int) -> Keep:
+        """What a client should keep when so many steps are taken."""
+        if after >= self.identity.iterations:
+            return "nothing"
+        if self.cohorts.ends_window(after):
+            return "run"
+        return "everything"
+
+    def _beside(self, state: ServerState, layers: Sequence[int]) -> Array | None:
+        """What the local rule sends with these layers, such as Scaffold's control."""
+        local = self.server.local
+        if local is None or not local.sends:
+            return None
+        rows = [state.slots[name] for name in local.sends]
+        return rule_array(rows, self.layout.slices_of(layers))
+
+
+class RoundSender:
+    """Makes the messages of one round, and counts their bytes.
+
+    Arguments:
+        sender: Makes tasks.
+        position: Where the run stands.
+        plan: The round.
+        tag: Marks the states that clients have after it.
+        whole: The whole model.
+        staying: What clients with an up-to-date state are sent; None where there are none.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        position: Position,
+        plan: RoundPlan,
+        tag: str,
+        *,
+        whole: Download,
+        staying: Download | None,
+    ) -> None:
+        self.sender = sender
+        self.position = position
+        self.plan = plan
+        self.tag = tag
+        self.whole = whole
+        self.staying = staying
+        self.sent: list[Bytes] = []
+
+    def content(self, client: int, expects: str) -> RecordDict:
+        """The message to a client.
+
+        Arguments:
+            client: Its number.
+            expects: The tag of the state that it has; empty where it has none, so that it gets the whole model.
+        """
+        download = self.staying
+        enters = not expects or download is None
+        if download is None or enters:
+            download = self.whole
+            expects = ""
+        server = self.sender.server
+        weight = server.download(self.position.server, entering=enters)
+        self.sent.append(weight)
+        task = self.sender.task(
+            self.position,
+            self.plan,
+            client,
+            self.tag,
+            expects,
+            download,
+        )
+        return task_record(task, download.array, download.beside)
+
+
+def _plain(codec: Codec | None) -> dict[str, Any] | None:
+    if codec is None:
+        return None
+    return codec_to_plain(codec)
