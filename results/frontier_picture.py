@@ -1,0 +1,102 @@
+"""The README's picture, docs/images/frontier.png: python results/frontier_picture.py
+
+Accuracy beside FedAvg(6) over the share of its uplink on a logarithmic axis, from the summaries below results/frontier:
+FedAvg's line, FedLAMA, what others published, and frugal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from paired import comparison_of
+
+from fedlama.report.numbers.paired import Pair, paired
+from fedlama.report.pictures.style import GRID, MUTED, PALETTE, png, styled, titled
+
+ROOT = Path(__file__).parent.parent
+HERE = Path(__file__).parent / "frontier"
+FRUGAL, OURS, PUBLISHED = PALETTE[1], PALETTE[0], PALETTE[2]
+SHOWN: Mapping[str, str] = {
+    "FedAvg(6)": MUTED,
+    "FedAvg(12)": MUTED,
+    "FedAvg(24)": MUTED,
+    "FedAvg(48)": MUTED,
+    "FedLAMA(6, 4)": OURS,
+    "Budget(6, 24, 0.4)": OURS,
+    "FedLUAR(6, 1)": PUBLISHED,
+    "FedPart(6)": PUBLISHED,
+    "Top 1 % + feedback": PUBLISHED,
+    "Rank 1 + feedback": PUBLISHED,
+    "8 bits": PUBLISHED,
+    "4 bits": PUBLISHED,
+    "Rotate(1)": PUBLISHED,
+    "frugal": FRUGAL,
+}
+NAMES: Mapping[str, str] = {"Rotate(1)": "one-bit EDEN", "Top 1 % + feedback": "top 1 %", "Rank 1 + feedback": "rank 1"}
+WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
+PANELS = (
+    ("digits, a small CNN", ROOT / "src/fedlama/paper/recipes/frontier.toml", HERE / "digits"),
+    ("UNIPEN-62 by writer, an MLP", HERE / "unipen62.toml", HERE / "unipen62"),
+)
+
+
+def shown_pairs(file: Path, folder: Path) -> list[Pair]:
+    """The settings of the picture, of those that are finished."""
+    return [pair for pair in paired(comparison_of(file, folder)) if pair.label in SHOWN]
+
+
+def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
+    """One data set."""
+    axes.axhspan(-WITHIN, WITHIN, color=GRID, alpha=0.6, linewidth=0)
+    line = sorted((pair for pair in pairs if pair.is_plain), key=lambda pair: pair.uplink_share)
+    axes.plot([pair.uplink_share for pair in line], [100 * pair.mean for pair in line], color=MUTED, linewidth=1.5)
+    for pair in pairs:
+        error = None if pair.error is None else 100 * pair.error
+        colour = SHOWN[pair.label]
+        is_frugal = pair.label == "frugal"
+        axes.errorbar(
+            pair.uplink_share,
+            100 * pair.mean,
+            error,
+            fmt="o" if pair.is_plain else "D",
+            color=colour,
+            markersize=9 if is_frugal else 5,
+            capsize=2,
+            elinewidth=1,
+        )
+        axes.annotate(
+            NAMES.get(pair.label, pair.label),
+            (pair.uplink_share, 100 * pair.mean),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            fontsize=11 if is_frugal else 7.5,
+            fontweight="bold" if is_frugal else "normal",
+            color=colour,
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(0.005, 1.6)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("uplink bytes, as a share of FedAvg(6)'s")
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    titled(axes, title)
+
+
+@styled
+def picture() -> Figure:
+    """Both data sets side by side."""
+    figure = Figure(figsize=(12.0, 4.6), layout="constrained")
+    for axes, (title, file, folder) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+        draw(axes, title, shown_pairs(file, folder))
+    figure.axes[0].set_ylabel("accuracy beside FedAvg(6), points")
+    return figure
+
+
+if __name__ == "__main__":
+    (ROOT / "docs/images/frontier.png").write_bytes(png(picture()))
