@@ -13,6 +13,7 @@ from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
 import fedlama
 
+IID32 = fedlama.IID(32)
 EMPTY = inspect.Parameter.empty
 BY_POSITION, BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
@@ -142,11 +143,15 @@ def test_a_program_written_from_the_contract_alone():
     assert result.model(data.x_test).shape == (12, 3)
 
 
-def test_without_a_partition_the_data_must_know_its_clients():
-    x, y = np.zeros((4, 2), "float32"), np.zeros(4, "int64")
+def test_without_a_partition_it_does_what_a_configuration_does():
+    x, y = np.zeros((64, 2), "float32"), np.zeros(64, "int64")
     arguments = {"policy": fedlama.FedAvg(1), "local": fedlama.SGD(0.1, 2), "iterations": 1}
-    with pytest.raises(fedlama.InputError, match="client ids"):
-        fedlama.simulate(lambda: torch.nn.Linear(2, 1), fedlama.data.arrays(x, y, x, y), **arguments)
+    plain = fedlama.data.arrays(x, y, x, y)
+    alike = fedlama.simulate(lambda: torch.nn.Linear(2, 1), plain, **arguments)
+    assert alike.records == fedlama.simulate(lambda: torch.nn.Linear(2, 1), plain, partition=IID32, **arguments).records
+    owned = fedlama.data.arrays(x, y, x, y, clients=np.arange(64) % 4)
+    natural = fedlama.simulate(lambda: torch.nn.Linear(2, 1), owned, **arguments)
+    assert natural.uplink_bytes * 8 == alike.uplink_bytes
 
 
 def test_errors_are_the_ones_python_users_catch():

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD, FedDyn, FedNova, FedProx, Scaffold
     from fedlama.paper import presets
-    from fedlama.training import Faults, Participation, Record, Result, simulate
+    from fedlama.run.api import simulate
+    from fedlama.run.result import Result
+    from fedlama.study.compare import Comparison, compare
+    from fedlama.training import Faults, Metric, Participation, Record
 
 _ROOMS = {
     "fedlama.averager": ("LayerwiseModelAverager",),
@@ -26,7 +29,10 @@ _ROOMS = {
     "fedlama.core": ("Budget", "FedAvg", "FedLAMA", "FedLUAR", "FedPart", "Fixed", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD", "FedDyn", "FedNova", "FedProx", "Scaffold"),
-    "fedlama.training": ("Faults", "Participation", "Record", "Result", "simulate"),
+    "fedlama.run.api": ("simulate",),
+    "fedlama.run.result": ("Result",),
+    "fedlama.study.compare": ("Comparison", "compare"),
+    "fedlama.training": ("Faults", "Metric", "Participation", "Record"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -34,6 +40,7 @@ __all__ = [
     "IID",
     "SGD",
     "Budget",
+    "Comparison",
     "Dirichlet",
     "Faults",
     "FedAvg",
@@ -46,6 +53,7 @@ __all__ = [
     "Fixed",
     "InputError",
     "LayerwiseModelAverager",
+    "Metric",
     "Natural",
     "Participation",
     "Record",
@@ -54,6 +62,7 @@ __all__ = [
     "Scaffold",
     "__version__",
     "adjust_intervals",
+    "compare",
     "compress",
     "core",
     "data",

@@ -76,7 +76,7 @@ def test_no_whole_number_of_the_package_is_without_an_upper_bound(huge):
         lambda: fedlama.Dirichlet(4, 0.5, min_samples=huge),
         lambda: fedlama.Natural(huge),
         lambda: fedlama.Participation(huge),
-        lambda: fedlama.Participation(1.0, huge),
+        lambda: fedlama.Participation(window=huge),
         lambda: fedlama.Faults(min_clients=huge),
     ):
         with pytest.raises(InputError, match="at most 1,000,000,000"):

@@ -179,7 +179,7 @@ def test_a_regression_has_a_metric_of_the_users():
     result = federate(build, data, loss=loss, metric=lambda outputs, targets: (outputs - targets).abs().max())
     with torch.no_grad():
         worst = (result.model.eval()(data.x_test) - data.y_test).abs().max().item()
-    assert result.accuracy == pytest.approx(worst)
+    assert result.score == pytest.approx(worst)
 
 
 def test_a_regression_without_a_loss_is_refused():

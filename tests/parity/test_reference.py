@@ -52,7 +52,7 @@ def both(
 ):
     """The run and its twin; they start from the same weights because the twin is handed a copy of the built module."""
     data, built = samples(), []
-    participation = fedlama.Participation(participation, window)
+    participation = fedlama.Participation.from_active(participation, window)
     shards = Natural().assign(data, SEED)
 
     def build():

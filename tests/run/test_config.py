@@ -5,14 +5,18 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import IID, SGD, Dirichlet, Faults, FedAvg, FedLAMA, InputError, Natural, Participation
 from fedlama.base import MAX_SEED, MAX_WHOLE
+from fedlama.cli.data import show
+from fedlama.cli.main import app
+from fedlama.run.choices import PARTITIONS
 from fedlama.run.config import (
     Config,
     FaultsSection,
@@ -58,7 +62,7 @@ def test_an_unknown_key_at_the_top_is_named_with_the_nearest_one_and_all_that_ar
     message = refusal({**SMALLEST, "polcy": {"kind": "fedavg"}})
     assert "unknown key 'polcy'; did you mean 'policy'?" in message
     for name in Config.model_fields:
-        assert name in message or name == "versions"
+        assert name in message or name in ("hashes", "versions")
 
 
 def test_an_unknown_key_in_a_section_is_named_with_its_section():
@@ -387,7 +391,7 @@ def test_the_smallest_config_is_a_config():
     config = parse_config(SMALLEST)
     assert config.seed == 0
     assert config.policy.build() == FedLAMA(6, 4)
-    assert config.participation.build() == Participation(1.0)
+    assert config.participation.build() == Participation(fraction=1.0)
     assert config.local.build() == SGD(0.1, 32)
     assert config.train.weights == "uniform"
     assert config.model.layers == "tensor"
@@ -419,7 +423,7 @@ def test_the_design_s_example_is_a_config():
         """)
     )
     assert config.partition.build(has_ids=False) == Dirichlet(128, 0.1)
-    assert config.participation.build() == Participation(0.25)
+    assert config.participation.build() == Participation(fraction=0.25)
 
 
 def test_a_config_is_frozen():
@@ -598,3 +602,77 @@ def test_toml_is_laid_out_for_people():
     assert text.startswith('seed = 3\n\n[data]\nname = "digits"\nvalidation = 0.0\n\n[model]\n')
     assert "[versions]" not in text  # an empty table says nothing
     assert text.endswith("tensorboard = true\n")
+
+
+# Mistakes in --set, and flags.
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("policy.base_intervall=3", "--set policy.base_intervall=3: unknown key 'policy.base_intervall'"),
+        ("polcy.kind=fedavg", "--set polcy.kind=fedavg: unknown key 'polcy'"),
+        ("policy.base_interval=0", "--set policy.base_interval=0: policy.base_interval = 0: must be at least 1"),
+        ("policy.kind=budget", "--set policy.kind=budget: policy.cycle is missing"),
+        ("partition.alpha=0.1", "--set partition.alpha=0.1: partition.alpha means nothing with kind = 'iid'"),
+    ],
+)
+def test_a_mistake_in_set_is_blamed_on_it(tmp_path, override, said):
+    path = tmp_path / "c.toml"
+    path.write_text('[data]\nname = "digits"\n[partition]\nkind = "iid"\n[train]\niterations = 8\n')
+    with pytest.raises(InputError) as caught:
+        load_config(path, ["seed=3", override])
+    assert str(caught.value).startswith(said)
+    assert str(path) not in str(caught.value)
+
+
+def test_a_mistake_in_the_file_is_not_blamed_on_set(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('[data]\nname = "digits"\n[train]\niterations = 0\n')
+    with pytest.raises(InputError) as caught:
+        load_config(path, ["seed=3", "train.evaluate_every=2"])
+    assert str(caught.value).startswith(f"{path}: train.iterations = 0")
+
+
+def test_flags_are_shown_as_flags():
+    def commands(command, context):
+        yield command, context
+        for name in getattr(command, "commands", {}):
+            inner = command.get_command(context, name)
+            yield from commands(inner, inner.context_class(inner, info_name=name, parent=context))
+
+    root = typer.main.get_command(app)
+    flags = []
+    for command, context in commands(root, root.context_class(root, info_name="fedlama")):
+        for option in command.get_params(context):
+            if getattr(option, "is_flag", False):
+                flags.append(option.opts[0])
+                assert option.metavar == "", option.opts
+    assert {"--resume", "--watch", "--json", "--help", "--version"} <= set(flags)
+
+
+def test_the_command_line_knows_the_same_partitions():
+    annotation = get_type_hints(show, include_extras=False)["partition"]
+    literal = next(one for one in get_args(annotation) if get_origin(one) is Literal)
+    assert get_args(literal) == tuple(PARTITIONS)
+
+
+@pytest.mark.parametrize(("keys", "active"), [({"clients": 3}, 3), ({"fraction": 0.5}, 0.5), ({"fraction": 1}, 1.0)])
+def test_participation_by_clients_or_fraction(keys, active):
+    config = parse_config(with_section("participation", **keys))
+    assert config.participation.active == active
+    assert type(config.participation.active) is type(active)
+    assert "say the same" in refusal(with_section("participation", active=2, **keys))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"clients": 0.5}, "participation.clients must be a whole number, not 0.5: for a share of the clients"),
+        ({"clients": 0}, "participation.clients must be at least 1, not 0"),
+        ({"fraction": 2}, "participation.fraction must be above 0 and at most 1, not 2"),
+        ({"fraction": "half"}, "participation.fraction must be"),
+    ],
+)
+def test_participation_that_is_out_of_range(keys, said):
+    assert said in refusal(with_section("participation", **keys))

@@ -77,7 +77,8 @@ def copied(finished, tmp_path) -> Path:
 
 def test_a_run_directory_has_the_files_of_the_contract_and_no_others(finished):
     found = {str(path.relative_to(finished)) for path in finished.rglob("*") if path.is_file()}
-    assert found == {"config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "checkpoint/model.safetensors"}
+    written = {"config.toml", "partition.json", "rounds.jsonl", "timings.jsonl", "summary.json"}
+    assert found == written | {"checkpoint/model.safetensors"}
 
 
 def test_a_record_has_the_keys_of_the_contract(finished):
@@ -192,7 +193,7 @@ def test_a_run_directorys_own_config_can_be_run_again(sections, tmp_path):
 def test_the_config_of_a_run_on_natural_clients_can_be_run_again(monkeypatch):
     digits = load_data("digits")
     by_writer = replace(digits, name="by-writer", clients=torch.arange(len(digits.y_train)) % 40)
-    monkeypatch.setattr(resolving, "load_data", lambda name: by_writer)
+    monkeypatch.setattr(resolving, "load_data", lambda name, options: by_writer)
     config = tiny(partition={})
     resolved = resolve(config).config
     dealt, again = (settings.partition.build(True).assign(by_writer, 0) for settings in (config, resolved))

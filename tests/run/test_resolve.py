@@ -1,13 +1,20 @@
 """A run builds its policy, draws its partition and reads its data once."""
 
+from pathlib import Path
+
 import pytest
 
 from fedlama import IID, SGD, Dirichlet, FedAvg, FedLAMA, InputError, data, models, simulate
+from fedlama.cli.run import run
 from fedlama.data import Dataset, Shards
 from fedlama.run import resolve as resolving
 from fedlama.run.config import parse_config
+from fedlama.run.directory import to_toml
 from fedlama.run.execute import execute
 from fedlama.run.resolve import load_data, resolve
+from fedlama.run.sections import BUILT
+from fedlama.study.execute import run_study
+from fedlama.study.study_file import parse_study
 
 TABLES = {
     "data": {"name": "digits", "validation": 0.2},
@@ -24,6 +31,7 @@ TABLES = {
 def counts(monkeypatch):
     """How often each of these is called."""
     load_data.cache_clear()
+    BUILT.clear()
     counted = {}
 
     def count(owner, name):
@@ -47,14 +55,34 @@ def counts(monkeypatch):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_builds_everything_once(counts, tmp_path, workers):
     execute(parse_config(TABLES), tmp_path / "run", workers=workers)
-    assert counts == {"__post_init__": 1, "by_owner": 1, "hold_out": 1, "load": 1}
+    assert counts == ONCE
+
+
+ONCE = {"__post_init__": 1, "by_owner": 1, "hold_out": 1, "load": 1}
+
+
+def test_the_whole_command_builds_everything_once(counts, tmp_path, monkeypatch, capsys):
+    # Progress, report and page ask for the same policy, data and partition as the run.
+    monkeypatch.chdir(tmp_path)
+    Path("c.toml").write_text(to_toml(TABLES))
+    run(Path("c.toml"), out=tmp_path / "run", workers=1)
+    assert "report:" in capsys.readouterr().out
+    assert counts == ONCE
+
+
+def test_a_study_builds_each_setting_once_before_its_runs(counts, tmp_path):
+    tables = {**TABLES, "data": {"name": "digits"}, "study": {"seeds": [0, 1], "setting": [{"name": "one"}]}}
+    resolving.RESOLVED.clear()
+    # In this process the first seed's run is built; the second is built by the process that trains it.
+    run_study(parse_study(tables), tmp_path, 1, lambda cell, record: None)
+    assert counts == {"__post_init__": 1, "by_owner": 1, "hold_out": 0, "load": 1}
 
 
 def test_what_is_resolved_already_is_not_built_again(counts, tmp_path):
     resolved = resolve(parse_config(TABLES))
     before = dict(counts)
     result = execute(resolved, tmp_path / "run", workers=1)
-    assert counts == before == {"__post_init__": 1, "by_owner": 1, "hold_out": 1, "load": 1}
+    assert counts == before == ONCE
     assert result.iterations == 4
 
 

@@ -106,7 +106,7 @@ def check_bytes(config: dict, records: list[dict], summary: dict) -> None:
 
 def _trips(config: dict, records: list[dict]):
     """Every attempt at a round: (round, uploads, downloads, what was sent down; None for everything)."""
-    count = Participation(config["participation"]["active"]).count(config["partition"]["clients"])
+    count = Participation.from_active(config["participation"]["active"]).count(config["partition"]["clients"])
     length, window = cycle_steps(config["policy"]), config["participation"]["window"]
     gone, attempt, before = set(), 1, None
     for record in records:

@@ -60,7 +60,7 @@ def test_a_metric_that_is_no_number_is_refused(metric):
 
 def test_metrics_that_are_numbers_of_any_kind():
     for value in (0.5, True, torch.tensor([[0.5]]), X.numpy()[0, 0]):
-        assert run(metric=lambda outputs, targets, value=value: value).accuracy == pytest.approx(float(value))
+        assert run(metric=lambda outputs, targets, value=value: value).score == pytest.approx(float(value))
 
 
 @pytest.mark.parametrize("device", [None, 0, 1.5, ["cpu"], torch.device("cpu")])

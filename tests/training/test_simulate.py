@@ -13,6 +13,7 @@ from torch.nn.functional import mse_loss
 
 import fedlama
 from fedlama.data import arrays
+from fedlama.training.records import Measure
 
 CLASSES, CLIENTS = 3, 6
 
@@ -492,8 +493,28 @@ def test_regression_with_a_loss_and_a_metric_of_ones_own():
     assert result.loss < 1e-3
     with torch.no_grad():
         outputs = result.model(data.x_test)
-    assert result.accuracy == pytest.approx(worst(outputs, data.y_test).item())
-    assert run(lambda: nn.Linear(1, 1), data, loss=squared).accuracy is None
+    assert result.metrics == {"worst": pytest.approx(worst(outputs, data.y_test).item())}
+    assert result.score == result.metrics["worst"] == result.records[-1].score
+    assert result.accuracy is None is result.records[-1].accuracy
+    assert run(lambda: nn.Linear(1, 1), data, loss=squared).metric is None
+
+
+def test_a_metric_has_its_own_name_and_direction():
+    def error(outputs, targets):
+        return (outputs.argmax(dim=1) != targets).double().mean()
+
+    right = run()
+    wrong = run(metric=fedlama.Metric(error, "error rate", higher_is_better=False))
+    assert wrong.metric == Measure("error rate", higher_is_better=False)
+    assert wrong.metrics["error rate"] == pytest.approx(1 - right.accuracy)
+    assert right.metric == Measure("accuracy", higher_is_better=True)
+    assert right.metrics == {}
+    assert "accuracy" not in repr(wrong)
+    error.higher_is_better = False  # as torchmetrics has it
+    assert run(metric=error).metric == Measure("error", higher_is_better=False)
+    assert run(metric=lambda outputs, targets: 1.0).metrics == {"metric": 1.0}
+    with refused("the metric's name 'loss' must"):
+        fedlama.Metric(error, "loss")
 
 
 def test_a_test_set_of_several_batches_is_averaged_over_samples():
@@ -569,10 +590,37 @@ def test_settings_out_of_range_are_refused():
 def test_participation_out_of_range_is_refused():
     with refused("participation.active is 7, but there are only 6 clients"):
         run(participation=7)
-    with refused("participation.active must be at least 1, not 0"):
+    with refused("participation.clients must be at least 1, not 0"):
         run(participation=0)
-    with refused("a fraction and must be at most 1.0"):
+    with refused("participation.fraction must be above 0 and at most 1, not 1.5"):
         run(participation=1.5)
+
+
+@pytest.mark.parametrize("one", [1, np.int64(1)])
+def test_a_bare_1_is_refused_because_it_may_mean_one_client_or_all(one):
+    with refused(r"participation = 1 may mean one client or all.*Participation\(clients=1\).*fraction=1.0"):
+        run(participation=one)
+    job = {"policy": fedlama.FedAvg(2)}
+    alone = run(participation=fedlama.Participation(clients=1), **job)
+    everyone = run(participation=fedlama.Participation(fraction=1.0), **job)
+    assert everyone.uplink_bytes == 6 * alone.uplink_bytes
+    assert run(**job).records == everyone.records == run(participation=1.0, **job).records
+
+
+def test_participation_asks_for_clients_or_a_fraction():
+    assert fedlama.Participation(clients=3).count(8) == 3
+    assert fedlama.Participation(fraction=0.25).count(8) == 2
+    assert fedlama.Participation().count(8) == 8
+    with refused(r"participation.clients must be a whole number, not 0.25: .* write Participation\(fraction=0.25\)"):
+        fedlama.Participation(0.25)
+    with refused("give clients= or fraction=, not both"):
+        fedlama.Participation(clients=2, fraction=0.5)
+    for wrong in (0, 1.5, -0.5, "half", True, math.nan):
+        with refused("participation.fraction must be above 0 and at most 1"):
+            fedlama.Participation(fraction=wrong)
+
+
+def test_a_window_must_be_a_whole_number_of_cycles():
     with refused(r"window = 2 steps must be a whole number of cycles, and a cycle of FedLAMA\(2, 2\) is 4 steps"):
         run(window=2)
     with refused("window = 6 steps"):
@@ -612,9 +660,9 @@ def test_empty_clients_are_refused():
         run(partition=fedlama.IID(100))
 
 
-def test_no_partition_and_no_owners_is_refused():
-    with refused("arrays has no client ids of its own"):
-        run(data=replace(samples(), clients=None), partition=None)
+def test_no_partition_and_no_owners_is_32_clients_alike():
+    data = replace(samples(), clients=None)
+    assert run(data=data, partition=None).records == run(data=data, partition=fedlama.IID(32)).records
 
 
 def test_float_targets_without_a_loss_are_refused():

@@ -7,7 +7,7 @@ from torch import nn
 import fedlama
 from fedlama.processes.world import Group
 from fedlama.rows import Binding, describe
-from fedlama.training.trainers import BLOCK, StackedTrainer, can_stack, suits_stacking
+from fedlama.training.trainers import BLOCK, StackedTrainer, block_of, can_stack, suits_stacking
 
 
 def simulate(**changes):
@@ -163,3 +163,11 @@ def test_whole_blocks_are_dealt_to_workers():
     shares = [Group(rank, 2).share([16.0] * 11, together=8) for rank in range(2)]
     assert sorted(map(len, shares)) == [3, 8]
     assert sorted(shares[0] + shares[1]) == list(range(11))
+
+
+def test_a_larger_models_stacks_are_lower_so_that_eight_clients_are_work_for_two_processes():
+    def height(width):
+        return block_of(describe(nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))))
+
+    assert height(100) == BLOCK  # 7,510 parameters
+    assert height(1000) == BLOCK // 2  # 75,010

@@ -10,10 +10,14 @@ from typing import Annotated, Literal
 
 import typer
 
-app = typer.Typer(help="Data sets: what is there, how they fall on clients, how to get them.", no_args_is_help=True)
+from fedlama.cli.flags import Command, Group
+
+app = typer.Typer(
+    cls=Group, help="Data sets: what is there, how they fall on clients, how to get them.", no_args_is_help=True
+)
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_sets() -> None:
     """What fedlama can read by name, what is there, and how to get the rest."""
     from rich.console import Console
@@ -34,7 +38,7 @@ def list_sets() -> None:
     console.print("A path to an .npz file or to a LEAF folder works wherever a name does; see docs/data.md.")
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     name: Annotated[str, typer.Argument(help="A name that `fedlama data list` shows, or a path.")],
     partition: Annotated[
@@ -72,7 +76,7 @@ def show(
     print(f"picture: {draw_partition(view, out or Path(f'{Path(name).stem}-partition.png'))}")
 
 
-@app.command()
+@app.command(cls=Command)
 def fetch(
     name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
     folder: Annotated[

@@ -11,6 +11,7 @@ from fedlama.base import InputError, RunError
 from fedlama.cli import data
 from fedlama.cli.demo import demo
 from fedlama.cli.diagnose import diagnose
+from fedlama.cli.flags import Command, Group
 from fedlama.cli.report import report
 from fedlama.cli.reproduce import reproduce
 from fedlama.cli.run import run
@@ -39,15 +40,20 @@ HELP = "\n\n".join(
 )
 
 app = typer.Typer(
-    help=HELP, rich_markup_mode="rich", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True
+    cls=Group,
+    help=HELP,
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
 )
 app.add_typer(data.app, name="data")
-app.command()(diagnose)
-app.command()(study)
-app.command()(reproduce)
-app.command()(demo)
-app.command()(run)
-app.command()(report)
+app.command(cls=Command)(diagnose)
+app.command(cls=Command)(study)
+app.command(cls=Command)(reproduce)
+app.command(cls=Command)(demo)
+app.command(cls=Command)(run)
+app.command(cls=Command)(report)
 
 
 def _version(wanted: bool) -> None:

@@ -28,11 +28,13 @@ def run(
     from fedlama.run.config import load_config
     from fedlama.run.execute import execute
     from fedlama.run.progress import progress
+    from fedlama.run.resolve import resolve
 
     loaded = load_config(config, overrides or [])
     path = out or Path("runs") / config.stem
+    planned = resolve(loaded)
     with progress(loaded.train.iterations) as display:
-        display.begin(str(loaded.policy.build()))
-        execute(loaded, path, [display], workers=workers, resume=resume)
+        display.begin(loaded.policy.label, planned.policy.base_interval)
+        execute(planned, path, [display], workers=workers, resume=resume)
     if torchrun_rank() == 0:
         show_report([path], path)

@@ -2,11 +2,11 @@
 
 from fedlama.data.batches import Batches
 from fedlama.data.catalog import Entry, catalog, data_folder, load, locate
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import Dataset, Preparation, Transform, arrays
 from fedlama.data.digits import digits
 from fedlama.data.fetch import fetch
 from fedlama.data.fingerprint import data_files, fingerprint
-from fedlama.data.partition import IID, Dirichlet, Natural, Partition, Shards
+from fedlama.data.partition import IID, Dirichlet, Natural, Partition, Shards, default_partition
 
 __all__ = [
     "IID",
@@ -16,11 +16,14 @@ __all__ = [
     "Entry",
     "Natural",
     "Partition",
+    "Preparation",
     "Shards",
+    "Transform",
     "arrays",
     "catalog",
     "data_files",
     "data_folder",
+    "default_partition",
     "digits",
     "fetch",
     "fingerprint",

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedlama.base import random_key
-from fedlama.data.dataset import Dataset
+from fedlama.base import InputError, random_key, shown
+from fedlama.data.dataset import Dataset, Transform
 from fedlama.data.partition import Shards
 
 GATHERED = 1 << 18  # numbers of input that are prepared at a time
@@ -51,10 +51,12 @@ class Batches:
         indices = indices.to(data.x_train.device)
         samples = data.x_train[indices]
         targets = data.y_train[indices]
+        key = random_key(self.seed, "augment", client, step)
         if data.augment == "crop-flip":
-            key = random_key(self.seed, "augment", client, step)
             samples = _crop_and_flip(samples, key)
         inputs = data.inputs(samples)
+        if callable(data.augment):
+            inputs = augmented(inputs, data.augment, key)
         return inputs, targets
 
     def of_steps(self, client: int, steps: range) -> Iterator[tuple[Tensor, Tensor]]:
@@ -148,6 +150,26 @@ class _Draws:
         self._state["state"]["key"][:] = low, high
         self._generator.bit_generator.state = self._state
         return self._generator
+
+
+def augmented(inputs: Tensor, augment: Transform, key: int) -> Tensor:
+    """A batch as the user's own function changes it; torch's generators are as they were afterwards.
+
+    Arguments:
+        inputs: A batch, ready for a model.
+        augment: The function.
+        key: Decides what it draws from torch's generators.
+    """
+    on_gpu = inputs.device.type == "cuda"
+    devices = [inputs.device] if on_gpu else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(key % 2**63)
+        if on_gpu:
+            torch.cuda.manual_seed(key % 2**63)
+        changed = augment(inputs)
+    if not isinstance(changed, Tensor) or len(changed) != len(inputs):
+        raise InputError(f"augment must return a tensor with as many samples as it was given, not {shown(changed)}")
+    return changed
 
 
 def _crop_and_flip(images: Tensor, key: int) -> Tensor:

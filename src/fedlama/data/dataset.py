@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from html import escape
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlama.base import InputError, random_key, shown
 
 AUGMENTATIONS = (None, "crop-flip")
 MAX_UNSEEN_CLASSES = 1_000_000  # a vocabulary may be larger than a sample of it
+NO_CLIENT = -1  # the owner of a test sample that no client of the training samples owns
+
+Transform = Callable[[Tensor], Tensor]  # a batch of inputs → a batch of as many inputs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Samples as they are stored; `inputs` turns them into what a model computes with.
 
@@ -31,7 +38,13 @@ class Dataset:
         scale: What uint8 samples are divided by.
         mean: What is subtracted from uint8 samples then: a number, or one per channel.
         std: What they are divided by in the end: a number, or one per channel.
-        augment: What happens to the samples of a training batch: nothing, or "crop-flip" (see `batches`).
+        augment: What happens to the samples of a training batch: nothing, "crop-flip" (see `batches`), or a function of
+            your own of a batch of inputs. Its draws from torch's generator are a function of the seed, the client and
+            the step.
+        transform: A function of your own of a batch of inputs, applied to all of them: in training, evaluation and
+            prediction. It should draw nothing.
+        client_names: What each client is called, where its id is not simply its number.
+        test_clients: An owner for each test sample, −1 where that is no client of the training samples, if it is known.
     """
 
     x_train: Tensor
@@ -44,32 +57,39 @@ class Dataset:
     scale: float = 255.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
-    augment: str | None = None
+    augment: str | Transform | None = None
+    transform: Transform | None = None
+    client_names: tuple[str, ...] | None = None
+    test_clients: Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.transform is not None and not callable(self.transform):
+            raise InputError(f"transform must be a function of a batch of inputs, not {shown(self.transform)}")
+        if callable(self.augment):
+            return
         if self.augment not in AUGMENTATIONS:
             allowed = ", ".join(map(str, AUGMENTATIONS))
             given = shown(self.augment)
-            raise InputError(f"augment must be one of {allowed}, not {given}")
+            raise InputError(f"augment must be one of {allowed}, not {given}, which is no function either")
         if self.augment and self.x_train.dim() != 4:
             shape = tuple(self.x_train.shape[1:])
             raise InputError(f"augment = {self.augment!r} needs images of [channels, height, width], not {shape}")
 
     def inputs(self, samples: Tensor) -> Tensor:
         """Stored samples as a model's input."""
-        if samples.dtype != torch.uint8:
-            return samples
-        dimensions = samples.dim()
-        device = samples.device
-        mean = _broadcastable(tuple(self.mean), dimensions, device)
-        std = _broadcastable(tuple(self.std), dimensions, device)
+        return self.preparation(samples)
 
-        # In place: a batch of images is large.
-        values = samples.float()
-        values.div_(self.scale)
-        values.sub_(mean)
-        values.div_(std)
-        return values
+    @cached_property
+    def preparation(self) -> Preparation:
+        """How `inputs` does it, without the samples themselves."""
+        return Preparation(
+            sample_shape=tuple(self.x_train.shape[1:]),
+            dtype=self.x_train.dtype,
+            scale=self.scale,
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+            transform=self.transform,
+        )
 
     def to(self, device: torch.device) -> Dataset:
         """The same data set on another device."""
@@ -100,23 +120,110 @@ class Dataset:
         order = torch.from_numpy(draws.permutation(samples))
         held = order[:count].sort().values
         kept = order[count:].sort().values
-        clients = None
-        if self.clients is not None:
-            clients = _renumbered(self.clients[kept])
-        return replace(
+        part = replace(
             self,
             x_train=self.x_train[kept],
             y_train=self.y_train[kept],
             x_test=self.x_train[held],
             y_test=self.y_train[held],
-            clients=clients,
+            clients=None,
+            client_names=None,
+            test_clients=None,
+        )
+        if self.clients is None:
+            return part
+
+        # Without gaps: a client that lost its only sample is gone.
+        there, numbers = torch.unique(self.clients[kept], return_inverse=True)
+        names = None
+        if self.client_names is not None:
+            names = tuple(self.client_names[old] for old in there.tolist())
+        elif len(there) < int(self.clients.max()) + 1:
+            names = tuple(str(old) for old in there.tolist())
+        return replace(
+            part,
+            clients=numbers,
+            client_names=names,
+            test_clients=_places(self.clients[held].numpy(), there.numpy()),
         )
 
+    def content_hash(self) -> str:
+        """One SHA-256 over all samples, targets and owners: which data it is, wherever it came from."""
+        digest = hashlib.sha256()
+        for part in (self.x_train, self.y_train, self.x_test, self.y_test, self.clients):
+            if part is None:
+                continue
+            digest.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
+            digest.update(part.contiguous().numpy().reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
 
-def _renumbered(clients: Tensor) -> Tensor:
-    """Without gaps: a client that lost its only sample is gone."""
-    _, numbers = torch.unique(clients, return_inverse=True)
-    return numbers
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{value} {name}".strip() for name, value in self._facts())
+        return f"Dataset({self.name}: {facts})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = [
+            f"<tr><th>{escape(name or 'a sample')}</th><td>{escape(value)}</td></tr>" for name, value in self._facts()
+        ]
+        return f"<table><caption>{escape(self.name)}</caption>{''.join(rows)}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        shape = "×".join(map(str, self.x_train.shape[1:])) or "one number"
+        kind = str(self.x_train.dtype).removeprefix("torch.")
+        facts = [
+            ("training samples", f"{len(self.x_train):,}"),
+            ("test samples", f"{len(self.x_test):,}"),
+            ("", f"{shape} {kind}"),
+        ]
+        if self.classes is not None:
+            facts.append(("classes", f"{self.classes:,}"))
+        if self.clients is not None:
+            facts.append(("clients", f"{int(self.clients.max()) + 1:,}"))
+        return facts
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How stored samples become a model's input.
+
+    Arguments:
+        sample_shape: Of a stored sample.
+        dtype: Of the stored samples; only uint8 is scaled and standardised.
+        scale: What uint8 samples are divided by.
+        mean: What is subtracted from them then: a number, or one per channel.
+        std: What they are divided by in the end: a number, or one per channel.
+        transform: What is done to inputs after that.
+    """
+
+    sample_shape: tuple[int, ...]
+    dtype: torch.dtype
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    transform: Transform | None = None
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """Samples of the stored type as inputs."""
+        inputs = samples
+        if samples.dtype == torch.uint8:
+            inputs = self._standardised(samples)
+        if self.transform is not None:
+            inputs = self.transform(inputs)
+        return inputs
+
+    def _standardised(self, samples: Tensor) -> Tensor:
+        dimensions = samples.dim()
+        device = samples.device
+        mean = _broadcastable(self.mean, dimensions, device)
+        std = _broadcastable(self.std, dimensions, device)
+
+        # In place: a batch of images is large.
+        values = samples.float()
+        values.div_(self.scale)
+        values.sub_(mean)
+        values.div_(std)
+        return values
 
 
 @lru_cache(maxsize=64)
@@ -134,7 +241,14 @@ def _broadcastable(values: tuple[float, ...], dimensions: int, device: torch.dev
 
 
 def arrays(
-    x_train: Any, y_train: Any, x_test: Any, y_test: Any, clients: Any = None, *, name: str = "arrays"
+    x_train: Any,
+    y_train: Any,
+    x_test: Any,
+    y_test: Any,
+    clients: Any = None,
+    *,
+    test_clients: Any = None,
+    name: str = "arrays",
 ) -> Dataset:
     """A data set from numpy arrays or torch tensors.
 
@@ -144,7 +258,10 @@ def arrays(
         y_train: Their targets. Whole numbers are classes, counted from 0; floats are for losses of your own.
         x_test: Test samples, of the same shape and type.
         y_test: Their targets.
-        clients: An id (a number or a text) for each training sample.
+        clients: An id (a number or a text) for each training sample. Clients are numbered in the order of their ids, as
+            texts or numbers sort, and keep them as their names.
+        test_clients: Such an id for each test sample, where that is known: then a client can be evaluated on its own
+            test samples.
         name: What messages and reports call the data.
     """
     x_train = _samples("x_train", x_train)
@@ -156,8 +273,20 @@ def arrays(
     _check_alike("x", x_train, x_test)
     _check_alike("y", y_train, y_test)
     owners = None
+    names = None
+    test_owners = None
     if clients is not None:
-        owners = _owners(clients, len(x_train))
+        ids = _ids("clients", clients, len(x_train), "training")
+        known, numbers = np.unique(ids, return_inverse=True)
+        owners = torch.from_numpy(numbers.astype(np.int64))
+        names = _names(known)
+        if test_clients is not None:
+            test_ids = _ids("test_clients", test_clients, len(x_test), "test")
+            if (test_ids.dtype.kind in "US") != (known.dtype.kind in "US"):
+                raise InputError("test_clients must hold ids like those in clients: numbers or texts")
+            test_owners = _places(test_ids, known)
+    elif test_clients is not None:
+        raise InputError("test_clients means nothing without clients: who owns the training samples")
     return Dataset(
         x_train,
         y_train,
@@ -166,6 +295,8 @@ def arrays(
         clients=owners,
         name=name,
         classes=_count_classes(y_train, y_test),
+        client_names=names,
+        test_clients=test_owners,
     )
 
 
@@ -248,16 +379,32 @@ def _check_alike(name: str, train: Tensor, test: Tensor) -> None:
         )
 
 
-def _owners(clients: Any, samples: int) -> Tensor:
+def _ids(name: str, clients: Any, samples: int, part: str) -> NDArray[Any]:
     if isinstance(clients, Tensor):
         clients = clients.cpu()
     ids = np.asarray(clients)
     if ids.shape != (samples,):
-        raise InputError(f"clients must hold one id for each of the {samples} training samples, not shape {ids.shape}")
+        raise InputError(f"{name} must hold one id for each of the {samples} {part} samples, not shape {ids.shape}")
     if ids.dtype.kind == "f" and not np.isfinite(ids).all():
-        raise InputError("clients holds NaN or infinite ids")
-    _, numbers = np.unique(ids, return_inverse=True)
-    return torch.from_numpy(numbers.astype(np.int64))
+        raise InputError(f"{name} holds NaN or infinite ids")
+    return ids
+
+
+def _names(ids: NDArray[Any]) -> tuple[str, ...] | None:
+    """What clients with these ids are called; None where an id is the client's number."""
+    if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))):
+        return None
+    if ids.dtype.kind == "S":
+        return tuple(one.decode("utf-8", "backslashreplace") for one in ids.tolist())
+    return tuple(str(one) for one in ids.tolist())
+
+
+def _places(ids: NDArray[Any], known: NDArray[Any]) -> Tensor:
+    """For each id its place among those known, which are in order; −1 for one that is not known."""
+    places = np.searchsorted(known, ids)
+    inside = np.minimum(places, len(known) - 1)
+    found = np.where(known[inside] == ids, inside, NO_CLIENT)
+    return torch.from_numpy(found.astype(np.int64))
 
 
 def _count_classes(y_train: Tensor, y_test: Tensor) -> int | None:

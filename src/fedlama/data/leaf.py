@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import torch
 
 from fedlama.base import InputError, printable, read_regular, reason, shown
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import NO_CLIENT, Dataset, arrays
 
 KEYS = ("users", "num_samples", "user_data")
 FEMNIST_CLASSES = 62
@@ -70,6 +71,7 @@ def read_leaf(folder: Path, name: str | None = None, classes: int | None = None)
     _check_shapes(train + test)
     classes = classes or _classes(train + test)
     _check_labels(train + test, classes)
+    names = sorted(writer.name for writer in train)
     x_train, y_train = _joined(train)
     x_test, y_test = _joined(test)
     data = arrays(
@@ -77,10 +79,15 @@ def read_leaf(folder: Path, name: str | None = None, classes: int | None = None)
         y_train,
         x_test,
         y_test,
-        clients=_owners(train),
+        clients=_owners(train, names),
         name=name or printable(folder.resolve().name),
     )
-    return replace(data, classes=classes or data.classes)
+    return replace(
+        data,
+        classes=classes or data.classes,
+        client_names=tuple(names),
+        test_clients=torch.from_numpy(_owners(test, names)),
+    )
 
 
 def _read_split(folder: Path) -> list[_Writer]:
@@ -255,18 +262,18 @@ def _check_labels(writers: list[_Writer], classes: int | None) -> None:
             )
 
 
-def _owners(writers: list[_Writer]) -> np.ndarray:
-    """For each sample the place of its writer's name in the order of all names."""
-    names = sorted(writer.name for writer in writers)
-
+def _owners(writers: list[_Writer], names: list[str]) -> np.ndarray:
+    """For each sample the place of its writer's name among these, which are in order; −1 where it is not there."""
     owners: list[int] = []
     counts: list[int] = []
     for writer in writers:
         # A search by halves: there may be millions of names.
         place = bisect_left(names, writer.name)
+        if place == len(names) or names[place] != writer.name:
+            place = NO_CLIENT
         owners.append(place)
         counts.append(len(writer.y))
-    return np.repeat(owners, counts)
+    return np.repeat(np.asarray(owners, np.int64), counts)
 
 
 def _joined(writers: list[_Writer]) -> tuple[np.ndarray, np.ndarray]:

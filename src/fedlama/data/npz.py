@@ -33,9 +33,14 @@ class _Layout:
 
     needed: tuple[str, ...]
     ids: tuple[str, ...]
+    test_ids: tuple[str, ...] = ()
 
 
-SPLIT = _Layout(("x_train", "y_train", "x_test", "y_test"), ids=("clients_train", "writer_train"))
+SPLIT = _Layout(
+    ("x_train", "y_train", "x_test", "y_test"),
+    ids=("clients_train", "writer_train"),
+    test_ids=("clients_test", "writer_test"),
+)
 JOINT = _Layout(("x", "y", "test"), ids=("clients", "writer"))
 
 
@@ -70,7 +75,8 @@ def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
             stored["y_train"],
             _with_channel(stored["x_test"]),
             stored["y_test"],
-            clients=_ids(stored, SPLIT),
+            clients=_ids(stored, SPLIT.ids),
+            test_clients=_ids(stored, SPLIT.test_ids),
             name=name,
         )
     x = _with_channel(stored["x"])
@@ -81,10 +87,12 @@ def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
         raise InputError(f"test must hold True or False for each of the {len(x)} samples, not {kind}")
     if len(y) != len(x):
         raise InputError(f"x has {len(x)} samples and y {len(y)}")
-    ids = _ids(stored, JOINT)
+    ids = _ids(stored, JOINT.ids)
+    test_ids = None
     if ids is not None:
         if len(ids) != len(x):
             raise InputError(f"x has {len(x)} samples and the client ids {len(ids)}")
+        test_ids = ids[test]
         ids = ids[~test]
     return arrays(
         x[~test],
@@ -92,12 +100,13 @@ def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
         x[test],
         y[test],
         clients=ids,
+        test_clients=test_ids,
         name=name,
     )
 
 
-def _ids(stored: Mapping[str, np.ndarray], layout: _Layout) -> np.ndarray | None:
-    for key in layout.ids:
+def _ids(stored: Mapping[str, np.ndarray], keys: tuple[str, ...]) -> np.ndarray | None:
+    for key in keys:
         if key in stored:
             return stored[key]
     return None
@@ -146,7 +155,10 @@ def _wanted(path: Path, keys: list[str]) -> list[str]:
         # Ids that are silently ignored would make another experiment.
         if misplaced and not ids:
             raise InputError(f"{printable(path)} holds {misplaced[0]}; beside {needed} name it {layout.ids[0]}")
-        return [*layout.needed, *ids[:1]]
+        test_ids = [key for key in layout.test_ids if key in keys]
+        if not ids:
+            test_ids = []
+        return [*layout.needed, *ids[:1], *test_ids[:1]]
 
     found = sorted(keys)[:SHOWN_KEYS]
     listed = ", ".join(found)

@@ -14,10 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.base import InputError, Limits, check_options, random_key
+from fedlama.base import InputError, Limits, check_options, printable, random_key
 from fedlama.data.dataset import Dataset
 
 MAX_REDRAWS = 1000
+MAX_NAME = 60  # characters of a client's name in a message
+DEFAULT_CLIENTS = 32
 
 Clients = Annotated[int, Limits(minimum=1)]
 Alpha = Annotated[float, Limits(above=0)]
@@ -26,10 +28,17 @@ MinSamples = Annotated[int, Limits(minimum=1)]
 
 @dataclass(frozen=True)
 class Shards:
-    """Client i owns samples order[offsets[i] : offsets[i + 1]]."""
+    """Client i owns samples order[offsets[i] : offsets[i + 1]].
+
+    Arguments:
+        order: Indices of samples.
+        offsets: Where each client's begin in it, and at the end their number.
+        names: What each client is called, where the data has a name for it.
+    """
 
     order: Tensor
     offsets: Tensor
+    names: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -40,6 +49,16 @@ class Shards:
         starts = self.offsets[:-1]
         ends = self.offsets[1:]
         return ends - starts
+
+    def name_of(self, client: int) -> str:
+        """What messages call a client: by the data's own name for it, beside its number.
+
+        >>> Shards(torch.arange(2), torch.arange(3), ("hospital-1", "hospital-10")).name_of(1)
+        'client 1 (hospital-10)'
+        """
+        if self.names is None:
+            return f"client {client}"
+        return f"client {client} ({printable(self.names[client], MAX_NAME)})"
 
     def size_of(self, client: int) -> int:
         """How many samples one client has."""
@@ -62,12 +81,13 @@ class Shards:
         return self
 
     @staticmethod
-    def by_owner(owners: NDArray[np.int64], clients: int) -> Shards:
+    def by_owner(owners: NDArray[np.int64], clients: int, names: tuple[str, ...] | None = None) -> Shards:
         """From an owner for each sample.
 
         Arguments:
             owners: For each sample a client, from 0 to `clients` − 1.
             clients: How many there are; each must own a sample.
+            names: What they are called, if they have names.
         """
         sizes = np.bincount(owners, minlength=clients)
 
@@ -82,7 +102,7 @@ class Shards:
         order = np.argsort(owners, kind="stable")
         ends = np.cumsum(sizes)
         offsets = np.concatenate([[0], ends])
-        return Shards(torch.from_numpy(order), torch.from_numpy(offsets))
+        return Shards(torch.from_numpy(order), torch.from_numpy(offsets), names)
 
 
 class Partition(Protocol):
@@ -230,12 +250,42 @@ class Natural:
         owners = data.clients.numpy()
         ids = int(owners.max()) + 1
         if self.clients is None or self.clients == ids:
-            return Shards.by_owner(owners, ids)
+            return Shards.by_owner(owners, ids, data.client_names)
 
         # Whole writers are dealt out, not samples: the data of one stays with one client.
         _check_clients(self.clients, ids, "client ids in the data")
         group = _dealt_out(ids, self.clients, seed)
         return Shards.by_owner(group[owners], self.clients)
+
+
+def class_counts(data: Dataset, shards: Shards, clients: int | None = None) -> NDArray[np.int64]:
+    """How many samples of each class each client has; data without class labels counts as one class.
+
+    Arguments:
+        data: What was divided.
+        shards: Which training sample each client has.
+        clients: How many of the clients are counted, from the first (default: all).
+    """
+    classes = 1
+    labels = np.zeros(len(data.y_train), dtype=np.int64)
+    if data.classes is not None and data.y_train.dim() == 1:
+        classes = data.classes or 1
+        labels = data.y_train.numpy()
+    counted = len(shards) if clients is None else min(clients, len(shards))
+    owners = np.repeat(np.arange(counted), shards.sizes[:counted].numpy())
+    order = shards.order[: len(owners)].numpy()
+
+    # One number for each pair of client and class, so that one count serves all of them.
+    pairs = owners * classes + labels[order]
+    counts = np.bincount(pairs, minlength=counted * classes)
+    return counts.reshape(counted, classes)
+
+
+def default_partition(data: Dataset) -> Partition:
+    """What is meant where nobody says how samples fall on clients: the data's own ids, otherwise 32 alike."""
+    if data.clients is not None:
+        return Natural()
+    return IID(DEFAULT_CLIENTS)
 
 
 def _class_labels(data: Dataset) -> NDArray[np.int64]:

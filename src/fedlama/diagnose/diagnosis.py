@@ -30,7 +30,7 @@ from fedlama.diagnose.gradients import GradientMoments, dissimilarity, gradient_
 from fedlama.diagnose.layers import LayerProfile, Prediction, predict, spread_of_roots
 from fedlama.diagnose.probe import Probe
 from fedlama.local import SGD, LocalRule
-from fedlama.rows import describe
+from fedlama.rows import Grouping, describe
 from fedlama.training import Participation, Record, simulate
 from fedlama.training.arguments import task_of
 from fedlama.training.evaluation import Loss
@@ -169,7 +169,7 @@ def diagnose(
     partition: Partition | Shards | None = None,
     participation: Participation | None = None,
     seed: int = 0,
-    layers: str = "tensor",
+    layers: Grouping = "tensor",
     adaptive: Sequence[str] | None = None,
     loss: Loss | None = None,
     workers: int = 1,

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from logging import INFO
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn, get_args
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -42,7 +42,7 @@ from fedlama.server import Mean, Server, ServerRule, ServerState
 from fedlama.training.arguments import check_choice, check_codecs
 from fedlama.training.checkpoint import Checkpoint, Shapes
 from fedlama.training.coding import Uplink, place_in_window
-from fedlama.training.faults import FAILED_BEFORE, TOO_FEW_LEFT, Discarded, Exclusion
+from fedlama.training.faults import FAILED_BEFORE, TOO_FEW_LEFT, Discarded, Exclusion, OnTooFew
 from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record
 from fedlama.training.records import Result as FedlamaResult
@@ -91,7 +91,7 @@ class LayerwiseStrategy(Strategy):
         window: int | None = None,
         weights: str = "uniform",
         min_clients: int = 1,
-        on_too_few: Literal["repeat", "stop"] = "repeat",
+        on_too_few: OnTooFew = "repeat",
         deadline: float = 600.0,
         wait: float = 120.0,
         seed: int = 0,
@@ -103,15 +103,16 @@ class LayerwiseStrategy(Strategy):
             raise InputError(f"policy must be made with fedlama.FedLAMA(…) or fedlama.FedAvg(…), not {policy!r}")
         check_codecs(uplink=uplink, downlink=downlink)
         check_choice("weights", weights, WEIGHTINGS)
-        check_choice("on_too_few", on_too_few, ("repeat", "stop"))
+        check_choice("on_too_few", on_too_few, get_args(OnTooFew))
         check_whole("min_clients", min_clients, minimum=1)
         check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
         check_number("deadline", deadline, above=0)
         check_number("wait", wait, above=0)
         if evaluate_every is not None:
             check_whole("evaluate_every", evaluate_every, minimum=1)
-        active = float(fraction) if clients is None else clients
-        self.participation = Participation(active, window)
+        self.participation = Participation(clients=clients, window=window)
+        if clients is None:
+            self.participation = Participation(fraction=float(fraction), window=window)
         self.participation.window_steps(policy)
         self.policy = policy
         self.server = server or Mean()

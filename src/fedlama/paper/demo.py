@@ -63,7 +63,7 @@ def run_demo(
         for seed in range(seeds):
             config = demo_config(setting, seed, iterations, learning_rate)
             path = out / setting / f"seed{seed}"
-            display.begin(f"{setting} seed {seed}")
+            display.begin(f"{setting} seed {seed}", config.policy.steps_between_averages, BASE_INTERVAL)
             execute(config, path, [display], workers=workers, replace=True)
             paths.append(path)
     return paths

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from fedlama.compress import Cast, Codec, LowRank, Quantize, Rotate, TopK
 from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, Policy
+from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.local import SGD, FedDyn, FedNova, FedProx, LocalRule, Scaffold
 from fedlama.server import Adam, Mean, Momentum, ServerRule, Yogi
 
@@ -19,6 +20,12 @@ POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
     "fedluar": FedLUAR,
     "fedpart": FedPart,
     "fixed": Fixed,
+}
+
+PARTITIONS: Mapping[str, type[Partition]] = {  # [partition] kind = …
+    "iid": IID,
+    "dirichlet": Dirichlet,
+    "natural": Natural,
 }
 
 LOCAL_RULES: Mapping[str, type[LocalRule]] = {  # [local] rule = …

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from fedlama.base import InputError, shown
 from fedlama.compress import Chain, Codec, ErrorFeedback
 from fedlama.run.choices import CODECS
+from fedlama.run.references import Reference, is_reference, reference_to
+from fedlama.run.sections import plain_fields
 
 NO_CODEC = "none"
 FEEDBACK_OPTIONS = ("error_feedback", "profile", "gain")
@@ -34,6 +36,8 @@ class CodecSection(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_built(self) -> CodecSection:
+        if self._refers_to_own_code():
+            return self  # which is run by a run only
         try:
             self.build()
         except InputError as error:
@@ -49,16 +53,52 @@ class CodecSection(BaseModel):
         if names == [NO_CODEC]:
             self._refuse_options([*options, *self._feedback_options()])
             return None
-        self._check_names(names)
-        self._check_options(names, options)
-        codecs = [_built(name, options) for name in names]
-        codec = _chain(codecs)
+        if self._refers_to_own_code():
+            codec = self._own(options)
+        else:
+            self._check_names(names)
+            self._check_options(names, options)
+            codec = _chain([_built(name, options) for name in names])
         if self.error_feedback in (None, "none"):
             if self.profile is not None or self.gain is not None:
                 raise InputError("profile and gain mean nothing without error_feedback = 'window'")
             return codec
         profile = None if self.profile is None else tuple(self.profile)
         return ErrorFeedback(codec, lifetime=self.error_feedback, profile=profile, gain=self.gain)
+
+    def _refers_to_own_code(self) -> bool:
+        return isinstance(self.codec, str) and is_reference(self.codec)
+
+    def _own(self, options: Mapping[str, Any]) -> Codec:
+        reference = Reference(f"{self.table}.codec", str(self.codec))
+        made = reference.call(options=options)
+        if not isinstance(made, Codec):
+            raise reference.wrong(f"must return a codec, not {shown(made)}")
+        return made
+
+    @classmethod
+    def table_of(cls, codec: Codec | None) -> dict[str, Any]:
+        """The table that describes a codec; one of a class of the user's own refers to it."""
+        if codec is None:
+            return {"codec": NO_CODEC}
+        if isinstance(codec, ErrorFeedback):
+            table = cls.table_of(codec.codec)
+            table["error_feedback"] = codec.lifetime
+            if codec.profile is not None:
+                table["profile"] = list(codec.profile)
+            if codec.gain is not None:
+                table["gain"] = codec.gain
+            return table
+        if isinstance(codec, Chain):
+            first = cls.table_of(codec.first)
+            second = cls.table_of(codec.second)
+            names = [*_as_list(first.pop("codec")), *_as_list(second.pop("codec"))]
+            if not first.keys() & second.keys() and all(name in CODECS for name in names):
+                return {**first, **second, "codec": names}
+        for name, kind in CODECS.items():
+            if type(codec) is kind:
+                return {"codec": name, **plain_fields(codec)}
+        return {"codec": reference_to(type(codec)), **plain_fields(codec)}
 
     @property
     def label(self) -> str:
@@ -69,6 +109,9 @@ class CodecSection(BaseModel):
         options = self.model_extra or {}
         parts: list[str] = []
         for name in names:
+            if name not in CODECS:
+                parts.append(name.rpartition(":")[2])
+                continue
             first = _options(name)[0]
             parts.append(f"{CODECS[name].__name__}({options[first]})")
         if self.error_feedback not in (None, "none"):
@@ -119,6 +162,10 @@ class DownlinkSection(CodecSection):
     """[downlink] How what clients that stay are sent is coded."""
 
     table: ClassVar[str] = "downlink"
+
+
+def _as_list(names: str | list[str]) -> list[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def without_other_codecs(table: Mapping[str, Any]) -> dict[str, Any]:

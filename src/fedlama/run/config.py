@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from fedlama.base import MAX_SEED, MAX_WHOLE, InputError, printable, read_regular, reason, shown
 from fedlama.core import Policy
-from fedlama.data import IID, Dirichlet, Natural, Partition
-from fedlama.data.partition import Alpha, Clients, MinSamples
+from fedlama.data import Partition
+from fedlama.data.partition import DEFAULT_CLIENTS, Alpha, Clients, MinSamples
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
-from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
+from fedlama.run.choices import LOCAL_RULES, PARTITIONS, POLICIES, SERVER_RULES
 from fedlama.run.codecs import DownlinkSection, UplinkSection, without_other_codecs
-from fedlama.run.messages import explain
+from fedlama.run.messages import explain, nearest
 from fedlama.run.presets import with_preset
+from fedlama.run.references import Reference, is_reference, make_importable
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
@@ -28,8 +30,8 @@ from fedlama.training.trainers import Execution, Precision
 
 Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
 MAX_FILE = 1 << 20  # bytes of a config
-DEFAULT_CLIENTS = 32
 DEFAULT_ALPHA = 0.5
+Options = dict[str, Any]  # handed to code of the user's own by name
 
 
 def _hash(value: str) -> str:
@@ -38,41 +40,112 @@ def _hash(value: str) -> str:
     return value
 
 
+def _own_code(value: str) -> str:
+    if not is_reference(value):
+        raise ValueError("must be module:name, a function in a module of your own")
+    return value
+
+
+OwnCode = Annotated[str, AfterValidator(_own_code)]
+
+
+def _check_options(table: str, name: str | None, options: Options | None) -> None:
+    if options and (name is None or ":" not in name):
+        raise ValueError(f"{table}.options means nothing unless {table}.name is module:name, a function of your own")
+
+
 class DataSection(Section):
     """[data] What is learnt from; with `validation`, a share of the training samples takes the test samples' place.
 
-    The hash of its files insists on them.
+    The hash of its files insists on them. `name` may refer to a function of the user's own that loads the data, and
+    `transform` and `augment` to functions of a batch of inputs.
     """
 
     name: str
+    options: Options | None = None
     sha256: Annotated[str, AfterValidator(_hash)] | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    transform: OwnCode | None = None
+    augment: OwnCode | None = None
+
+    @model_validator(mode="after")
+    def _options_for_own_code(self) -> DataSection:
+        _check_options("data", self.name, self.options)
+        return self
 
 
 class ModelSection(Section):
-    """[model] What is trained: a name (default: what suits the data), and what counts as a layer of it."""
+    """[model] What is trained: a name (default: what suits the data), and what counts as a layer of it.
+
+    `name` may refer to a function of the user's own that builds the module.
+    """
 
     name: str | None = None
+    options: Options | None = None
     layers: Grouping = "tensor"
     adaptive: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _options_for_own_code(self) -> ModelSection:
+        _check_options("model", self.name, self.options)
+        return self
+
+
+def _partition_kind(value: str) -> str:
+    if value in PARTITIONS or is_reference(value):
+        return value
+    allowed = f"must be one of {', '.join(PARTITIONS)}"
+    near = nearest(value, list(PARTITIONS))
+    if near is not None:
+        allowed += f"; did you mean {near!r}?"
+    raise ValueError(allowed)
+
+
+def _number_or_fraction(value: Any) -> Any:
+    try:
+        Participation.from_active(value)
+    except InputError:
+        raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients") from None
+    return value
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Refuse what Python's class would take and a file should not, such as null."""
+    try:
+        if key == "clients":
+            Participation(clients=value)
+        else:
+            Participation(fraction=value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    if value is None:
+        raise ValueError(f"participation.{key} must be a number")
+    return value
 
 
 class PartitionSection(Section):
     """[partition] How samples fall on clients; default: the data's own client ids, otherwise IID.
 
-    `alpha` and `min_samples` belong to a Dirichlet partition: given without a kind, they mean one.
+    `alpha` and `min_samples` belong to a Dirichlet partition: given without a kind, they mean one. `kind` may refer to
+    a function of the user's own that makes a partition, with `options` for it.
     """
 
-    kind: Literal["iid", "dirichlet", "natural"] | None = None
+    kind: Annotated[str, AfterValidator(_partition_kind)] | None = None
+    options: Options | None = None
     clients: Clients | None = None
     alpha: Alpha | None = None
     min_samples: MinSamples | None = None
 
     @model_validator(mode="after")
     def _belongs_together(self) -> PartitionSection:
+        _check_options("partition", self.kind, self.options)
+        if self.kind is None:
+            return self
         for name in ("alpha", "min_samples"):
-            if getattr(self, name) is not None and self.kind in ("iid", "natural"):
-                raise ValueError(f"partition.{name} means nothing with kind = {self.kind!r}, only with 'dirichlet'")
+            homes = [kind for kind, built in PARTITIONS.items() if name in signature(built).parameters]
+            if getattr(self, name) is not None and self.kind not in homes:
+                only = " or ".join(map(repr, homes))
+                raise ValueError(f"partition.{name} means nothing with kind = {self.kind!r}, only with {only}")
         return self
 
     def resolved_kind(self, has_ids: bool) -> str:
@@ -86,46 +159,85 @@ class PartitionSection(Section):
     def build(self, has_ids: bool) -> Partition:
         """The partition this section describes."""
         kind = self.resolved_kind(has_ids)
-        if kind == "natural":
-            return Natural(self.clients)
-        clients = self.clients or DEFAULT_CLIENTS
-        if kind == "iid":
-            return IID(clients)
-        alpha = self.alpha or DEFAULT_ALPHA
-        if self.min_samples is None:
-            return Dirichlet(clients, alpha)
-        return Dirichlet(clients, alpha, self.min_samples)
+        if kind not in PARTITIONS:
+            return self._own(Reference("partition.kind", kind))
+        given = {"clients": self.clients, "alpha": self.alpha, "min_samples": self.min_samples}
+        if kind != "natural":  # where each of the data's own clients is one
+            given["clients"] = self.clients or DEFAULT_CLIENTS
+        given["alpha"] = self.alpha or DEFAULT_ALPHA
+        arguments: dict[str, Any] = {}
+        for name in signature(PARTITIONS[kind]).parameters:
+            if given[name] is not None:
+                arguments[name] = given[name]
+        return PARTITIONS[kind](**arguments)
+
+    def _own(self, reference: Reference) -> Partition:
+        made = reference.call(options=self.options)
+        if isinstance(made, type) or not hasattr(made, "assign"):
+            raise reference.wrong(f"must return a partition, which has assign(data, seed), not {shown(made)}")
+        return made
 
 
-def _number_or_fraction(value: Any) -> Any:
-    try:
-        Participation(active=value)
-    except InputError:
-        raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients") from None
-    return value
+class ParticipationSection(Section):
+    """[participation] Who trains at a time, and for how many steps a cohort stays.
 
+    `active` is a number of clients or a fraction of them. A file may write `clients` or `fraction` in its place.
+    """
 
-class ParticipationSection(options_of(Participation)):
-    """[participation] Who trains at a time, and for how many steps a cohort stays."""
+    active: Annotated[Any, AfterValidator(_number_or_fraction)] = Participation().active
+    window: Annotated[int, Field(ge=1, le=MAX_WHOLE)] | None = None
 
-    active: Annotated[Any, AfterValidator(_number_or_fraction)] = Participation.active
+    @model_validator(mode="before")
+    @classmethod
+    def _one_key(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        table = dict(value)
+        given = [key for key in ("active", "clients", "fraction") if key in table]
+        if len(given) > 1:
+            raise ValueError(f"participation.{given[0]} and participation.{given[1]} say the same: write one of them")
+        if "clients" in table:
+            check = Participation(clients=_plain("clients", table["clients"]))
+            table["active"] = check.active
+        if "fraction" in table:
+            check = Participation(fraction=_plain("fraction", table["fraction"]))
+            table["active"] = check.active
+        table.pop("clients", None)
+        table.pop("fraction", None)
+        return table
+
+    def build(self) -> Participation:
+        """Who trains at a time."""
+        return Participation.from_active(self.active, self.window)
 
 
 class PolicySection(ChoiceSection[Policy]):
     """[policy] What is averaged when."""
 
     table = "policy"
+    protocol = Policy
+    what = "a policy"
     default = "fedlama"
     choices = POLICIES
     defaults: ClassVar = {"base_interval": 6, "increase_factor": 4}
     names: ClassVar = {"interval": "base_interval"}  # of FedAvg
     lenient: ClassVar = {"fedavg": "fedlama"}  # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
 
+    @property
+    def steps_between_averages(self) -> int:
+        """τ', without running code of the user's own: where that does not tell it, 1."""
+        interval = getattr(self, "base_interval", 1)
+        if not isinstance(interval, int) or interval < 1:
+            return 1
+        return interval
+
 
 class LocalSection(ChoiceSection[LocalRule]):
     """[local] How a client trains."""
 
     table = "local"
+    protocol = LocalRule
+    what = "a local rule"
     chosen_by = "rule"
     former_key = "kind"
     default = "sgd"
@@ -137,6 +249,8 @@ class ServerSection(ChoiceSection[ServerRule]):
     """[server] What the server makes of an average."""
 
     table = "server"
+    protocol = ServerRule
+    what = "a server rule"
     chosen_by = "rule"
     default = "mean"
     choices = SERVER_RULES
@@ -153,11 +267,21 @@ class TrainSection(Section):
     evaluate_every: Positive | None = None
     evaluate: Evaluated = "model"
     average_steps: Positive = 120
+    loss: OwnCode | None = None
+    metric: OwnCode | None = None
+    metric_name: Annotated[str, Field(min_length=1, max_length=60)] | None = None
+    higher_is_better: bool | None = None
     weights: Weighting = "uniform"
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     device: str = "auto"
     execution: Execution = "auto"
     precision: Precision = "float32"
+
+
+class EvaluateSection(Section):
+    """[evaluate] What else is evaluated: how the global model fares with each client by itself."""
+
+    clients: bool = False
 
 
 class OutputSection(Section):
@@ -181,8 +305,11 @@ class Config(Section):
     downlink: DownlinkSection = DownlinkSection()
     faults: FaultsSection | None = None
     train: TrainSection
+    evaluate: EvaluateSection = EvaluateSection()
     output: OutputSection = OutputSection()
-    versions: dict[str, str] = Field(default={})  # written into a run directory's config.toml; ignored when read
+    # Written into a run directory's config.toml; ignored when read
+    hashes: dict[str, str] = Field(default={})  # of files with code of the user's own, by what refers to them
+    versions: dict[str, str] = Field(default={})
 
 
 CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {
@@ -210,12 +337,20 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """The config in a file, with `key=value` overrides applied."""
-    return parse_config(apply_overrides(read_toml(path), overrides), str(path))
+    """The config in a file, with `key=value` overrides applied; modules beside it can be imported from now on."""
+    tables = apply_overrides(read_toml(path), overrides)
+    make_importable(path.parent)
+    return parse_config(tables, str(path), overrides)
 
 
-def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
-    """A config from nested tables; what is wrong is said in one or two lines."""
+def parse_config(tables: Mapping[str, Any], source: str = "config", overrides: Sequence[str] = ()) -> Config:
+    """A config from nested tables; what is wrong is said in one or two lines.
+
+    Arguments:
+        tables: As TOML has them.
+        source: Where they are from, for messages.
+        overrides: What `--set` changed in them: that is where a mistake in such a key was made.
+    """
     try:
         expanded = with_preset(tables)
     except InputError as error:
@@ -223,7 +358,7 @@ def parse_config(tables: Mapping[str, Any], source: str = "config") -> Config:
     try:
         return Config.model_validate(expanded)
     except ValidationError as error:
-        raise InputError(*explain(error, Config, expanded, source)) from None
+        raise InputError(*explain(error, Config, expanded, source, overrides)) from None
 
 
 def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A run on disk: what it was, every round as it happened, and what came of it.
 
 config.toml     the resolved configuration, with versions
+partition.json  how the data fell on clients
 rounds.jsonl    one record per round
 timings.jsonl   all that varies from run to run
 summary.json    the result
@@ -27,14 +28,15 @@ from fedlama.core import PolicyState
 from fedlama.run.checkpoints import changed_keys, save_checkpoint
 from fedlama.run.config import Config, parse_config, read_toml
 from fedlama.run.files import Held, append_line, write_atomically, writing
+from fedlama.run.partition_file import PARTITION, PartitionFile, read_partition
 from fedlama.run.reading import read_records, read_summary, timings_up_to
-from fedlama.training.records import Record, Result, Summary, Timing
+from fedlama.training.records import ACCURACY, Measure, Record, Result, Summary, Timing
 
 CONFIG = "config.toml"
 ROUNDS = "rounds.jsonl"
 TIMINGS = "timings.jsonl"
 SUMMARY = "summary.json"
-FILES = (CONFIG, ROUNDS, TIMINGS, SUMMARY, "report.html", "report.png")
+FILES = (CONFIG, PARTITION, ROUNDS, TIMINGS, SUMMARY, "report.html", "report.png")
 CHECKPOINTS = "checkpoint"
 WEIGHTS = Path(CHECKPOINTS) / "model.safetensors"
 
@@ -46,12 +48,20 @@ class RunDirectory:
     """
 
     def __init__(
-        self, path: Path, config: Config, *, replace: bool = False, resume: bool = False, held: Held | None = None
+        self,
+        path: Path,
+        config: Config,
+        *,
+        replace: bool = False,
+        resume: bool = False,
+        held: Held | None = None,
+        partition: PartitionFile | None = None,
     ) -> None:
         """A directory at `path` for a run of `config`, which is resolved.
 
         One that holds a run already is refused, emptied of it with `replace`, or continued with `resume`. If the
-        folder is `held`, it is checked before each writing that it is still the same.
+        folder is `held`, it is checked before each writing that it is still the same. `partition` says how the data
+        fell on clients.
         """
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is a file; a run needs a folder: choose another --out")
@@ -60,6 +70,7 @@ class RunDirectory:
         self.path = path
         self.config = config
         self._held = held
+        self._partition = partition
         self._started = time.perf_counter()
         self._open = False
 
@@ -77,7 +88,7 @@ class RunDirectory:
             self.begin()
         elapsed = time.perf_counter() - self._started
         timing = Timing(round=record.round, seconds=round(elapsed, 4))
-        line = json.dumps(asdict(record), allow_nan=False)
+        line = json.dumps(record.to_plain(), allow_nan=False)
         append_line(self.path / ROUNDS, line)
         line = json.dumps(asdict(timing))
         append_line(self.path / TIMINGS, line)
@@ -89,6 +100,8 @@ class RunDirectory:
             for old in self._left_behind():
                 old.unlink(missing_ok=True)
             write_atomically(self.path / CONFIG, to_toml(self._tables()))
+            if self._partition is not None:
+                write_atomically(self.path / PARTITION, self._partition.to_json())
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written ({error.strerror})") from None
         self._open = True
@@ -127,10 +140,26 @@ class RunDirectory:
         if not (self.path / CONFIG).exists():
             # The checkpoint vouches for the configuration; without the file, the run could not be read when it is done.
             write_atomically(self.path / CONFIG, to_toml(self._tables()))
+        self._note_changed_code(round_)
         _keep_lines(rounds, len(records))
         write_atomically(timings, timings_up_to(timings, round_))
         self._open = True
         return records
+
+    def _note_changed_code(self, round_: int) -> None:
+        """Keep the hash of code that changed beside that of the code which the run goes on with."""
+        tables = read_toml(self.path / CONFIG)
+        before: Any = tables.get("hashes")
+        now = self.config.hashes
+        if not isinstance(before, dict) or all(before.get(name, one) == one for name, one in now.items()):
+            return
+        kept = {name: one for name, one in before.items() if name not in now}
+        for name, one in now.items():
+            was = before.get(name, one)
+            if was != one:
+                kept[f"{name} until round {round_}"] = was
+        tables["hashes"] = {**kept, **now}
+        write_atomically(self.path / CONFIG, to_toml(tables))
 
     def is_finished(self) -> bool:
         """Whether this run, and not one of another configuration, has its summary."""
@@ -194,7 +223,7 @@ class Run:
         if self.setting:
             return self.setting
         config = parse_config(self.config, str(self.path / CONFIG))
-        label = str(config.policy.build())
+        label = config.policy.label
         if config.uplink.label:
             label += f" + {config.uplink.label}"
         if config.downlink.label:
@@ -205,6 +234,19 @@ class Run:
     def seed(self) -> int:
         """The run's seed."""
         return int(self.config.get("seed", 0))
+
+    @property
+    def measure(self) -> Measure:
+        """What the run is judged by: its name, and which direction is better."""
+        train = self.config.get("train", {})
+        name = train.get("metric_name", ACCURACY)
+        higher_is_better = train.get("higher_is_better", True)
+        return Measure(str(name), bool(higher_is_better))
+
+    @property
+    def partition(self) -> PartitionFile | None:
+        """How the data fell on clients, if the run tells."""
+        return read_partition(self.path / PARTITION)
 
 
 def read_run(path: Path) -> Run:

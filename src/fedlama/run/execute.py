@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlama.base import InputError
-from fedlama.data import data_files
+from fedlama.base import InputError, printable
 from fedlama.processes.devices import default_workers
 from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import torchrun_rank, torchrun_restarts
@@ -16,7 +15,9 @@ from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import Config, read_toml
 from fedlama.run.directory import CHECKPOINTS, CONFIG, RunDirectory
 from fedlama.run.files import locked
-from fedlama.run.resolve import Resolved, resolve
+from fedlama.run.partition_file import PartitionFile
+from fedlama.run.references import is_reference
+from fedlama.run.resolve import Resolved, data_source, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
 from fedlama.training.checkpoint import Check, Checkpointing, Control
@@ -49,12 +50,15 @@ def execute(
     """
     run = config if isinstance(config, Resolved) else resolve(config)
     if torchrun_rank() != 0:
-        return _simulate(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
+        return train(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
     with locked(out) as held:
         resume = resume or torchrun_restarts() > 0
-        directory = RunDirectory(out, run.config, replace=replace, resume=resume, held=held)
+        partition = PartitionFile.of(run.data, run.shards)
+        directory = RunDirectory(out, run.config, replace=replace, resume=resume, held=held, partition=partition)
         if resume:
             _check_same_data(directory)
+            for sentence in changed_code(out / CONFIG, run.config):
+                print(f"fedlama: {sentence}", file=sys.stderr)
             if directory.is_finished():
                 return None
         keeping = _checkpointing(directory, resume)
@@ -76,14 +80,22 @@ def execute(
                 print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
 
         with stop_on_signals(ask_to_stop):
-            result = _simulate(run, workers, take, keeping)
+            result = train(run, workers, take, keeping)
         if board is not None:
             board.finish(result, run.participation.count(len(run.shards)))
         directory.finish(result)
         return result
 
 
-def _simulate(run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
+def train(run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
+    """Train what a configuration describes; nothing is written.
+
+    Arguments:
+        run: What was built from the configuration.
+        workers: How many processes share the work (default: one per GPU, or one per core).
+        take: Called with the record of every round.
+        keeping: Where checkpoints go, and what to resume from.
+    """
     config = run.config
     return simulate(
         run.model,
@@ -102,8 +114,11 @@ def _simulate(run: Resolved, workers: int | None, take: Observer, keeping: Check
         layers=config.model.layers,
         adaptive=config.model.adaptive,
         faults=run.faults,
+        loss=run.loss,
+        metric=run.metric,
         evaluate_every=config.train.evaluate_every,
         evaluate=config.train.evaluate,
+        evaluate_clients=config.evaluate.clients,
         average_steps=config.train.average_steps,
         device=config.train.device,
         execution=config.train.execution,
@@ -117,14 +132,43 @@ def _check_same_data(directory: RunDirectory) -> None:
     """A run that goes on with other data would end with numbers that belong to neither."""
     data = directory.config.data
     before = _stored_hash(directory.path / CONFIG, data.name)
-    if before is None or before == data.sha256:
+    if before is None or data.sha256 is None or before == data.sha256:
         return
-    files = ", ".join(map(str, data_files(data.name)))
-    now = str(data.sha256)
+    source = data.name
+    if ":" in data.name or not _was_given(directory.config):
+        source = data_source(data)
     raise InputError(
-        f"{files} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now {now[:12]}…): restore "
-        f"the data, or start a new run with another --out"
+        f"{source} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now {data.sha256[:12]}…): "
+        f"restore the data, or start a new run with another --out"
     )
+
+
+def _was_given(config: Config) -> bool:
+    """Whether the data was handed over in Python: then its name is no file's."""
+    return config.model.name is not None and is_reference(config.model.name) and not is_reference(config.data.name)
+
+
+def changed_code(path: Path, config: Config) -> list[str]:
+    """A sentence for each file with code of the user's own that is not what it was when a run began.
+
+    Arguments:
+        path: The configuration in the run's directory.
+        config: Of the run that is to go on, resolved.
+    """
+    if not path.exists():
+        return []
+    before: Any = read_toml(path).get("hashes", {})
+    if not isinstance(before, dict):
+        return []
+    sentences: list[str] = []
+    for name, now in config.hashes.items():
+        was = str(before.get(name, now))
+        if was != now:
+            sentences.append(
+                f"the file of {printable(name)} changed since the run in {path.parent} began (SHA-256 {was[:12]}…, now "
+                f"{now[:12]}…): what it computed before is of the old code"
+            )
+    return sentences
 
 
 def _stored_hash(path: Path, name: str) -> str | None:

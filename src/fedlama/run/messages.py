@@ -28,19 +28,39 @@ TYPES = {
 }
 
 
-def explain(error: ValidationError, root: type[BaseModel], tables: Mapping[str, Any], source: str) -> list[str]:
+def explain(
+    error: ValidationError,
+    root: type[BaseModel],
+    tables: Mapping[str, Any],
+    source: str,
+    overrides: Sequence[str] = (),
+) -> list[str]:
     """What is wrong, in at most two lines.
 
-    `root` is the model that refused `tables`, and `source` names the file that they are from.
+    `root` is the model that refused `tables`, and `source` names the file that they are from, but for the keys that
+    `overrides` (`key=value`) set.
     """
     problems = error.errors()
     lines: list[str] = []
     for problem in problems[:SHOWN]:
-        line = f"{source}: {_sentence(problem, root, tables)}"
+        where = _set_by(problem, overrides) or source
+        line = f"{where}: {_sentence(problem, root, tables)}"
         lines.append(printable(line, MAX_LINE))
     if len(problems) > SHOWN:
         lines[-1] += f" (and {len(problems) - SHOWN} more)"
     return lines
+
+
+def _set_by(problem: ErrorDetails, overrides: Sequence[str]) -> str | None:
+    """The override that a problem is about: of the same key, of one inside it, or of the table that holds it."""
+    place = [str(part) for part in problem["loc"]]
+    for override in reversed(overrides):
+        key = override.partition("=")[0].strip().split(".")
+        common = min(len(key), len(place))
+        is_of_its_table = problem["type"] == "missing" and key[:1] == place[:1]
+        if is_of_its_table or (common and key[:common] == place[:common]):
+            return f"--set {printable(override)}"
+    return None
 
 
 def _sentence(error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, Any]) -> str:
@@ -102,10 +122,11 @@ def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str
         table = ".".join(sections)
         where = f"[{table}]"
     names = list(section.model_fields)
-    if "versions" in names:  # which fedlama writes itself
-        names.remove("versions")
+    for own in ("hashes", "versions"):  # which fedlama writes itself
+        if own in names:
+            names.remove(own)
     allowed = f"{where} takes {', '.join(names)}"
-    near = _nearest(key, names)
+    near = nearest(key, names)
     if near is None:
         return f"unknown key {path!r}; {allowed}"
     return f"unknown key {path!r}; did you mean {near!r}? {allowed}"
@@ -138,7 +159,7 @@ def _choices(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
     field = section.model_fields[key]
     choices = _literals(field.annotation)
     allowed = f"must be one of {', '.join(choices)}"
-    near = _nearest(str(error["input"]), choices)
+    near = nearest(str(error["input"]), choices)
     if near is None:
         return allowed
     return f"{allowed}; did you mean {near!r}?"
@@ -155,7 +176,7 @@ def _literals(annotation: Any) -> list[str]:
     return found
 
 
-def _nearest(word: str, names: Sequence[str]) -> str | None:
+def nearest(word: str, names: Sequence[str]) -> str | None:
     """The name that this may be a misspelling of, if there is one."""
     by_lower_case = {name.lower(): name for name in names}
     matches = get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)

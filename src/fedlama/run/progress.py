@@ -13,12 +13,17 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from fedlama.processes.world import torchrun_rank
 from fedlama.training import Record
+from fedlama.training.records import fedavg_at
 
 SECONDS_BETWEEN_LINES = 30.0
 
 
 class ProgressDisplay:
-    """Shows one or several runs, one after the other, as one piece of work."""
+    """Shows one or several runs, one after the other, as one piece of work.
+
+    What a run sent is told as a share of what FedAvg would have sent by then: at the run's own base interval, or, where
+    runs are compared, at that of their baseline.
+    """
 
     def __init__(self, steps_per_run: int, runs: int, bar: Progress | None, stream: TextIO) -> None:
         self.steps_per_run = steps_per_run
@@ -27,7 +32,9 @@ class ProgressDisplay:
         self.stream = stream
         self.done = 0
         self.label = ""
-        self.accuracy = "-"
+        self.score = ""  # the latest, with its name
+        self._own_interval: int | None = None
+        self._baseline: int | None = None
         self._steps_before = 0  # of the runs before this one
         self._started = time.monotonic()
         self._latest_line = self._started
@@ -35,10 +42,18 @@ class ProgressDisplay:
         if bar is not None:
             self._task = bar.add_task("", total=self.total, status="")
 
-    def begin(self, label: str) -> None:
-        """The next run starts."""
+    def begin(self, label: str, base_interval: int | None = None, baseline: int | None = None) -> None:
+        """The next run starts.
+
+        Arguments:
+            label: What it is called.
+            base_interval: Of its policy; without it, nothing is said of what it sends.
+            baseline: The interval of the FedAvg that it is compared with (default: its own base interval).
+        """
         self.label = label
-        self.accuracy = "-"
+        self.score = ""
+        self._own_interval = base_interval
+        self._baseline = baseline or base_interval
         self._steps_before = self.done
         if self.bar and self._task is not None:
             self.bar.update(self._task, description=label)
@@ -47,7 +62,9 @@ class ProgressDisplay:
         """Take one round's record."""
         self.done = self._steps_before + record.step
         if record.accuracy is not None:
-            self.accuracy = f"{record.accuracy:.1%}"
+            self.score = f"accuracy {record.accuracy:.1%}"
+        for name, value in record.metrics.items():
+            self.score = f"{name} {value:.4g}"
         if self.bar and self._task is not None:
             status = self._short_status(record)
             self.bar.update(self._task, completed=self.done, description=self.label, status=status)
@@ -56,13 +73,24 @@ class ProgressDisplay:
 
     def _short_status(self, record: Record) -> str:
         """Beside a bar: eighty columns must do."""
-        return f"round {record.round} loss {record.loss:.2f} acc {self.accuracy} cost {record.cost:.0%}"
+        score = self.score.replace("accuracy", "acc")
+        parts = [f"round {record.round}", f"loss {record.loss:.2f}", score, self._sent(record)]
+        return " ".join(part for part in parts if part)
+
+    def _sent(self, record: Record) -> str:
+        """What was sent so far, and of what that is a share: uplink bytes, or aggregations where bytes are not told."""
+        if self._own_interval is None or self._baseline is None:
+            return ""
+        own_averages = -(-record.step // self._own_interval)
+        averages = -(-record.step // self._baseline)
+        share = record.cost if record.uplink_share is None else record.uplink_share
+        return f"sent {_percent(share * own_averages / averages)} of {fedavg_at(self._baseline)}"
 
     def _is_worth_a_line(self, record: Record) -> bool:
         """Evaluations of a single run, the ends of several, and in any case something every half minute."""
         ends = self.done % self.steps_per_run == 0
         is_only_run = self.steps_per_run == self.total
-        evaluated = is_only_run and record.accuracy is not None
+        evaluated = is_only_run and record.score is not None
         if ends or evaluated:
             return True
         return time.monotonic() - self._latest_line > SECONDS_BETWEEN_LINES
@@ -74,17 +102,24 @@ class ProgressDisplay:
             f"step {self.done}/{self.total}",
             f"round {record.round}",
             f"loss {record.loss:.3f}",
-            f"accuracy {self.accuracy}",
-            f"cost so far {record.cost:.0%}",
+            self.score,
+            self._sent(record),
             f"{self._seconds_left():.0f} s left",
         ]
-        print(" · ".join(parts), file=self.stream, flush=True)
+        print(" · ".join(part for part in parts if part), file=self.stream, flush=True)
 
     def _seconds_left(self) -> float:
         elapsed = time.monotonic() - self._started
         seconds_per_step = elapsed / max(1, self.done)
         steps_left = self.total - self.done
         return seconds_per_step * steps_left
+
+
+def _percent(share: float) -> str:
+    """Whole percent; small shares with the digits that tell them apart."""
+    if share < 0.1:
+        return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %"
 
 
 @contextmanager

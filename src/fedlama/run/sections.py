@@ -6,8 +6,9 @@ is a table of which one key chooses a class (`kind = "fedlama"`), and the argume
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from inspect import Parameter, signature
 from types import UnionType
@@ -15,9 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, create_model, model_validator
 
-from fedlama.base import annotated_fields
+from fedlama.base import annotated_fields, shown
+from fedlama.run.references import Reference, is_reference, reference_to
 
 T = TypeVar("T")
+
+# What tables were built into, by their content: a run, its progress and its report ask for the same ones
+BUILT: dict[tuple[str, str, str], Any] = {}
 
 
 class Section(BaseModel):
@@ -59,6 +64,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
     and `names` the keys of arguments that the file calls otherwise.
     `former_key` is what the choosing key was called before, and `lenient` names the choices whose table may keep the
     keys of another choice, which then mean nothing.
+    A reference to code of the user's own (`kind = "mymodule:MyPolicy"`) is a choice, too: the other keys are handed to
+    it by name, and what it returns must be a `protocol`, which messages call `what`.
     """
 
     table: ClassVar[str]
@@ -70,6 +77,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
     names: ClassVar[Mapping[str, str]] = {}
     lenient: ClassVar[Mapping[str, str]] = {}
     chosen: ClassVar[str | None] = None  # by the sections made of this one, one for each choice
+    protocol: ClassVar[type[Any]]
+    what: ClassVar[str]
 
     @classmethod
     def section_for(cls, table: Any) -> type[Self]:
@@ -82,7 +91,7 @@ class ChoiceSection(DerivedSection, Generic[T]):
         if not isinstance(table, Mapping):
             return cls.default
         name = table.get(cls._choosing_key(table), cls.default)
-        if isinstance(name, str) and name in cls.choices:
+        if isinstance(name, str) and (name in cls.choices or is_reference(name)):
             return name
         return None
 
@@ -96,10 +105,22 @@ class ChoiceSection(DerivedSection, Generic[T]):
     @cache
     def of_choice(cls, name: str) -> type[Self]:
         """The section of one choice."""
+        if name not in cls.choices:
+            return cls._of_reference(name)
         choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type] - all of them: a message names them
         keys: dict[str, Any] = {cls.chosen_by: (choosing, name)}
         keys |= _keys(cls.choices[name], cls.names, cls.defaults)
         section = create_model(f"{cls.__name__}_{name}", __base__=cls, __doc__=cls.__doc__, **keys)
+        section.chosen = name
+        return section
+
+    @classmethod
+    def _of_reference(cls, name: str) -> type[Self]:
+        """The section of code of the user's own, which alone knows what its options are."""
+        keys: dict[str, Any] = {cls.chosen_by: (str, name)}
+        section = create_model(f"{cls.__name__}_own", __base__=cls, __doc__=cls.__doc__, **keys)
+        section.model_config = {**section.model_config, "extra": "allow"}
+        section.model_rebuild(force=True)
         section.chosen = name
         return section
 
@@ -112,7 +133,7 @@ class ChoiceSection(DerivedSection, Generic[T]):
     def without_other_choices(cls, table: Mapping[str, Any]) -> dict[str, Any]:
         """The table without the options of choices that it does not make: for one whose choice has just changed."""
         name = cls.choice_of(table)
-        if name is None:
+        if name is None or name not in cls.choices:
             return dict(table)
         kept: dict[str, Any] = {}
         for key, value in table.items():
@@ -146,6 +167,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
 
     @classmethod
     def _refuse_other_choices(cls, name: str, table: Mapping[str, Any]) -> None:
+        if name not in cls.choices:
+            return
         for key in table:
             homes = cls._choices_with(key)
             is_tolerated = cls.lenient.get(name) in homes
@@ -153,10 +176,40 @@ class ChoiceSection(DerivedSection, Generic[T]):
                 only = " or ".join(map(repr, homes))
                 raise ValueError(f"{cls.table}.{key} means nothing with {cls.chosen_by} = {name!r}, only with {only}")
 
+    @classmethod
+    def table_of(cls, value: T) -> dict[str, Any]:
+        """The table that describes a value; one of a class of the user's own refers to it."""
+        for name, built in cls.choices.items():
+            if type(value) is built:
+                return {cls.chosen_by: name, **_values(built, cls.names, value)}
+        return {cls.chosen_by: reference_to(type(value)), **plain_fields(value)}
+
     def build(self) -> T:
-        """The value that this table describes."""
+        """The value that this table describes; of equal tables the same one, because it never changes."""
         assert self.chosen is not None
-        return _build(self.choices[self.chosen], self.names, self)
+        if self.chosen not in self.choices:
+            return self._own()
+        content = self.model_dump_json()
+        key = (self.chosen, content, type(self).table)
+        if key not in BUILT:
+            BUILT[key] = _build(self.choices[self.chosen], self.names, self)
+        return BUILT[key]
+
+    def _own(self) -> T:
+        reference = Reference(f"{self.table}.{self.chosen_by}", str(self.chosen))
+        made = reference.call(options=self.model_extra)
+        if isinstance(made, type) or not isinstance(made, self.protocol):
+            raise reference.wrong(f"must return {self.what}, not {shown(made)}")
+        return made
+
+    @property
+    def label(self) -> str:
+        """The value in a few words, without running code of the user's own: its name and its options."""
+        if self.chosen in self.choices:
+            return str(self.build())
+        name = str(self.chosen).rpartition(":")[2]
+        options = ", ".join(f"{key}={shown(value)}" for key, value in (self.model_extra or {}).items())
+        return f"{name}({options})"
 
 
 @cache
@@ -217,6 +270,46 @@ def _as_in_toml(annotation: Any, default: Any) -> tuple[Any, Any]:
     if default is ...:
         return list[entry], default
     return list[entry], Field(default=list(default))
+
+
+def _values(built: type[Any], names: Mapping[str, str], value: Any) -> dict[str, Any]:
+    """What a value holds for each option of its class, by key: what `_build` is undone by."""
+    found: dict[str, Any] = {}
+    for option in _options(built, names):
+        name = option.argument if hasattr(value, option.argument) else option.key
+        given = getattr(value, name)
+        if is_dataclass(option.annotation):
+            found |= _values(option.annotation, names, given)  # type: ignore[arg-type]
+        elif given is not None:
+            found[option.key] = _plain(given)
+    return found
+
+
+def plain_fields(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass of the user's own, as a table can hold them; nothing of any other value."""
+    if not is_dataclass(value):
+        return {}
+    found: dict[str, Any] = {}
+    for field in fields(value):
+        given = getattr(value, field.name)
+        if given is not None:
+            found[field.name] = _plain(given)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """As TOML can hold it; what it cannot hold, as text."""
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return shown(value) if not is_dataclass(value) else str(value)
 
 
 def _build(built: type[T], names: Mapping[str, str], section: BaseModel) -> T:

@@ -42,6 +42,7 @@ class Board:
             "loss/training": record.loss,
             "loss/test": record.test_loss,
             "accuracy/test": record.accuracy,
+            **{f"{name}/test": value for name, value in record.metrics.items()},
             "communication/cost": record.cost,
             "communication/uplink_bytes": record.uplink_bytes,
             "communication/downlink_bytes": record.downlink_bytes,

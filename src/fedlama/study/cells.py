@@ -26,7 +26,7 @@ from fedlama.rows import describe
 from fedlama.run.checkpoints import changed_keys
 from fedlama.run.config import as_written_today, read_toml
 from fedlama.run.directory import CONFIG, SUMMARY
-from fedlama.run.execute import execute
+from fedlama.run.execute import changed_code, execute
 from fedlama.run.files import write_atomically
 from fedlama.run.resolve import Resolved, resolve
 from fedlama.study.runs import load_run
@@ -48,33 +48,46 @@ def is_done(out: Path, cell: Cell) -> bool:
     return (folder / SUMMARY).is_file() or (folder / DIVERGED).is_file()
 
 
-def score_of(out: Path, cell: Cell) -> tuple[float | None, float] | None:
-    """A finished cell's accuracy, if it has one, and loss; None if it diverged."""
+def score_of(out: Path, cell: Cell) -> float | None:
+    """A finished cell's metric, or its loss if it has none, so that more is better; None if it diverged."""
     folder = out / cell.path
     if (folder / DIVERGED).is_file():
         return None
     try:
-        summary = load_run(folder).summary
+        run = load_run(folder)
     except InputError as error:
         raise InputError(f"{error}; delete that folder to run it again") from None
-    if summary is None:
+    if run.summary is None:
         return None
-    return summary.accuracy, summary.loss
+    score = run.summary.score
+    if score is None:
+        return -run.summary.loss
+    return score if run.measure.higher_is_better else -score
 
 
-def check_same_config(out: Path, cell: Cell) -> None:
-    """Refuse a finished run of another configuration: its result is not this study's."""
+def check_same_config(out: Path, cell: Cell) -> list[str]:
+    """Refuse a finished run of another configuration: its result is not this study's.
+
+    Code of the user's own that changed since is told in the sentences that are returned.
+    """
     path = out / cell.path / CONFIG
     if not path.is_file():  # it diverged in its first round
-        return
+        return []
     before = as_written_today(read_toml(path))
-    now = resolve(cell.config).config.model_dump(exclude_none=True)
+    run = resolved(cell)
+    now = run.config.model_dump(exclude_none=True)
     different = changed_keys(_keys_of_both(before, now), _keys_of_both(now, before))
     if different:
         raise InputError(
             f"{path.parent} holds a run of another configuration ({', '.join(different)}): choose another --out, or "
             f"delete that folder"
         )
+    return changed_code(path, run.config)
+
+
+def resolved(cell: Cell) -> Resolved:
+    """What a cell is built of."""
+    return cell.planned or resolve(cell.config)
 
 
 def _keys_of_both(tables: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,10 +109,12 @@ def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
     available = available_memory()
     if not cells or available is None:
         return workers
-    one_of_each_setting = {cell.setting: cell for cell in cells}
+    one_of_each_setting: dict[str, Cell] = {}
+    for cell in cells:
+        one_of_each_setting.setdefault(cell.setting, cell)  # the first seed's is built already
     largest = 0
     for cell in one_of_each_setting.values():
-        run = resolve(cell.config)
+        run = resolved(cell)
         largest = max(largest, _row_bytes(run))
     needed = 2 * largest  # gradients, averages and activations come on top
     that_fit = available // needed
@@ -212,7 +227,7 @@ class _SideBySide:
         def work(emit: Emit) -> None:
             take_along(home, workplace)
             try:
-                execute(cell.config, workplace, [emit], workers=workers, resume=True, quiet=True)
+                execute(resolved(cell), workplace, [emit], workers=workers, resume=True, quiet=True)
             except DivergenceError:
                 deliver(workplace, home)
                 raise

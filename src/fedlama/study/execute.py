@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -41,7 +42,8 @@ def run_study(
         index_there = _index_there(out)
         others = index_there if shared else None
         for setting in study.settings:
-            resolve(setting.config)  # wrong input shows before the first run, and forked runs share the data
+            if setting.planned is None:
+                resolve(setting.config)  # wrong input shows before the first run, and forked runs share the data
         pilots = study.pilots()
         run_cells(missing(pilots, out), out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
@@ -95,11 +97,14 @@ def _keep(index: StudyIndex, others: StudyIndex | None, out: Path) -> None:
 def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
     """Those that are neither finished nor known to diverge; what is there must be of this study."""
     found: list[Cell] = []
+    changes: dict[str, None] = {}
     for cell in cells:
         if is_done(out, cell):
-            check_same_config(out, cell)
+            changes.update(dict.fromkeys(check_same_config(out, cell)))
         else:
             found.append(cell)
+    for sentence in changes:
+        print(f"fedlama: {sentence}", file=sys.stderr)
     return found
 
 
@@ -120,7 +125,7 @@ def _cells(study: Study, choices: Mapping[str, Choice]) -> list[Cell]:
 
 
 def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
-    """The learning rate with the best mean validation accuracy (or loss, if there is none); of equals the smaller."""
+    """The learning rate with the best mean validation metric (or loss, if there is none); of equals the smaller."""
     scores: dict[float, float | None] = {}
     for rate in setting.learning_rates:
         own = [pilot for pilot in pilots if pilot.setting == setting.name and pilot.rate == rate]
@@ -148,8 +153,7 @@ def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
         score = score_of(out, pilot)
         if score is None:
             return None
-        accuracy, loss = score
-        scores.append(-loss if accuracy is None else accuracy)
+        scores.append(score)
     return fmean(scores)
 
 

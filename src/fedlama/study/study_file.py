@@ -16,6 +16,8 @@ from pydantic import Field, ValidationError
 from fedlama.base import MAX_SEED, InputError, printable, shown
 from fedlama.run.config import Config, Positive, merged, parse_config, read_toml
 from fedlama.run.messages import explain
+from fedlama.run.references import make_importable
+from fedlama.run.resolve import Resolved
 from fedlama.run.sections import Section
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
@@ -54,6 +56,7 @@ class Setting:
     config: Config
     seeds: tuple[int, ...]
     learning_rates: tuple[float, ...]  # to choose among; empty: the configuration's own
+    planned: Resolved | None = None  # of a study in Python: the first seed's run, built already
 
     @property
     def folder(self) -> str:
@@ -75,6 +78,7 @@ class Cell:
     path: Path  # below the study's folder
     config: Config
     rate: float | None = None  # of a pilot: the learning rate that it tries
+    planned: Resolved | None = None  # of a study in Python: the run, built already
 
     @property
     def label(self) -> str:
@@ -153,9 +157,12 @@ def shortened(config: Config, iterations: int | None) -> Config:
     whole = config.train.iterations
     if iterations is None or iterations >= whole:
         return config
-    warmup_steps = config.local.warmup_steps * iterations // whole
-    decay_steps = [max(1, step * iterations // whole) for step in config.local.decay_steps]
-    schedule = {"warmup_steps": warmup_steps, "decay_steps": decay_steps}
+    schedule: dict[str, Any] = {}
+    # A rule of the user's own may have no schedule.
+    if hasattr(config.local, "warmup_steps"):
+        schedule["warmup_steps"] = config.local.warmup_steps * iterations // whole
+    if hasattr(config.local, "decay_steps"):
+        schedule["decay_steps"] = [max(1, step * iterations // whole) for step in config.local.decay_steps]
     return config.model_copy(
         update={
             "local": config.local.model_copy(update=schedule),
@@ -165,8 +172,10 @@ def shortened(config: Config, iterations: int | None) -> Config:
 
 
 def load_study(path: Path) -> Study:
-    """The study in a file."""
-    return parse_study(read_toml(path), str(path))
+    """The study in a file; modules beside it can be imported from now on."""
+    tables = read_toml(path)
+    make_importable(path.parent)
+    return parse_study(tables, str(path))
 
 
 def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
@@ -191,7 +200,7 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
         settings.append(_setting(base, own, options, f"{source}, setting {number}"))
     settings = _without_repeats(settings, len(options.setting))
     settings = _one_window(settings)
-    _check_names(settings, options, source)
+    check_names(settings, options, source)
     return Study(tuple(settings), options)
 
 
@@ -211,7 +220,7 @@ def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySect
     config = parse_config(merged(base, overrides), source)
     fixed = "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
     return Setting(
-        name=checked.baseline or str(config.policy.build()),
+        name=checked.baseline or config.policy.label,
         config=config.model_copy(update={"seed": checked.seeds[0]}),
         seeds=tuple(dict.fromkeys(checked.seeds)),
         learning_rates=() if fixed else tuple(sorted(set(checked.learning_rates))),
@@ -248,7 +257,7 @@ def _with_window(setting: Setting, steps: int) -> Setting:
     return replace(setting, config=config.model_copy(update={"participation": participation}))
 
 
-def _check_names(settings: Sequence[Setting], options: StudySection, source: str) -> None:
+def check_names(settings: Sequence[Setting], options: StudySection, source: str) -> None:
     """Names are printed, and become folders: each prints, and has a folder of its own."""
     owners: dict[str, Setting] = {}
     for setting in settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,10 @@ from torch import Tensor, nn
 from fedlama.base import InputError, check_whole, reason, shown
 from fedlama.compress import Codec
 from fedlama.core import Policy
-from fedlama.data import Dataset, Partition, Shards
+from fedlama.data import Dataset, Partition, Shards, Transform
 from fedlama.local import LocalRule
 from fedlama.server import ServerRule
-from fedlama.training.evaluation import Loss, Metric, accuracy
+from fedlama.training.evaluation import DEFAULT_METRIC, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
 
 
@@ -56,6 +57,12 @@ def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
         raise InputError(f"{name} must be one of {', '.join(allowed)}, not {shown(value)}")
 
 
+def check_flag(name: str, value: bool) -> None:
+    """The value is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, not {shown(value)}")
+
+
 def check_numbers(**values: int | None) -> None:
     """Each is a whole number from 1."""
     for name, value in values.items():
@@ -73,7 +80,7 @@ def check_faults(faults: Faults | None, active: int) -> None:
         raise InputError(f"faults.min_clients is {faults.min_clients}, but only {active} clients train at a time")
 
 
-def task_of(data: Dataset, loss: Loss | None, metric: Metric | None) -> tuple[Loss, Metric | None]:
+def task_of(data: Dataset, loss: Loss | None, metric: MetricFunction | Metric | None) -> tuple[Loss, Metric | None]:
     """Classification unless the user says otherwise."""
     classifies = not data.y_train.is_floating_point()
     if loss is None and not classifies:
@@ -82,8 +89,32 @@ def task_of(data: Dataset, loss: Loss | None, metric: Metric | None) -> tuple[Lo
             "pass loss= (such as torch.nn.functional.mse_loss) and, if you like, metric="
         )
     if metric is None and classifies and data.y_train.dim() == 1:
-        metric = accuracy
+        metric = DEFAULT_METRIC
+    if metric is not None and not isinstance(metric, Metric):
+        metric = Metric(metric)
     return loss or nn.functional.cross_entropy, metric
+
+
+def check_preparation(data: Dataset) -> None:
+    """The user's own functions of a batch of inputs do what they should with two samples."""
+    if data.transform is None and not callable(data.augment):
+        return
+    plain = replace(data, transform=None).inputs(data.x_train[:2])
+    inputs = plain
+    if data.transform is not None:
+        inputs = _changed("transform", data.transform, plain)
+    if callable(data.augment):
+        _changed("augment", data.augment, inputs)
+
+
+def _changed(name: str, function: Transform, inputs: Tensor) -> Tensor:
+    try:
+        changed = function(inputs)
+    except Exception as error:
+        raise InputError(f"{name} failed on a batch of shape {tuple(inputs.shape)}: {reason(error)}") from error
+    if not isinstance(changed, Tensor) or len(changed) != len(inputs):
+        raise InputError(f"{name} must return a tensor with as many samples as it was given, not {shown(changed)}")
+    return changed
 
 
 @torch.no_grad()
@@ -100,9 +131,9 @@ def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric |
         module.train()
     if loss is nn.functional.cross_entropy and isinstance(outputs, Tensor) and outputs.dim() >= 2:
         _check_labels(data, outputs.shape[1])
-    measures: dict[str, Loss | Metric] = {"loss": loss}
+    measures: dict[str, Loss | MetricFunction] = {"loss": loss}
     if metric is not None:
-        measures["metric"] = metric
+        measures["metric"] = metric.function
     values: dict[str, object] = {}
     for name, measure in measures.items():
         try:
@@ -153,8 +184,8 @@ def check_single_samples(module: nn.Module, data: Dataset, shards: Shards, batch
             raise
         client = int(single[0])
         raise InputError(
-            f"client {client} has {int(shards.sizes[client])} samples, so batches of {batch_size} leave one over, and "
-            f"this model's BatchNorm cannot train on a single sample: choose another local.batch_size"
+            f"{shards.name_of(client)} has {int(shards.sizes[client])} samples, so batches of {batch_size} leave one "
+            f"over, and this model's BatchNorm cannot train on a single sample: choose another local.batch_size"
         ) from None
 
 

@@ -124,7 +124,7 @@ class FaultyRounds:
         client = current.cohort.clients[index]
         loss = reports.losses[index]
         if not self.faults.exclude_nonfinite:
-            check_finite(client, loss, weights_are_finite, current)
+            check_finite(client, loss, weights_are_finite, current, self.rounds.job.shards)
         if not (weights_are_finite and math.isfinite(loss)):
             return NOT_FINITE
         limit = self.faults.norm_limit

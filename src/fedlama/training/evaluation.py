@@ -1,26 +1,79 @@
-"""The global model on the test set."""
+"""The global model on the test set, and on the samples of each client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.data import Dataset
+from fedlama.base import InputError, shown
+from fedlama.data import Dataset, Shards
 from fedlama.processes.world import World
 from fedlama.rows import Binding
 from fedlama.training.modules import seed_module_draws
+from fedlama.training.records import ACCURACY, ClientScores, EvaluatedOn, Measure
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Metric = Callable[[Tensor, Tensor], Tensor | float]
+MetricFunction = Callable[[Tensor, Tensor], Tensor | float]
 
 EVALUATION_BATCH = 256  # enough to keep a core busy; activations of a wide network take megabytes per sample
+MAX_NAME = 60  # characters of a metric's name
+TAKEN_NAMES = ("loss", "test_loss", "round", "step", "cycle", "cost")  # which records have already
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """The share of targets that is the largest output of its sample."""
     return (outputs.argmax(dim=1) == targets).double().mean()
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What the global model is judged by, under its own name and with its own direction.
+
+    Arguments:
+        function: Of outputs and targets: one number, the mean over the samples it is given.
+        name: What records, progress and reports call it (default: the function's name).
+        higher_is_better: Whether more of it is better (default: what the function's own attribute of this name says, as
+            torchmetrics has it; otherwise yes).
+    """
+
+    function: MetricFunction
+    name: str = ""
+    higher_is_better: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InputError(f"metric must be a function of outputs and targets, not {shown(self.function)}")
+        name = self.name or _name_of(self.function)
+        if not isinstance(name, str) or not name.isprintable() or len(name) > MAX_NAME or name in TAKEN_NAMES:
+            raise InputError(f"the metric's name {shown(name)} must print, be short, and be none of a record's own")
+        object.__setattr__(self, "name", name)
+        if self.higher_is_better is None:
+            own = getattr(self.function, "higher_is_better", None)
+            object.__setattr__(self, "higher_is_better", own is not False)
+
+    @property
+    def measure(self) -> Measure:
+        """Its name and direction, as they are recorded."""
+        return Measure(self.name, bool(self.higher_is_better))
+
+
+def _name_of(function: object) -> str:
+    """A function's own name; `metric` for one without."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", None) or type(function).__name__
+    if name == "<lambda>":
+        return "metric"
+    return name
+
+
+DEFAULT_METRIC = Metric(accuracy, ACCURACY)
 
 
 @torch.no_grad()
@@ -38,10 +91,7 @@ def evaluate(
         outputs = binding.module(data.inputs(data.x_test[part]))
         scores[index, 0] = loss(outputs, targets) * len(targets)
         if metric:
-            value = metric(outputs, targets)
-            if not isinstance(value, Tensor):
-                value = float(value)  # torch takes no numbers of numpy
-            scores[index, 1] = value * len(targets)
+            scores[index, 1] = _value(metric, outputs, targets) * len(targets)
     binding.module.train()
     binding.check_same_parameters()
     world.sum_(scores)
@@ -49,3 +99,89 @@ def evaluate(
     if not metric:
         return mean_loss, None
     return mean_loss, mean_metric
+
+
+def _value(metric: Metric, outputs: Tensor, targets: Tensor) -> Tensor | float:
+    value = metric.function(outputs, targets)
+    if isinstance(value, Tensor):
+        return value
+    return float(value)  # torch takes no numbers of numpy
+
+
+@dataclass(frozen=True)
+class ClientSamples:
+    """What each client is evaluated on: its own test samples where their owners are known, else what it trains on.
+
+    Arguments:
+        on: Which of the two.
+        of: For each client the indices of its samples; it may have none.
+    """
+
+    on: EvaluatedOn
+    of: Sequence[Tensor]
+
+    @staticmethod
+    def choose(data: Dataset, shards: Shards) -> ClientSamples:
+        """Test samples count where each client of the data is a client of the run."""
+        owners = data.test_clients
+        known = data.clients is not None and len(shards) == int(data.clients.max()) + 1
+        if owners is None or not known or not _is_natural(data, shards):
+            return ClientSamples("training", [shards.of(client) for client in range(len(shards))])
+        order = owners.argsort(stable=True)
+        ends = torch.searchsorted(owners[order], torch.arange(-1, len(shards)), right=True)
+        samples = [order[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+        return ClientSamples("test", samples)
+
+
+def _is_natural(data: Dataset, shards: Shards) -> bool:
+    """Whether the clients of the run are those that the data names."""
+    assert data.clients is not None
+    dealt_to = torch.repeat_interleave(torch.arange(len(shards)), shards.sizes)
+    return torch.equal(data.clients[shards.order], dealt_to)
+
+
+@torch.no_grad()
+def evaluate_clients(
+    binding: Binding, data: Dataset, samples: ClientSamples, metric: Metric, world: World, key: int
+) -> ClientScores:
+    """The metric of the row that the module points at on every client's own samples, shared among processes."""
+    x, y = (data.x_test, data.y_test) if samples.on == "test" else (data.x_train, data.y_train)
+    scores = torch.zeros(len(samples.of), dtype=torch.float64, device=binding.device)
+    binding.module.eval()
+    for client in world.share([float(len(own)) for own in samples.of]):
+        own = samples.of[client].to(x.device)
+        for number, part in enumerate(own.split(EVALUATION_BATCH)):
+            if not len(part):
+                continue
+            targets = y[part]
+            seed_module_draws(key + client + number * len(samples.of), binding.device)
+            outputs = binding.module(data.inputs(x[part]))
+            scores[client] += _value(metric, outputs, targets) * len(targets) / len(own)
+    binding.module.train()
+    binding.check_same_parameters()
+    world.sum_(scores)
+    found: list[float | None] = []
+    for own, score in zip(samples.of, scores.tolist(), strict=True):
+        found.append(score if len(own) else None)
+    return client_scores(samples.on, found, metric.measure)
+
+
+def client_scores(on: EvaluatedOn, scores: Sequence[float | None], measure: Measure) -> ClientScores:
+    """Scores of all clients with what is said about them: how the worst tenth fares, and how far they lie apart.
+
+    >>> found = client_scores("test", [0.5, None, 0.9, 1.0], Measure("accuracy", True))
+    >>> round(found.mean, 4), found.worst_decile, round(found.spread, 4)
+    (0.8, 0.5, 0.216)
+    """
+    there = [score for score in scores if score is not None and math.isfinite(score)]
+    if not there:
+        return ClientScores(on=on, scores=list(scores), mean=None, worst_decile=None, spread=None)
+    worst_first = sorted(there, reverse=not measure.higher_is_better)
+    tenth = max(1, math.ceil(len(worst_first) / 10))
+    return ClientScores(
+        on=on,
+        scores=[score if score is not None and math.isfinite(score) else None for score in scores],
+        mean=math.fsum(there) / len(there),
+        worst_decile=math.fsum(worst_first[:tenth]) / tenth,
+        spread=float(np.std(there)),
+    )

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads records with it, and t
 from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.core import Ledger
 
+OnTooFew = Literal["repeat", "stop"]  # what happens to a round in which too few clients are left
 Probability = Annotated[float, Limits(minimum=0, maximum=1)]
 LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32
 MAX_ATTEMPTS = 100  # cohorts in a row that were too small: then something else is wrong, and the run stops
@@ -69,7 +70,7 @@ class Faults:
     exclude_nonfinite: bool = True
     norm_limit: Annotated[float, Limits(above=0, maximum=LARGEST_LIMIT)] | None = None
     min_clients: Annotated[int, Limits(minimum=1)] = 1
-    on_too_few: Literal["repeat", "stop"] = "repeat"
+    on_too_few: OnTooFew = "repeat"
 
     def __post_init__(self) -> None:
         check_options(self, "faults.")

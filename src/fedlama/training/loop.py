@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,16 +16,25 @@ from fedlama.rows import Binding, ClientStore
 from fedlama.training.attempts import FaultyRounds
 from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.cohorts import Cohorts
-from fedlama.training.evaluation import evaluate
+from fedlama.training.evaluation import evaluate, evaluate_clients
 from fedlama.training.faults import Discarded
 from fedlama.training.phases import phase
-from fedlama.training.records import Record
+from fedlama.training.records import ACCURACY, ClientScores, Record
 from fedlama.training.rounds import Rounds
 from fedlama.training.saving import Saving
 from fedlama.training.trainers import Trainer
 from fedlama.training.values import Job, Played, Position
 
 Emit = Callable[[Record | Checkpoint], None]
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """The global model where it was evaluated."""
+
+    loss: float | None = None
+    metric: float | None = None
+    clients: ClientScores | None = None
 
 
 class Federation:
@@ -83,24 +93,28 @@ class Federation:
         self.world.sum_(row)
         return row
 
-    def _scores(self, position: Position, plan: RoundPlan) -> tuple[float | None, float | None]:
-        """Test loss and metric at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
+    def _scores(self, position: Position, plan: RoundPlan) -> _Scores:
+        """What is evaluated at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
         step = position.step
         every = self.job.evaluate_every
         passes = plan.ends_cycle and step // every > plan.cycle.start // every
         if not passes and step < self.job.iterations:
-            return None, None
+            return _Scores()
         self.binding.point_at(position.server.evaluated)
         self.binding.load_counters(position.counters)
         key = random_key(self.job.seed, "evaluate", step)
+        job = self.job
+        clients = None
         with phase("evaluate"):
-            loss, score = evaluate(self.binding, self.job.data, self.job.loss, self.job.metric, self.world, key)
+            loss, score = evaluate(self.binding, job.data, job.loss, job.metric, self.world, key)
+            if job.client_samples is not None and job.metric is not None:
+                clients = evaluate_clients(self.binding, job.data, job.client_samples, job.metric, self.world, key)
         if not math.isfinite(loss) or (score is not None and not math.isfinite(score)):
             raise DivergenceError(
                 f"the test loss or metric was not finite in round {position.state.round} (from step "
                 f"{step - plan.steps + 1}): the training diverged, so lower local.learning_rate"
             )
-        return loss, score
+        return _Scores(loss, score, clients)
 
     def _record(self, before: Position, played: Played) -> Record:
         """The round as observers see it."""
@@ -109,7 +123,14 @@ class Federation:
         plan = played.plan
         verdict = played.verdict
         ledger = after.server.ledger
-        test_loss, score = self._scores(after, plan)
+        scores = self._scores(after, plan)
+        accuracy = None
+        metrics: dict[str, float] = {}
+        if self.job.metric is not None and scores.metric is not None:
+            if self.job.metric.name == ACCURACY:
+                accuracy = scores.metric
+            else:
+                metrics[self.job.metric.name] = scores.metric
         layers = self.binding.layout.layers
         discrepancy: list[float | None] = [None] * len(layers)
         for layer in plan.due:
@@ -125,10 +146,13 @@ class Federation:
             intervals=list(before.state.intervals),
             discrepancy=discrepancy,
             loss=sum(weight * loss for weight, loss in zip(verdict.weights, verdict.losses, strict=True)),
-            test_loss=test_loss,
-            accuracy=score,
+            test_loss=scores.loss,
+            accuracy=accuracy,
             uplink_bytes=ledger.uplink_bytes - started.uplink_bytes + discarded.uplink_bytes,
             downlink_bytes=ledger.downlink_bytes - started.downlink_bytes + discarded.downlink_bytes,
             cost=ledger.relative_cost(after.step, self.job.policy.base_interval),
             excluded=[*discarded.excluded, *verdict.excluded],
+            metrics=metrics,
+            clients=scores.clients,
+            uplink_share=self.job.uplink_share(ledger, after.step),
         )

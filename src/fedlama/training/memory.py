@@ -15,7 +15,7 @@ from fedlama.core import Layout
 from fedlama.data import Dataset
 from fedlama.processes.memory import available_memory
 from fedlama.rows import Slot
-from fedlama.training.trainers import BLOCK
+from fedlama.training.trainers import block_of
 from fedlama.training.values import Job
 
 FLOAT32 = 4  # bytes
@@ -79,7 +79,7 @@ def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: b
         slots=job.client_slots,
         data_bytes=data_bytes(job.data),
         prepared_bytes=FLOAT32 * job.data.x_train.numel() if stacked else 0,
-        block=BLOCK if stacked else 0,
+        block=block_of(layout) if stacked else 0,
         saved_clients=clients if saves and outlives else 0,
         seen_clients=_seen_clients(job, clients) if saves else 0,
         server_slots=len(job.make_server(layout).slots),

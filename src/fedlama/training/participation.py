@@ -3,45 +3,68 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 
-from fedlama.base import InputError, Limits, check_number, check_options, check_whole, random_key
+from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.core import Policy
 
 
 @dataclass(frozen=True)
 class Participation:
-    """`active` clients at a time: a float is a fraction of the population, a whole number a number of clients.
+    """Who trains at a time: a number of clients, or a fraction of them (default: all).
 
-    A cohort stays for `window` steps, a whole number of the policy's cycles (default: one cycle). Who is drawn depends
-    on the seed and on the window, never on the policy: settings that share a window see the same clients.
+    Who is drawn depends on the seed and on the window, never on the policy: settings that share a window see the same
+    clients.
+
+    Arguments:
+        clients: How many clients train at a time.
+        fraction: Which share of the clients trains at a time, above 0 and at most 1, in place of their number.
+        window: For how many steps a cohort stays, a whole number of the policy's cycles (default: one cycle).
     """
 
-    active: float | int = 1.0
+    clients: Annotated[int, Limits(minimum=1)] | None = None
     window: Annotated[int, Limits(minimum=1)] | None = None
+    fraction: Annotated[float, Limits(above=0, maximum=1)] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if isinstance(self.active, float):
-            check_number("participation.active", self.active, above=0)
-        else:
-            check_whole("participation.active", self.active, minimum=1)
-        check_options(self, "participation.")
-        if isinstance(self.active, float) and self.active > 1:
+        if isinstance(self.clients, float):
             raise InputError(
-                f"participation.active = {self.active} is a fraction and must be at most 1.0; "
-                f"write a whole number for a number of clients"
+                f"participation.clients must be a whole number, not {self.clients}: for a share of the clients "
+                f"write Participation(fraction={self.clients})"
             )
+        check_options(self, "participation.")
+        if self.clients is not None and self.fraction is not None:
+            raise InputError("participation: give clients= or fraction=, not both")
+        if self.clients is None:
+            fraction = 1.0 if self.fraction is None else float(self.fraction)
+            object.__setattr__(self, "fraction", fraction)
+
+    @staticmethod
+    def from_active(active: float | int, window: int | None = None) -> Participation:
+        """As configuration files write it in one key: a float is a fraction, a whole number a number of clients."""
+        if isinstance(active, float):
+            return Participation(fraction=active, window=window)
+        return Participation(clients=active, window=window)
+
+    @property
+    def active(self) -> float | int:
+        """The same in one number, as configuration files have it."""
+        if self.fraction is not None:
+            return self.fraction
+        assert self.clients is not None
+        return int(self.clients)
 
     def count(self, population: int) -> int:
         """How many clients train at a time."""
-        if isinstance(self.active, float):
-            return max(1, math.floor(self.active * population + 0.5))
-        if self.active > population:
-            raise InputError(f"participation.active is {self.active}, but there are only {population} clients")
-        return int(self.active)
+        if self.clients is None:
+            assert self.fraction is not None
+            return max(1, math.floor(self.fraction * population + 0.5))
+        if self.clients > population:
+            raise InputError(f"participation.active is {self.clients}, but there are only {population} clients")
+        return int(self.clients)
 
     def window_steps(self, policy: Policy) -> int:
         """How long a cohort stays, in steps."""

@@ -7,11 +7,12 @@ as they are. Fields that came with later versions have defaults, and fields that
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from torch import nn
 
 from fedlama.base import Limits
+from fedlama.data import Preparation
 from fedlama.training.faults import Exclusion
 
 # Whole numbers that JSON, float64 and pictures can all hold
@@ -21,6 +22,63 @@ Number = Annotated[float, Limits(minimum=-1e100, maximum=1e100)]
 NotNegative = Annotated[float, Limits(minimum=0, maximum=1e100)]
 
 AS_READ = {"strict": True, "extra": "ignore", "allow_inf_nan": False}
+
+ACCURACY = "accuracy"
+EvaluatedOn = Literal["test", "training"]  # whose part of the data each client is evaluated on
+
+
+def fedavg_at(interval: int) -> str:
+    """What costs are shares of, in words.
+
+    Arguments:
+        interval: How many steps lie between two averages of the whole model.
+    """
+    return f"FedAvg({interval})"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a run is judged by.
+
+    Arguments:
+        name: Of the metric; `accuracy` is the share of right classes.
+        higher_is_better: Whether more of it is better.
+    """
+
+    __pydantic_config__: ClassVar = AS_READ
+
+    name: str
+    higher_is_better: bool
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Whether it is a share of right answers, which is shown in percent."""
+        return self.name == ACCURACY
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientScores:
+    """The metric of the global model on each client's own samples.
+
+    Arguments:
+        on: The client's "test" samples, where the data knows whose they are; otherwise the "training" samples.
+        scores: For each client, in order; None for one without such samples. Empty in records.
+        mean: Over clients, each counted alike.
+        worst_decile: The mean over the tenth of clients that fares worst.
+        spread: The standard deviation over clients.
+    """
+
+    __pydantic_config__: ClassVar = AS_READ
+
+    on: EvaluatedOn
+    mean: Number | None
+    worst_decile: Number | None
+    spread: NotNegative | None
+    scores: list[Number | None] = field(default_factory=list[Number | None])
+
+    def without_scores(self) -> ClientScores:
+        """The same for a record: a million numbers per evaluation would be too many."""
+        return ClientScores(on=self.on, mean=self.mean, worst_decile=self.worst_decile, spread=self.spread)
 
 
 @dataclass(frozen=True)
@@ -36,11 +94,14 @@ class Record:
         discrepancy: d_l of Eq. 2 for the layers due, None for the others.
         loss: Mean training loss over the cohort's steps of this round.
         test_loss: Of the global model, where it was evaluated.
-        accuracy: The metric of the global model, where it was evaluated.
+        accuracy: The accuracy of the global model, where it was evaluated; None where another metric was.
         uplink_bytes: What clients sent.
         downlink_bytes: What clients received.
         cost: C so far (Eq. 5), relative to aggregating everything every base interval.
         excluded: Clients that did not count: who, why, and at which attempt.
+        metrics: A metric other than the accuracy, by its name, where the global model was evaluated.
+        clients: How clients fare by themselves, where that was evaluated; without the score of each.
+        uplink_share: Uplink bytes so far, divided by those of uncompressed FedAvg at the base interval.
     """
 
     __pydantic_config__: ClassVar = AS_READ
@@ -58,6 +119,32 @@ class Record:
     downlink_bytes: Count
     cost: Number
     excluded: list[Exclusion] = field(default_factory=list[Exclusion])
+    metrics: dict[str, Number] = field(default_factory=dict[str, Number], kw_only=True)
+    clients: ClientScores | None = field(default=None, kw_only=True)
+    uplink_share: Number | None = field(default=None, kw_only=True, compare=False)  # follows from the bytes
+
+    @property
+    def score(self) -> float | None:
+        """The metric, whatever it is called, where the global model was evaluated."""
+        return _score(self.accuracy, self.metrics)
+
+    def to_plain(self) -> dict[str, Any]:
+        """A line of `rounds.jsonl`; what most runs do not have is left out there."""
+        plain = asdict(self)
+        for name in ("metrics", "clients", "uplink_share"):
+            if not plain[name] and plain[name] != 0:
+                del plain[name]
+        if self.clients is not None:
+            del plain["clients"]["scores"]
+        return plain
+
+
+def _score(accuracy: float | None, metrics: dict[str, float]) -> float | None:
+    if accuracy is not None:
+        return accuracy
+    for value in metrics.values():
+        return value
+    return None
 
 
 @dataclass(frozen=True)
@@ -90,9 +177,9 @@ class Summary:
     """What `summary.json` holds; summaries of early versions have neither `uplink_share` nor what follows it.
 
     Arguments:
-        accuracy: The metric of the averaged global model on the test set; None where there is none.
+        accuracy: The accuracy of the averaged global model on the test set; None where another metric was evaluated.
         loss: Its loss there.
-        cost: C of Eq. 5, relative to aggregating everything every base interval.
+        cost: C of Eq. 5, relative to aggregating everything every base interval: to what `cost_of` names.
         uplink_bytes: What all clients sent.
         downlink_bytes: What all clients received.
         statistics_bytes: The part of the uplink (and, without faults or codecs, of the downlink) that is BatchNorm
@@ -105,6 +192,11 @@ class Summary:
         server: The server's rule.
         local: The clients' rule.
         layers: The account of every layer.
+        policy: The policy.
+        cost_of: What `cost` and `uplink_share` are shares of: FedAvg at the policy's base interval.
+        metric: What the model is judged by: its name, and which direction is better; None where there is no metric.
+        metrics: A metric other than the accuracy, by its name.
+        clients: How clients fare by themselves, if that was asked for.
     """
 
     __pydantic_config__: ClassVar = AS_READ
@@ -122,7 +214,17 @@ class Summary:
     codec: str | None = field(default=None, kw_only=True)
     server: str | None = field(default=None, kw_only=True)
     local: str | None = field(default=None, kw_only=True)
+    policy: str | None = field(default=None, kw_only=True, compare=False)  # FedLAMA(6, 1) is FedAvg(6)
+    cost_of: str | None = field(default=None, kw_only=True)
+    metric: Measure | None = field(default=None, kw_only=True)
+    metrics: dict[str, Number] = field(default_factory=dict[str, Number], kw_only=True)
+    clients: ClientScores | None = field(default=None, kw_only=True)
     layers: list[LayerSummary]
+
+    @property
+    def score(self) -> float | None:
+        """The metric, whatever it is called."""
+        return _score(self.accuracy, self.metrics)
 
 
 @dataclass(frozen=True)
@@ -132,13 +234,26 @@ class Result(Summary):
     Arguments:
         records: One per round.
         model: A module of your own with the global weights.
+        preparation: How samples became the module's inputs.
+        is_classifier: Whether targets were classes.
+        client_names: What each client is called, where the data has a name for it.
     """
 
     records: list[Record]
     model: nn.Module
+    preparation: Preparation | None = field(default=None, kw_only=True)
+    is_classifier: bool = field(default=False, kw_only=True)
+    client_names: tuple[str, ...] | None = field(default=None, kw_only=True)
 
     def summary(self) -> dict[str, Any]:
         """What `summary.json` holds, as plain values."""
         plain = {one.name: getattr(self, one.name) for one in fields(Summary)}
         plain["layers"] = [asdict(layer) for layer in self.layers]
+        plain["metric"] = asdict(self.metric) if self.metric else None
+        if not self.metrics:
+            del plain["metrics"]
+        if self.clients is None:
+            del plain["clients"]
+        else:
+            plain["clients"] = asdict(self.clients)
         return plain

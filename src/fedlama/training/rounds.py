@@ -12,6 +12,7 @@ from torch import Tensor
 from fedlama.base import DivergenceError
 from fedlama.compress import Decoded, Place
 from fedlama.core import Layout, Message, RoundPlan, Traffic
+from fedlama.data import Shards
 from fedlama.local import MODEL, steps_taken
 from fedlama.processes.world import World
 from fedlama.rows import exact_means, magnitudes, squared_distances
@@ -187,7 +188,7 @@ class Rounds:
         """Everyone counts, or the training diverged."""
         finite = reports.largest.isfinite().all(dim=1).tolist()
         for index, client in enumerate(current.cohort.clients):
-            check_finite(client, reports.losses[index], finite[index], current)
+            check_finite(client, reports.losses[index], finite[index], current, self.job.shards)
         return Verdict(
             weights=current.cohort.weights(),
             losses=reports.losses,
@@ -297,12 +298,12 @@ def total_of(messages: Sequence[Message]) -> Message:
     return total
 
 
-def check_finite(client: int, loss: float, weights_are_finite: bool, current: Round) -> None:
+def check_finite(client: int, loss: float, weights_are_finite: bool, current: Round, shards: Shards) -> None:
     """Raise DivergenceError for a client whose loss or weights are not finite."""
     if not math.isfinite(loss):
-        raise diverged(f"the loss of client {client} was", current)
+        raise diverged(f"the loss of {shards.name_of(client)} was", current)
     if not weights_are_finite:
-        raise diverged(f"the weights of client {client} were", current)
+        raise diverged(f"the weights of {shards.name_of(client)} were", current)
 
 
 def diverged(what: str, current: Round) -> DivergenceError:

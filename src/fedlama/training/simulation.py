@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -13,37 +14,41 @@ from torch import nn
 from fedlama.base import MAX_SEED, InputError, RunError, check_whole
 from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout, Policy
-from fedlama.data import Batches, Dataset, Natural, Partition
+from fedlama.data import Batches, Dataset, Partition, default_partition
 from fedlama.local import LocalRule
 from fedlama.processes.devices import as_current, backend_for, check_device, check_workers, is_on_gpu
 from fedlama.processes.memory import explain_out_of_memory
 from fedlama.processes.workers import run_workers
 from fedlama.processes.world import World, has_process_group, launched_by_torchrun, torchrun_world
-from fedlama.rows import Binding, ClientStore, check_dtypes, counter_width, describe
+from fedlama.rows import Binding, ClientStore, Grouping, check_dtypes, counter_width, describe
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import (
     check_choice,
     check_codecs,
     check_faults,
+    check_flag,
     check_kinds,
     check_numbers,
     check_outputs,
+    check_preparation,
     check_single_samples,
     task_of,
 )
 from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
-from fedlama.training.evaluation import Loss, Metric
+from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
 from fedlama.training.loop import Emit, Federation
 from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
-from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.records import ClientScores, LayerSummary, Record, Result, fedavg_at
 from fedlama.training.resuming import check_resumable
 from fedlama.training.trainers import (
     EXECUTIONS,
     PRECISIONS,
+    Execution,
     OneByOneTrainer,
+    Precision,
     StackedTrainer,
     Trainer,
     can_stack,
@@ -74,77 +79,54 @@ def simulate(
     seed: int = 0,
     workers: int = 1,
     window: int | None = None,
-    weights: str = "uniform",
-    layers: str = "tensor",
+    weights: Weighting = "uniform",
+    layers: Grouping = "tensor",
     adaptive: Sequence[str] | None = None,
     faults: Faults | None = None,
     loss: Loss | None = None,
-    metric: Metric | None = None,
+    metric: MetricFunction | Metric | None = None,
     evaluate_every: int | None = None,
-    evaluate: str = "model",
+    evaluate: Evaluated = "model",
+    evaluate_clients: bool = False,
     average_steps: int = 120,
     device: str = "auto",
-    execution: str = "auto",
-    precision: str = "float32",
+    execution: Execution = "auto",
+    precision: Precision = "float32",
     on_record: Callable[[Record], None] | None = None,
     checkpointing: Checkpointing | None = None,
 ) -> Result:
-    """Train a federation and account for every byte.
+    """Train a federation: `fedlama.simulate` without a run directory, where the arguments are explained.
 
-    The same arguments give the same bits on the same type of machine, whatever the number of workers.
-
-    Arguments:
-        model: A function without arguments that builds any nn.Module; it is called once.
-        data: Samples and targets, from `fedlama.data.load`, `fedlama.data.digits` or `fedlama.data.arrays`.
-        policy: Which layers are averaged when, such as `fedlama.FedLAMA(6, 4)` or `fedlama.FedAvg(6)`.
-        local: How a client trains, such as `fedlama.SGD(learning_rate=0.1, batch_size=16)`.
-        server: What the server makes of an average (default: `fedlama.server.Mean()`, the average itself).
-        uplink: The code of what clients send, such as `fedlama.compress.Rotate(1.6)` (default: float32 as it is).
-        downlink: The code of what clients that stay are sent. The server keeps what it leaves out and sends it later.
-            Clients that enter get the whole model as it is, so this needs a `window` of several rounds.
-        partition: How samples are dealt to clients, such as `fedlama.Dirichlet(clients=32, alpha=0.5)`, or shards that
-            were drawn already (default: the data's own client ids).
-        participation: How many clients train at a time: a float is a fraction of all, a whole number a number of them.
-        iterations: How many global steps to train; every client of a cohort takes each of them.
-        seed: Decides every random draw: initial weights, partition, cohorts, batches, faults.
-        workers: How many processes share the work.
-        window: How many steps a cohort stays before another is drawn (default: one cycle of the policy).
-        weights: What a client weighs in an average: "uniform", or "samples" for as much as it has samples.
-        layers: What is averaged as one: each "tensor", or all tensors of one "module".
-        adaptive: Patterns of the names of layers that may get a longer interval (default: those with a kernel).
-        faults: Lets clients fail. Without it, a client whose loss or weights are not finite ends the run.
-        loss: A function of outputs and targets (default: cross entropy, where targets are classes).
-        metric: Another such function, reported as accuracy (default: the share of right classes).
-        evaluate_every: The global model is evaluated at cycle ends that pass a multiple of so many steps (default:
-            about 20 times in a run), and at the end.
-        evaluate: What is evaluated, and returned as the trained module: the global "model", or "ema", a moving average
-            of it that the server keeps. It costs no bytes; give it to every setting that is compared.
-        average_steps: Over how many steps that average reaches back.
-        device: "cpu", "cuda", or "auto" for a GPU where there is one.
-        execution: How a process trains its clients: "one-by-one", small models "stacked", or "auto" to choose by size.
-        precision: "float32", or "bfloat16" for local steps under autocast; weights and averages stay float32.
-        on_record: Called with the record of every round.
-        checkpointing: Where checkpoints go, and what to resume from.
-
-    Returns:
-        What came of it, with the record of every round and the trained module.
+    `checkpointing` says where checkpoints go, and what to resume from.
     """
     check_kinds(data, policy, local, server, partition)
-    check_codecs(uplink=uplink, downlink=downlink)
-    check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
-    check_numbers(iterations=iterations, workers=workers, evaluate_every=evaluate_every, average_steps=average_steps)
-    check_choice("precision", precision, PRECISIONS)
-    check_choice("weights", weights, WEIGHTINGS)
-    check_choice("execution", execution, EXECUTIONS)
-    check_choice("evaluate", evaluate, EVALUATED)
-    participation = _participation(participation, window)
+    check_options(
+        uplink=uplink,
+        downlink=downlink,
+        iterations=iterations,
+        seed=seed,
+        weights=weights,
+        evaluate_every=evaluate_every,
+        evaluate=evaluate,
+        evaluate_clients=evaluate_clients,
+        average_steps=average_steps,
+        device=device,
+        execution=execution,
+        precision=precision,
+    )
+    check_numbers(workers=workers)
+    participation = participation_of(participation, window)
     participation.window_steps(policy)
-    check_device(device)
     if not launched_by_torchrun():
         check_workers(device, workers)
-    shards = (partition or Natural()).assign(data, seed)  # shards that were dealt before give themselves
+    shards = (partition or default_partition(data)).assign(data, seed)  # shards that were dealt before give themselves
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
+    client_samples = None
+    if evaluate_clients:
+        if metric is None:
+            raise InputError("evaluate_clients needs a metric, and this task has none: pass metric=")
+        client_samples = ClientSamples.choose(data, shards)
     job = Job(
         policy=policy,
         local=local,
@@ -161,12 +143,14 @@ def simulate(
         metric=metric,
         faults=faults,
         average_steps=average_steps if evaluate == "ema" else None,
+        client_samples=client_samples,
     )
     started = time.perf_counter()
     on_gpu = is_on_gpu(device)
     with torch_settings(uses_gpu=on_gpu and workers == 1):
         module = build(model, seed)
         check_dtypes(module)
+        check_preparation(data)
         check_outputs(module, data, loss, metric)
         check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
@@ -178,12 +162,17 @@ def simulate(
         if checkpointing and checkpointing.find:
             checkpointing.resume, checkpointing.earlier = checkpointing.find(setup.round_of)
         records = list(checkpointing.earlier) if checkpointing else []
+        client_scores: ClientScores | None = None
 
         def take(item: Record | Checkpoint) -> None:
+            nonlocal client_scores
             if isinstance(item, Checkpoint):
                 assert checkpointing, "nobody asked for checkpoints"
                 checkpointing.on_checkpoint(item.encode(), item.state)
                 return
+            client_scores = item.clients
+            if item.clients is not None:
+                item = replace(item, clients=item.clients.without_scores())
             records.append(item)
             if on_record:
                 on_record(item)
@@ -192,7 +181,34 @@ def simulate(
             end = _run(setup, store, workers, take)
         if end.step < iterations:
             raise RunError(_why_stopped(end, job))
-        return _result(setup, end, records, time.perf_counter() - started)
+        return _result(setup, end, records, client_scores, time.perf_counter() - started)
+
+
+def check_options(
+    *,
+    uplink: Codec | None,
+    downlink: Codec | None,
+    iterations: int,
+    seed: int,
+    weights: Weighting,
+    evaluate_every: int | None,
+    evaluate: Evaluated,
+    evaluate_clients: bool,
+    average_steps: int,
+    device: str,
+    execution: Execution,
+    precision: Precision,
+) -> None:
+    """Raise InputError unless each of these arguments of `simulate` is allowed by itself."""
+    check_codecs(uplink=uplink, downlink=downlink)
+    check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
+    check_numbers(iterations=iterations, evaluate_every=evaluate_every, average_steps=average_steps)
+    check_choice("precision", precision, PRECISIONS)
+    check_choice("weights", weights, WEIGHTINGS)
+    check_choice("execution", execution, EXECUTIONS)
+    check_choice("evaluate", evaluate, EVALUATED)
+    check_flag("evaluate_clients", evaluate_clients)
+    check_device(device)
 
 
 @dataclass(frozen=True)
@@ -254,12 +270,20 @@ def default_evaluate_every(iterations: int) -> int:
     return -(-iterations // DEFAULT_EVALUATIONS)
 
 
-def _participation(given: float | int | Participation, window: int | None) -> Participation:
-    if not isinstance(given, Participation):
-        return Participation(given, window)
-    if window is not None:
-        raise InputError("window is given twice: put it into the Participation")
-    return given
+def participation_of(given: float | int | Participation, window: int | None) -> Participation:
+    """What `participation` and `window` mean together; the number 1 may be meant as one client or as all of them."""
+    if isinstance(given, Participation):
+        if window is not None:
+            raise InputError("window is given twice: put it into the Participation")
+        return given
+    if isinstance(given, float):
+        return Participation(fraction=given, window=window)
+    if not isinstance(given, bool) and isinstance(given, numbers.Real) and given == 1:
+        raise InputError(
+            f"participation = {given} may mean one client or all of them: write "
+            f"participation=fedlama.Participation(clients=1) or participation=fedlama.Participation(fraction=1.0)"
+        )
+    return Participation(clients=given, window=window)
 
 
 def _channel(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
@@ -344,7 +368,7 @@ def _why_stopped(end: Position, job: Job) -> str:
     assert job.faults, "only faults make a round one to be repeated"
     tried = f" at {end.attempt} attempts" if end.attempt > 1 else ""
     excluded = [entry for entry in end.discarded.excluded if entry["attempt"] == end.attempt]
-    named = [f"client {entry['client']}: {entry['reason']}" for entry in excluded[:MAX_NAMED]]
+    named = [f"{job.shards.name_of(entry['client'])}: {entry['reason']}" for entry in excluded[:MAX_NAMED]]
     if len(excluded) > MAX_NAMED:
         named.append("…")
     return (
@@ -353,7 +377,9 @@ def _why_stopped(end: Position, job: Job) -> str:
     )
 
 
-def _result(setup: Setup, end: Position, records: list[Record], seconds: float) -> Result:
+def _result(
+    setup: Setup, end: Position, records: list[Record], client_scores: ClientScores | None, seconds: float
+) -> Result:
     """What came of a run that reached its last step, with the global weights in the module."""
     ledger = end.server.ledger
     binding = Binding(setup.module.to("cpu"), setup.layout)
@@ -378,6 +404,9 @@ def _result(setup: Setup, end: Position, records: list[Record], seconds: float) 
     assert last.test_loss is not None, "the last round is always evaluated"
     return Result(
         accuracy=last.accuracy,
+        metric=job.metric.measure if job.metric else None,
+        metrics=dict(last.metrics),
+        clients=client_scores,
         loss=last.test_loss,
         cost=ledger.relative_cost(end.step, job.policy.base_interval),
         uplink_bytes=ledger.uplink_bytes,
@@ -386,20 +415,16 @@ def _result(setup: Setup, end: Position, records: list[Record], seconds: float) 
         iterations=job.iterations,
         seed=job.seed,
         seconds=seconds,
-        uplink_share=_uplink_share(setup, end),
+        uplink_share=job.uplink_share(ledger, end.step),
         codec=str(job.uplink.codec) if job.uplink else "none",
         server=str(job.server),
         local=str(job.local),
+        policy=str(job.policy),
+        cost_of=fedavg_at(job.policy.base_interval),
         layers=layers,
         records=records,
         model=setup.module,
+        preparation=job.data.preparation,
+        is_classifier=job.data.classes is not None,
+        client_names=job.shards.names,
     )
-
-
-def _uplink_share(setup: Setup, end: Position) -> float:
-    """Uplink bytes divided by those of uncompressed FedAvg at the base interval with as many clients."""
-    job = setup.job
-    ledger = end.server.ledger
-    averages = -(-end.step // job.policy.base_interval)
-    clients = job.participation.count(len(job.shards))
-    return ledger.uplink_bytes / (averages * clients * ledger.plain_message().total)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from fedlama.compress import Channel, Decoded
-from fedlama.core import Layout, Message, Policy, PolicyState, RoundPlan
+from fedlama.core import Layout, Ledger, Message, Policy, PolicyState, RoundPlan
 from fedlama.data import Dataset, Shards
 from fedlama.local import LocalRule
 from fedlama.rows import Slot, distinct
 from fedlama.server import Server, ServerRule, ServerState
-from fedlama.training.evaluation import Loss, Metric
+from fedlama.training.evaluation import ClientSamples, Loss, Metric
 from fedlama.training.faults import Discarded, Exclusion, Faults
 from fedlama.training.participation import Participation
 
@@ -39,6 +39,7 @@ class Job:
     uplink: Channel | None = None
     downlink: Channel | None = None
     average_steps: int | None = None  # of the moving average that is evaluated, if it is
+    client_samples: ClientSamples | None = None  # what each client is evaluated on, if it is
 
     @property
     def client_slots(self) -> tuple[Slot, ...]:
@@ -58,6 +59,12 @@ class Job:
             downlink=self.downlink,
             average_steps=self.average_steps,
         )
+
+    def uplink_share(self, ledger: Ledger, step: int) -> float:
+        """Uplink bytes up to a step, divided by those of uncompressed FedAvg at the base interval."""
+        averages = -(-step // self.policy.base_interval)
+        clients = self.participation.count(len(self.shards))
+        return ledger.uplink_bytes / (averages * clients * ledger.plain_message().total)
 
     @property
     def window_steps(self) -> int:

@@ -69,7 +69,7 @@ class Setting:
     @property
     def base_interval(self) -> int:
         """τ′ of the policy."""
-        return self.config.policy.build().base_interval
+        return self.config.policy.steps_between_averages
 
     @property
     def adapts(self) -> bool:

@@ -143,7 +143,7 @@ def active_clients(config: Config) -> int | None:
     partition = config.partition
     if partition.clients is None and partition.kind == "natural":
         return None
-    return Participation(active).count(partition.clients or DEFAULT_CLIENTS)
+    return Participation(fraction=active).count(partition.clients or DEFAULT_CLIENTS)
 
 
 def common_target(comparison: Comparison) -> float | None:

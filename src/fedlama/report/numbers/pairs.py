@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
-
 from fedlama.report.numbers.comparison import Comparison, Setting
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """A setting's score minus the baseline's, over the seeds that both have."""
-
-    mean: float
-    error: float | None  # standard error of the mean, which one seed does not have
-    seeds: tuple[int, ...]
+from fedlama.study.pairs import PairedDifference, paired_scores
 
 
 def paired_difference(setting: Setting, comparison: Comparison) -> PairedDifference | None:
@@ -33,18 +20,7 @@ def paired_difference(setting: Setting, comparison: Comparison) -> PairedDiffere
         return None
     own = _scores_by_seed(setting, comparison)
     others = _scores_by_seed(baseline, comparison)
-    seeds = sorted(set(own) & set(others))
-    if not seeds:
-        return None
-    differences = [own[seed] - others[seed] for seed in seeds]
-    return PairedDifference(fmean(differences), standard_error(differences), tuple(seeds))
-
-
-def standard_error(values: Sequence[float]) -> float | None:
-    """Of the mean of these values; one alone has none."""
-    if len(values) < 2:
-        return None
-    return stdev(values) / math.sqrt(len(values))
+    return paired_scores(own, others)
 
 
 def _scores_by_seed(setting: Setting, comparison: Comparison) -> dict[int, float]:

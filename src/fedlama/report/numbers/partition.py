@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlama.data import Dataset, Shards
+from fedlama.data.partition import class_counts
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class PartitionView:
     sizes: NDArray[np.int64]
     counts_CK: NDArray[np.int64]
     entropy: NDArray[np.float64]
+    clients: int  # how many there are; the rows may be those of the first
 
 
 def view_partition(data: Dataset, shards: Shards) -> PartitionView:
@@ -27,21 +29,18 @@ def view_partition(data: Dataset, shards: Shards) -> PartitionView:
         data: what was divided.
         shards: which training sample each client has.
     """
-    classes = 1
-    labels = np.zeros(len(data.y_train), dtype=np.int64)
-    if data.classes is not None and data.y_train.dim() == 1:
-        classes = data.classes or 1
-        labels = data.y_train.numpy()
+    return view_counts(data.name, class_counts(data, shards), len(shards))
 
-    sizes = shards.sizes.numpy()
-    clients = len(shards)
-    owners = np.repeat(np.arange(clients), sizes)
 
-    # One number for each pair of client and class, so that one count serves all of them.
-    pairs = owners * classes + labels[shards.order.numpy()]
-    counts = np.bincount(pairs, minlength=clients * classes)
-    counts_CK = counts.reshape(clients, classes)
-    return PartitionView(data.name, sizes, counts_CK, _entropy(counts_CK))
+def view_counts(name: str, counts_CK: NDArray[np.int64], clients: int) -> PartitionView:
+    """The same of counts that are known already.
+
+    Arguments:
+        name: of the data.
+        counts_CK: how many samples of each class each client has.
+        clients: how many there are; counted may be the first of them only.
+    """
+    return PartitionView(name, counts_CK.sum(axis=1), counts_CK, _entropy(counts_CK), clients)
 
 
 def _entropy(counts_CK: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from fedlama.run.config import Config
 from fedlama.run.directory import Run
 
 # A run is told from another of its setting by these; what is written beside a run changes nothing in it.
-IGNORED = ("seed", "versions", "output")
+IGNORED = ("seed", "versions", "output", "hashes")
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from fedlama.base import InputError, RunError
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.partition import PartitionView, view_partition
+from fedlama.report.numbers.partition import PartitionView, view_counts, view_partition
 from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
 from fedlama.report.pictures.style import MUTED, PALETTE, styled, without_dates
 from fedlama.run.config import Config, TrainSection
-from fedlama.run.resolve import prepared_data
+from fedlama.run.directory import Run
+from fedlama.run.resolve import own_code, prepared_data
 
 MAX_CLIENTS = 128  # columns of the page's chart
 MAX_CLIENTS_IN_FILE = 256  # columns of the picture that `fedlama data show` writes
@@ -35,16 +36,20 @@ NO_METADATA: dict[str, dict[str, None]] = {
 
 def partition_charts(comparison: Comparison) -> tuple[list[Chart], list[str]]:
     """A chart for each way in which settings divide their data, and a sentence for each that cannot be drawn."""
-    configs: dict[str, Config] = {}
+    configs: dict[str, tuple[Config, Run]] = {}
     for setting in comparison.settings:
         config = _deciding(config_of(setting.runs[0]))
-        configs[config.model_dump_json()] = config
+        configs[config.model_dump_json()] = (config, setting.runs[0])
 
     charts: list[Chart] = []
     sentences: list[str] = []
-    for text, config in list(configs.items())[:MAX_PARTITIONS]:
+    for text, (config, run) in list(configs.items())[:MAX_PARTITIONS]:
         try:
-            view = _view(text)
+            recorded = run.partition
+            if recorded is not None:
+                view = view_counts(recorded.data, np.asarray(recorded.counts), recorded.clients)
+            else:
+                view = _view(text)
         except (InputError, RunError, OSError, ValueError) as error:
             sentences.append(f"How the data fell on clients is left out, because the data cannot be loaded: {error}")
             continue
@@ -66,6 +71,8 @@ def _deciding(config: Config) -> Config:
 def _view(text: str) -> PartitionView:
     """Kept, because a page that is drawn again and again while a run is going would divide the data each time."""
     config = Config.model_validate_json(text)
+    if own_code(config):
+        raise InputError("it comes from code of the user's own, which a report does not run")
     # The run's own way to its data: a second one would forget the validation split.
     data = prepared_data(config)
     partition = config.partition.build(data.clients is not None)
@@ -78,8 +85,8 @@ def _chart(view: PartitionView, seed: int, number: int) -> Chart:
     clients, classes = counts_CK.shape
     rows = _tiles(counts_CK)
 
-    title = f"{view.name} on {len(view.sizes):,} clients"
-    if clients < len(view.sizes):
+    title = f"{view.name} on {view.clients:,} clients"
+    if clients < view.clients:
         title += f", first {clients}"
 
     labels = [str(label) for label in range(classes)]

@@ -1,7 +1,15 @@
 """How a process trains its clients: one after the other, or in stacks."""
 
 from fedlama.training.trainers.one_by_one import PRECISIONS, OneByOneTrainer, Precision
-from fedlama.training.trainers.stacked import BLOCK, EXECUTIONS, Execution, StackedTrainer, can_stack, suits_stacking
+from fedlama.training.trainers.stacked import (
+    BLOCK,
+    EXECUTIONS,
+    Execution,
+    StackedTrainer,
+    block_of,
+    can_stack,
+    suits_stacking,
+)
 from fedlama.training.trainers.trainer import Trainer
 
 __all__ = [
@@ -13,6 +21,7 @@ __all__ = [
     "Precision",
     "StackedTrainer",
     "Trainer",
+    "block_of",
     "can_stack",
     "suits_stacking",
 ]

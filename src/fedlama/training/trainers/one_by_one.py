@@ -156,7 +156,8 @@ class OneByOneTrainer:
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
+            name = self.batches.shards.name_of(client)
             raise RunError(
-                f"client {client} has one sample in its batch at step {step}, and BatchNorm cannot train on that: "
+                f"{name} has one sample in its batch at step {step}, and BatchNorm cannot train on that: "
                 f"choose another local.batch_size ({self.batches.batch_size}) or a larger partition.min_samples"
             ) from None

@@ -2,8 +2,8 @@
 
 A small model's step is mostly the overhead of calling operations, so a block of clients is stepped at once. A larger
 model is faster one client at a time, because its row stays in the cache from step to step. Whether to stack is decided
-by a rule on the model, never by a timing. The last bits depend on a stack's height, so it is always BLOCK: a block that
-is not full is padded with a row that nobody reads.
+by a rule on the model, never by a timing. The last bits depend on a stack's height, so that follows from the model
+alone, too: a block that is not full is padded with a row that nobody reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from fedlama.training.trainers.layers import stacked_forward, why_not_stackable
 
 Execution = Literal["auto", "stacked", "one-by-one"]
 EXECUTIONS = get_args(Execution)
-BLOCK = 8
+BLOCK = 8  # clients in a stack
+LOW_BLOCK = 4  # of a model for which that is high enough: more processes find work in a small cohort
+LOW_FROM = 1 << 16  # parameters
 MAX_PARAMETERS = 1 << 18
 MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16  # a stack of large convolutions is slower than one after the other
 MAX_INPUTS = 1 << 10  # numbers per sample
@@ -74,13 +76,21 @@ def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: objec
     return can_stack(module, data, loss, precision) is None
 
 
+def block_of(layout: Layout) -> int:
+    """How many clients of such a model are in a stack."""
+    if sum(layout.sizes) < LOW_FROM:
+        return BLOCK
+    return LOW_BLOCK
+
+
 class StackedTrainer:
     """Trains clients in blocks; the rows of a block are one stack of parameters."""
 
-    block = BLOCK
-
     def __init__(self, binding: Binding, batches: Batches, rule: LocalRule) -> None:
-        self.binding, self.batches, self.rule = binding, batches, rule
+        self.binding = binding
+        self.batches = batches
+        self.rule = rule
+        self.block = block_of(binding.layout)
         parameters = trainable(binding.module)
         self._names = [name for name, _ in parameters]
         self._shapes = [parameter.shape for _, parameter in parameters]
@@ -88,8 +98,8 @@ class StackedTrainer:
         self._kernels = binding.kernel_mask()
         self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
         # Where a block that is not full is trained
-        self._rows = binding.new_rows(BLOCK)
-        self._slots = {slot.name: binding.new_rows(BLOCK) for slot in rule.slots}
+        self._rows = binding.new_rows(self.block)
+        self._slots = {slot.name: binding.new_rows(self.block) for slot in rule.slots}
 
     def train(
         self,
@@ -104,11 +114,11 @@ class StackedTrainer:
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
-        for start in range(0, len(clients), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(clients), self.block):
+            part = slice(start, start + self.block)
             block = clients[part]
             own = {name: slots[name][part] for name in self._slots}
-            if len(block) == BLOCK:
+            if len(block) == self.block:
                 losses[part] = self._train_block(block, rows[part], own, server, steps, trained)
             else:
                 losses[part] = self._train_padded(block, rows[part], own, server, steps, trained)
@@ -130,7 +140,7 @@ class StackedTrainer:
         for name, values in own.items():
             self._slots[name][:height] = values
             self._slots[name][height:] = 0
-        padded = clients + [clients[0]] * (BLOCK - height)
+        padded = clients + [clients[0]] * (self.block - height)
         losses = self._train_block(padded, self._rows, self._slots, server, steps, trained)
         rows.copy_(self._rows[:height])
         for name, values in own.items():
@@ -156,7 +166,7 @@ class StackedTrainer:
             server_stretches.append({name: values[part] for name, values in server.items()})
         views = list(zip(stretches, own_stretches, server_stretches, kernels, strict=True))
         chosen = [index for index, part in enumerate(self._slices) if trained is None or part in trained]
-        total = torch.zeros(BLOCK, dtype=torch.float64, device=rows.device)
+        total = torch.zeros(self.block, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
             losses, gradients = self._backward(stretches, self._inputs[indices], indices, weights_BN)

@@ -1,0 +1,167 @@
+"""From values to the configuration that describes them: what `fedlama.simulate` writes into a run directory.
+
+Code of the user's own is named (`module:name`), and the file that it is in is hashed. Such a configuration can be run
+again where those names can be imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from torch import nn
+
+from fedlama.base import check_number
+from fedlama.compress import Codec
+from fedlama.core import Policy
+from fedlama.data import Dataset, Dirichlet, Partition, Shards
+from fedlama.local import LocalRule
+from fedlama.rows import Grouping
+from fedlama.run.choices import PARTITIONS
+from fedlama.run.codecs import CodecSection
+from fedlama.run.config import LocalSection, PolicySection, ServerSection, parse_config
+from fedlama.run.references import hash_of, reference_to
+from fedlama.run.resolve import Resolved, versions
+from fedlama.run.sections import plain_fields
+from fedlama.server import ServerRule
+from fedlama.training import Faults, Metric, Participation
+from fedlama.training.evaluation import Loss
+from fedlama.training.simulation import Evaluated, Weighting, default_evaluate_every
+from fedlama.training.trainers import Execution, Precision
+
+SOURCE = "these arguments"  # where a configuration is from, for messages
+
+
+def described(
+    model: Callable[[], nn.Module],
+    data: Dataset,
+    *,
+    policy: Policy,
+    local: LocalRule,
+    server: ServerRule,
+    uplink: Codec | None,
+    downlink: Codec | None,
+    partition: Partition,
+    participation: Participation,
+    iterations: int,
+    seed: int,
+    weights: Weighting,
+    layers: Grouping,
+    adaptive: Sequence[str] | None,
+    faults: Faults | None,
+    loss: Loss | None,
+    metric: Metric | None,
+    has_own_metric: bool,
+    evaluate_every: int | None,
+    evaluate: Evaluated,
+    evaluate_clients: bool,
+    average_steps: int,
+    device: str,
+    execution: Execution,
+    precision: Precision,
+    checkpoint_minutes: float,
+) -> Resolved:
+    """All that a run is built of, with its configuration; the arguments are those of `fedlama.simulate`, checked."""
+    check_number("checkpoint_minutes", checkpoint_minutes, minimum=0)
+    shards = partition.assign(data, seed)
+    train: dict[str, Any] = {
+        "iterations": int(iterations),
+        "evaluate_every": int(evaluate_every or default_evaluate_every(iterations)),
+        "evaluate": evaluate,
+        "average_steps": int(average_steps),
+        "weights": weights,
+        "checkpoint_minutes": float(checkpoint_minutes),
+        "device": device,
+        "execution": execution,
+        "precision": precision,
+    }
+    own: list[Any] = [model, policy, local, server]
+    own += [code for code in (uplink, downlink, loss, data.transform) if code is not None]
+    if loss is not None:
+        train["loss"] = reference_to(loss)
+    if metric is not None and has_own_metric:
+        own.append(metric.function)
+        train["metric"] = reference_to(metric.function)
+        train["metric_name"] = metric.name
+        train["higher_is_better"] = metric.higher_is_better
+    tables: dict[str, Any] = {
+        "seed": int(seed),
+        "data": {"name": data.name, "sha256": data.content_hash()},
+        "model": {"name": reference_to(model), "layers": layers},
+        "partition": _partition_table(partition, shards),
+        "participation": {"active": participation.active, "window": participation.window_steps(policy)},
+        "policy": PolicySection.table_of(policy),
+        "local": LocalSection.table_of(local),
+        "server": ServerSection.table_of(server),
+        "uplink": CodecSection.table_of(uplink),
+        "downlink": CodecSection.table_of(downlink),
+        "evaluate": {"clients": evaluate_clients},
+        "train": train,
+        "versions": versions(),
+    }
+    # A policy of the user's own may keep it in a property; a report measures costs by it.
+    tables["policy"].setdefault("base_interval", int(policy.base_interval))
+    if adaptive is not None:
+        tables["model"]["adaptive"] = list(adaptive)
+    if data.transform is not None:
+        tables["data"]["transform"] = reference_to(data.transform)
+    if callable(data.augment):
+        own.append(data.augment)
+        tables["data"]["augment"] = reference_to(data.augment)
+    if faults is not None:
+        tables["faults"] = {name: value for name, value in asdict(faults).items() if value is not None}
+    tables["hashes"] = _hashes(own)
+    return Resolved(
+        config=parse_config(tables, SOURCE),
+        data=data,
+        shards=shards,
+        policy=policy,
+        local=local,
+        server=server,
+        uplink=uplink,
+        downlink=downlink,
+        participation=participation,
+        faults=faults,
+        model=model,
+        loss=loss,
+        metric=metric,
+    )
+
+
+def _partition_table(partition: Partition, shards: Shards) -> dict[str, Any]:
+    table: dict[str, Any] = {"clients": len(shards)}
+    for name, kind in PARTITIONS.items():
+        if type(partition) is kind:
+            table["kind"] = name
+    if isinstance(partition, Dirichlet):
+        table |= {"alpha": float(partition.alpha), "min_samples": int(partition.min_samples)}
+    if "kind" not in table:
+        # Which samples each client has is all that is known of shards, or of a partition of the user's own.
+        table["kind"] = reference_to(type(partition))
+        table["options"] = {**_options_of(partition), "sha256": _hash_of_shards(shards)}
+    return table
+
+
+def _options_of(partition: Partition) -> dict[str, Any]:
+    if isinstance(partition, Shards):
+        return {}
+    return plain_fields(partition)
+
+
+def _hash_of_shards(shards: Shards) -> str:
+    digest = hashlib.sha256()
+    for part in (shards.offsets, shards.order):
+        digest.update(part.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _hashes(own: Sequence[Any]) -> dict[str, str]:
+    """The SHA-256 of each file of the user's that these are written in, by what refers to it."""
+    hashes: dict[str, str] = {}
+    for thing in own:
+        found = hash_of(thing)
+        if found is not None:
+            hashes[reference_to(thing)] = found
+    return hashes

@@ -1,0 +1,225 @@
+"""Code of the user's own, named in a configuration: `name = "mymodule:build"`.
+
+The folder of the configuration is importable, then the working directory. Nothing is imported while a file is read:
+only `resolve` does that, so that a report about a run of somebody else never runs that person's code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedlama.base import InputError, printable, shown
+from fedlama.data.fingerprint import file_hash
+
+NAME = r"[^\W\d]\w*"
+REFERENCE = re.compile(rf"({NAME}(?:\.{NAME})*):({NAME}(?:\.{NAME})*)")
+VERSIONED = ("fedlama", "torch", "builtins")
+MAX_LISTED = 8  # names of a module in a sentence
+MAX_REASON = 300  # characters of what the user's code raised
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A name in a module of the user's.
+
+    Arguments:
+        key: The key of the configuration that has it, such as `model.name`: sentences begin with it.
+        text: `module:name`.
+    """
+
+    key: str
+    text: str
+
+    @property
+    def module(self) -> str:
+        """What is imported."""
+        return self.text.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """What is looked up in it; a dot leads into a class."""
+        return self.text.partition(":")[2]
+
+    def wrong(self, what: str) -> InputError:
+        """An error that names the key and the reference."""
+        return InputError(f"{self.key} = {shown(self.text, 200)}: {what}")
+
+    def load(self) -> Any:
+        """The object itself: the module is imported, once per process."""
+        found: Any = self._imported()
+        for part in self.name.split("."):
+            try:
+                found = getattr(found, part)
+            except AttributeError:
+                raise self.wrong(_missing(found, part)) from None
+            except Exception as error:  # a module may compute its attributes
+                raise self.wrong(f"looking up {part} {_raised(error)}") from None
+        if not callable(found):
+            raise self.wrong(f"is {shown(found)}, not a function or a class")
+        return found
+
+    def call(self, *arguments: Any, options: Mapping[str, Any] | None = None) -> Any:
+        """What the object gives for these arguments; whatever it raises becomes a sentence.
+
+        Arguments:
+            arguments: By position; those that it does not take are left out.
+            options: By name.
+        """
+        function = self.load()
+        taken = arguments[: _positions(function, options or {})]
+        try:
+            return function(*taken, **(options or {}))
+        except InputError as error:
+            raise self.wrong(str(error)) from None
+        except (Exception, SystemExit) as error:
+            raise self.wrong(_raised(error)) from error
+
+    def file_hash(self) -> str | None:
+        """The SHA-256 of the file that the module is in; None if it is in none of the user's."""
+        return hash_of(self.load())
+
+    def _imported(self) -> ModuleType:
+        name = self.module
+        _forget_namesake(self, name)
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise self.wrong(f"importing {name} {_raised(error)}") from None
+            raise self.wrong(_not_found(name)) from None
+        except (Exception, SystemExit) as error:
+            raise self.wrong(f"importing {name} {_raised(error)}") from error
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text names something in a module; one with a colon that is the path of a file does not."""
+    return REFERENCE.fullmatch(text) is not None and not Path(text).exists()
+
+
+def reference_to(thing: Any) -> str:
+    """`module:name` of a function, a class or a value of a class, as well as it can be told."""
+    if not hasattr(thing, "__qualname__"):
+        thing = getattr(thing, "func", thing)  # functools.partial
+    if not hasattr(thing, "__qualname__"):
+        thing = type(thing)
+    module = getattr(thing, "__module__", None) or "unknown"
+    if module == "__main__":
+        source = _source(sys.modules.get("__main__"))
+        if source is not None:
+            module = source.stem
+    name = thing.__qualname__.replace("<locals>.", "").replace("<lambda>", "lambda")
+    # Whatever a module is called, this is a name that a configuration may hold.
+    return f"{_as_name(module)}:{_as_name(name)}"
+
+
+def _as_name(text: str) -> str:
+    parts = [re.sub(r"\W", "_", part) for part in text.split(".")]
+    return ".".join(part if part and not part[0].isdigit() else f"_{part}" for part in parts)
+
+
+def hash_of(thing: Any) -> str | None:
+    """The SHA-256 of the user's file that a function or a class is written in; None if there is no such file.
+
+    What comes with fedlama or torch is told by their versions.
+    """
+    thing = getattr(thing, "func", thing)
+    if not hasattr(thing, "__qualname__"):
+        thing = type(thing)
+    module = getattr(thing, "__module__", None) or ""
+    source = _source(sys.modules.get(module))
+    if source is None or module.partition(".")[0] in VERSIONED:
+        return None
+    return file_hash(source)
+
+
+def make_importable(folder: Path) -> None:
+    """Let modules in this folder, and after it in the working directory, be imported before all others."""
+    for path in (Path.cwd(), folder.resolve()):
+        text = str(path)
+        if text in sys.path:
+            sys.path.remove(text)
+        sys.path.insert(0, text)
+
+
+def _forget_namesake(reference: Reference, name: str) -> None:
+    """A module of that name which was imported from elsewhere is not the one beside the configuration."""
+    top = name.partition(".")[0]
+    loaded = sys.modules.get(top)
+    if loaded is None or not sys.path:
+        return
+    folder = Path(sys.path[0] or os.curdir)
+    own = next((path for path in (folder / f"{top}.py", folder / top / "__init__.py") if path.is_file()), None)
+    source = _source(loaded)
+    if own is None or (source is not None and source.samefile(own)):
+        return
+    if source is None or top in sys.stdlib_module_names or "site-packages" in source.parts:
+        raise reference.wrong(f"{own.name} has the name of a module that is imported already: give it another")
+    for known in [known for known in sys.modules if known == top or known.startswith(f"{top}.")]:
+        del sys.modules[known]
+
+
+def _source(module: ModuleType | None) -> Path | None:
+    file = getattr(module, "__file__", None)
+    if file is None or not Path(file).is_file():
+        return None
+    return Path(file).resolve()
+
+
+def _not_found(name: str) -> str:
+    folder = printable(sys.path[0]) if sys.path else "."
+    top = name.partition(".")[0]
+    near = get_close_matches(top, [path.stem for path in Path(sys.path[0]).glob("*.py")], n=1) if sys.path else []
+    hint = f"; did you mean {printable(near[0])!r}?" if near else ""
+    return f"there is no module {name}: looked for {top}.py in {folder} and where Python looks{hint}"
+
+
+def _missing(owner: Any, name: str) -> str:
+    names = [known for known in vars(owner) if not known.startswith("_")] if hasattr(owner, "__dict__") else []
+    own = [known for known in names if getattr(getattr(owner, known, None), "__module__", None) == owner.__name__]
+    listed = ", ".join(own[:MAX_LISTED]) or "nothing that can be called"
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; it has {printable(listed)}"
+    return f"{owner.__name__} has no {name}{hint}"
+
+
+def _raised(error: BaseException) -> str:
+    """What the user's code raised, and in which line."""
+    text = printable(" ".join(str(error).split()), MAX_REASON)
+    told = type(error).__name__ + (f": {text}" if text else "")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _is_ours(frame.filename)]
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"raised {told}"  # which names the file and the line
+    if not own:
+        return f"raised {told}"
+    last = own[-1]
+    return f"raised {told} ({printable(Path(last.filename).name)}, line {last.lineno})"
+
+
+def _is_ours(filename: str) -> bool:
+    return filename == __file__ or filename.startswith("<frozen")
+
+
+def _positions(function: Callable[..., Any], options: Mapping[str, Any]) -> int:
+    """How many arguments a function must be given by position."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return 0
+    needed = 0
+    for parameter in parameters:
+        by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if by_position and parameter.default is parameter.empty and parameter.name not in options:
+            needed += 1
+    return needed

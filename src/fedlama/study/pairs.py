@@ -1,0 +1,38 @@
+"""Differences seed by seed: with one seed, settings share clients, batches and initial weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """A setting's score minus the baseline's, over the seeds that both have."""
+
+    mean: float
+    error: float | None  # standard error of the mean, which one seed does not have
+    seeds: tuple[int, ...]
+
+
+def paired_scores(own: Mapping[int, float], others: Mapping[int, float]) -> PairedDifference | None:
+    """The difference between two settings; None where they share no seed.
+
+    Arguments:
+        own: The score of one setting by seed.
+        others: That of the baseline.
+    """
+    seeds = sorted(set(own) & set(others))
+    if not seeds:
+        return None
+    differences = [own[seed] - others[seed] for seed in seeds]
+    return PairedDifference(fmean(differences), standard_error(differences), tuple(seeds))
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Of the mean of these values; one alone has none."""
+    if len(values) < 2:
+        return None
+    return stdev(values) / math.sqrt(len(values))

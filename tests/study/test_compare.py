@@ -1,0 +1,108 @@
+"""`fedlama.compare`: a study in Python."""
+
+from statistics import fmean, stdev
+
+import pytest
+from torch import nn
+
+import fedlama
+from fedlama.cli.shared import show_report
+from fedlama.study.index import read_index
+from fedlama.study.runs import find_runs
+
+
+def network():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
+
+
+COMMON = {
+    "model": network,
+    "data": fedlama.data.digits(),
+    "local": fedlama.SGD(0.1, 16),
+    "partition": fedlama.Dirichlet(6, 0.5),
+    "participation": 3,
+    "iterations": 16,
+}
+SETTINGS = {"FedAvg": {"policy": fedlama.FedAvg(2)}, "FedLAMA": {"policy": fedlama.FedLAMA(2, 4)}}
+
+
+def test_settings_are_compared_seed_by_seed(tmp_path, capsys):
+    found = fedlama.compare(SETTINGS, seeds=2, out=tmp_path / "study", workers=2, progress=True, **COMMON)
+    assert "FedLAMA, seed 1: done" in capsys.readouterr().err
+    expected = {}
+    for name, own in SETTINGS.items():
+        for seed in (0, 1):
+            # The window is common to all: a cycle of FedLAMA(2, 4)
+            expected[name, seed] = fedlama.simulate(**COMMON, **own, seed=seed, window=8)
+    for name, runs in found.runs.items():
+        for seed, run in enumerate(runs):
+            assert run.records == expected[name, seed].records
+    row = found["FedLAMA"]
+    differences = [expected["FedLAMA", seed].accuracy - expected["FedAvg", seed].accuracy for seed in (0, 1)]
+    assert row.difference.mean == pytest.approx(fmean(differences))
+    assert row.difference.error == pytest.approx(stdev(differences) / 2**0.5)
+    assert row.difference.seeds == (0, 1)
+    sent = {name: sum(expected[name, seed].uplink_bytes for seed in (0, 1)) for name in SETTINGS}
+    assert row.uplink == pytest.approx(sent["FedLAMA"] / sent["FedAvg"])
+    assert found["FedAvg"].difference is None
+    assert found["FedAvg"].uplink == 1.0
+    assert "uplink, of FedAvg" in repr(found)
+    assert len(repr(found).splitlines()) == 3
+    assert "<th>− FedAvg</th>" in found._repr_html_()
+    assert len(found.plot().axes[0].lines) == 2
+
+    # Its folder is a study's, which a report draws.
+    index = read_index(tmp_path / "study")
+    assert index.baseline == "FedAvg"
+    assert set(index.labels.values()) == {"FedAvg", "FedLAMA"}
+    show_report([tmp_path / "study"], tmp_path)
+    assert "FedLAMA" in capsys.readouterr().out
+    assert len(find_runs([tmp_path / "study"])) == 4
+
+
+def test_what_is_there_is_not_trained_again_and_what_is_missing_is(tmp_path):
+    first = fedlama.compare(SETTINGS, seeds=1, out=tmp_path, workers=1, **COMMON)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("rounds.jsonl")}
+    second = fedlama.compare(SETTINGS, seeds=[0, 3], out=tmp_path, workers=1, **COMMON)
+    assert second["FedAvg"].seeds == (0, 3)
+    assert second.runs["FedAvg"][0].records == first.runs["FedAvg"][0].records
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+    with pytest.raises(fedlama.InputError, match="another configuration"):
+        fedlama.compare(SETTINGS, seeds=1, out=tmp_path, **{**COMMON, "iterations": 8})
+
+
+def test_settings_that_differ_in_their_metric_or_diverge(tmp_path):
+    settings = {**SETTINGS, "too fast": {"policy": fedlama.FedAvg(2), "local": fedlama.SGD(1e30, 16)}}
+    found = fedlama.compare(settings, seeds=1, out=tmp_path, workers=1, **COMMON)
+    assert found.diverged == {"too fast": 1}
+    assert found["too fast"].score is None
+    assert "(1 diverged)" in repr(found)
+    assert found["FedLAMA"].difference.error is None
+
+
+def test_a_preset_is_a_setting(tmp_path):
+    settings = {"FedAvg": {"policy": fedlama.FedAvg(2)}, "frugal": fedlama.presets.frugal(2, share=0.1)}
+    found = fedlama.compare(settings, seeds=1, out=tmp_path, workers=1, **COMMON)
+    assert found["frugal"].uplink < 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "sentence"),
+    [
+        ({}, {}, "needs settings by name"),
+        ({"a": 3}, {}, "must have arguments of fedlama.simulate in a dictionary"),
+        ({"a": {"polcy": 3}}, {}, "'polcy' is no argument of fedlama.simulate"),
+        ({"a": {}}, {}, "'a' needs policy="),
+        ({"a": {"policy": fedlama.FedAvg}}, {}, "policy must be made with"),
+        (SETTINGS, {"seeds": 0}, "seeds must be at least 1"),
+        (SETTINGS, {"seeds": [-1]}, "a seed must be at least 0"),
+        (SETTINGS, {"seeds": "one"}, "seeds must be a whole number"),
+        (SETTINGS, {"baseline": "FedSGD"}, "study.baseline = 'FedSGD' is no setting"),
+        ({"a": {"policy": fedlama.FedAvg(2)}, "A": {"policy": fedlama.FedAvg(4)}}, {}, "would share the folder"),
+        (SETTINGS, {"participation": 1}, "may mean one client or all of them"),
+    ],
+)
+def test_wrong_arguments_are_told_in_a_sentence(tmp_path, settings, changes, sentence):
+    with pytest.raises(fedlama.InputError, match=sentence):
+        fedlama.compare(settings, **{"seeds": 1, "out": tmp_path / "study", **COMMON, **changes})
+    assert not (tmp_path / "study").exists()
