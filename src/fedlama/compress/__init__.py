@@ -9,6 +9,7 @@ from fedlama.compress.chain import Chain, Reducer
 from fedlama.compress.codec import Codec, Coded, Payload, Reader
 from fedlama.compress.discrepancy import corrected_spread
 from fedlama.compress.error_feedback import ErrorFeedback
+from fedlama.compress.fit import Fit
 from fedlama.compress.lowrank import LowRank
 from fedlama.compress.message import Channel, CodedMessage, Decoded, Place
 from fedlama.compress.quantize import Quantize
@@ -25,6 +26,7 @@ __all__ = [
     "CodedMessage",
     "Decoded",
     "ErrorFeedback",
+    "Fit",
     "LowRank",
     "Payload",
     "Place",

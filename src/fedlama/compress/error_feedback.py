@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from fedlama.base import InputError, Limits, check_options, shown
 from fedlama.compress.codec import Codec, Coded, Reader, Shape
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
+from fedlama.core import Layout
 from fedlama.rows import Lifetime, Slot
 
 RESIDUAL = "residual"
@@ -126,6 +127,10 @@ class ErrorFeedback(Codec):
         if RESIDUAL not in own:
             raise InputError(f"error feedback needs the slot {RESIDUAL!r}, and was given {', '.join(own) or 'none'}")
         return own[RESIDUAL]
+
+    def fitted(self, layout: Layout) -> ErrorFeedback:
+        """Around the code for one model."""
+        return replace(self, codec=self.codec.fitted(layout))
 
     @property
     def wants_warm(self) -> bool:
