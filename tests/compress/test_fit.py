@@ -66,5 +66,5 @@ def test_alone_it_is_rotate_at_the_share_of_32_bits():
 
 @pytest.mark.parametrize("share", [0, 0.3, "all", True])
 def test_a_share_that_there_is_not_is_refused(share):
-    with pytest.raises(InputError, match="^share must be"):
+    with pytest.raises(InputError, match=r"^share must be"):
         Fit(share)

@@ -19,8 +19,8 @@ def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> dict[str, An
             model. Networks of a few thousand parameters take more: a message has its own size.
 
     Returns:
-        The arguments `policy`, `server`, `uplink` and `downlink` of `fedlama.simulate`. Clients need no memory. A cohort
-        stays for four base intervals unless you say `window=`, a multiple of that.
+        The arguments `policy`, `server`, `uplink` and `downlink` of `fedlama.simulate`. Clients need no memory. A
+        cohort stays for four base intervals unless you say `window=`, a multiple of that.
     """
     tables = frugal_tables(base_interval, share)
     return {
