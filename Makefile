@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test lint soak bench format clean
+.PHONY: help demo test lint docs soak bench release-check format clean
 
 help:            ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.run: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedlama needs Python 3.11 or newer; set PYTHON=…")'
@@ -32,12 +32,18 @@ lint: .venv/.dev ## ruff, pyright, import-linter
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
+docs: .venv/.dev ## the documentation as a site in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 MINUTES ?= 10
 soak: .venv/.dev ## drawn configurations, killed and resumed, all checked: 10 minutes, or MINUTES=1
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 bench: .venv/.dev ## benchmarks: fedlama beside a bare loop and other simulators, as ratios
 	$(BIN)/python -m benchmarks --write results/benchmarks.md
+
+release-check: .venv/.dev ## wheel and sdist: built, installed into empty environments, demo run from another folder
+	$(BIN)/python -m audit.release
 
 format: .venv/.dev ## let ruff format and fix what it can
 	$(BIN)/ruff format .

@@ -149,6 +149,7 @@ def _needed() -> dict[str, str]:
     groups = {
         "run": project["dependencies"],
         "TensorBoard": extras["tensorboard"],
+        "the site": extras["docs"],
         "tests": extras["dev"],
     }
     needed: dict[str, str] = {}

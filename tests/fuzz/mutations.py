@@ -396,6 +396,7 @@ SPECIAL: dict[str, Change] = {
     "voucher": _in_json,
     "rounds": _in_lines,
     "summary": _in_json,
+    "partition": _in_json,
     "run-config": _in_toml,
     "drawn-rounds": _in_lines,
     "drawn-summary": _in_json,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -19,10 +20,12 @@ from fedlama.data.idx import MNIST, read_idx, read_idx_set
 from fedlama.data.leaf import read_leaf
 from fedlama.data.npz import read_npz
 from fedlama.report import ComparisonGroup, compare, terminal_table, verdict
+from fedlama.report.numbers.partition import view_counts
 from fedlama.report.page.draw import View, render_page
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
 from fedlama.run.directory import RunDirectory, to_toml
+from fedlama.run.partition_file import read_partition
 from fedlama.study.runs import load_run
 from fedlama.study.study_file import load_study
 from fedlama.training.checkpoint import Checkpoint
@@ -136,6 +139,14 @@ def read_summary(content: bytes, folder: Path) -> object:
     return _show(_run(folder, summary=content), draw=False)
 
 
+def read_partition_file(content: bytes, folder: Path) -> object:
+    (folder / "partition.json").write_bytes(content)
+    found = read_partition(folder / "partition.json")
+    if found is None:
+        return None
+    return view_counts(found.data, np.asarray(found.counts), found.clients).entropy.tolist()
+
+
 def draw_rounds(content: bytes, folder: Path) -> object:
     return _show(_run(folder, rounds=content), draw=True)
 
@@ -201,6 +212,7 @@ READERS: dict[str, Reader] = {
     "voucher": read_voucher,
     "rounds": read_rounds,
     "summary": read_summary,
+    "partition": read_partition_file,
     "run-config": read_run_config,
     "drawn-rounds": draw_rounds,
     "drawn-summary": draw_summary,

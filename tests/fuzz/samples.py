@@ -15,6 +15,7 @@ from data.formats import cifar100_files, idx, leaf_content
 from fedlama.compress import Cast, Chain, Channel, ErrorFeedback, LowRank, Place, Quantize, Rotate, TopK
 from fedlama.core import FedLAMA, Layout, Ledger, Tensor
 from fedlama.run.checkpoints import save_checkpoint
+from fedlama.run.partition_file import PartitionFile
 from fedlama.training.checkpoint import Checkpoint, Shapes
 from report.hand_made import write_run
 
@@ -113,6 +114,10 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 _PARTIAL = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5\r\n\r\nhello"
 _MOVED = b"HTTP/1.1 301 Moved\r\nLocation: file:///etc/passwd\r\n\r\n"
 
+PARTITION = (
+    PartitionFile(data="digits", clients=3, samples=9, names=["a", "b"], counts=[[1, 2], [0, 3]]).to_json().encode()
+)
+
 SAMPLES: dict[str, list[bytes]] = {
     "cifar-pickle": [CIFAR],
     "cifar-archive": [_tar({"cifar-100-python/train": CIFAR[:500], "cifar-100-python/test": b"x"})],
@@ -128,6 +133,7 @@ SAMPLES: dict[str, list[bytes]] = {
     "voucher": [_voucher()],
     "rounds": [ROUNDS],
     "summary": [SUMMARY],
+    "partition": [PARTITION],
     "run-config": [CONFIG_TOML],
     "drawn-rounds": [ROUNDS],
     "drawn-summary": [SUMMARY],

@@ -22,7 +22,7 @@ from .readers import READERS
 from .samples import SAMPLES
 
 OF_FILES = ("cifar-pickle", "cifar-archive", "idx", "leaf", "npz", "config", "study")
-OF_FILES += ("voucher", "rounds", "summary", "run-config")
+OF_FILES += ("voucher", "rounds", "summary", "partition", "run-config")
 TRIED = {"drawn-rounds": 4, "drawn-summary": 4, "cifar-pickle": 60, "http": 60}  # drawing takes its time
 USUALLY_TRIED = 120
 

@@ -176,9 +176,8 @@ def test_a_run_writes_its_directory_and_prints_a_table(finished):
 def test_progress_in_a_log_is_plain_lines_on_stderr(finished):
     path, done = finished
     progress = done.stderr.splitlines()
-    shape = (
-        r"FedLAMA\(2, 2\) · step \d+/12 · round \d+ · loss \d+\.\d+ · accuracy [\d.]+% · cost so far \d+% · \d+ s left"
-    )
+    reached = r"loss \d+\.\d+ · accuracy [\d.]+% · sent \d+% of FedAvg\(2\)"
+    shape = rf"FedLAMA\(2, 2\) · step \d+/12 · round \d+ · {reached} · \d+ s left"
     assert all(re.fullmatch(shape, line) for line in progress), done.stderr
     assert "step 12/12" in progress[-1]
     assert "\x1b" not in done.stdout + done.stderr
@@ -191,7 +190,7 @@ def test_progress_on_a_terminal_is_a_bar(tiny, tmp_path):
     assert code == 0, shown
     frames = [frame for frame in re.split(r"[\r\n]+", shown) if "round 6" in frame]
     assert frames, shown
-    assert re.search(r"FedLAMA\(2, 2\) ━+ round 6 loss [\d.]+ acc [\d.]+% cost \d+% \d+:\d\d", frames[-1])
+    assert re.search(r"FedLAMA\(2, 2\) ━+ round 6 loss [\d.]+ acc [\d.]+% \d+% of FedAvg\(2\) \d+:\d\d", frames[-1])
     assert "FedLAMA(2, 2)" in shown.splitlines()[-2]  # the table and the verdict come after the bar
 
 

@@ -264,7 +264,8 @@ def test_dropout_depends_on_client_and_round_whoever_else_trains():
     assert all(everyone[key] == draws for key, draws in some.items())
 
 
-def test_the_page_about_models_runs(capsys):
+def test_the_page_about_models_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the page writes a study
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks
     exec("\n".join(blocks), {})

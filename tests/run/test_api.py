@@ -125,7 +125,7 @@ def test_what_a_folder_holds_is_not_overwritten_nor_mixed(tmp_path):
     shards = fedlama.IID(6).assign(fedlama.data.digits(), 0)
     others = fedlama.IID(6).assign(fedlama.data.digits(), 1)
     run(out=tmp_path / "shards", partition=shards)
-    with pytest.raises(fedlama.InputError, match=r"partition\.options\.sha256"):
+    with pytest.raises(fedlama.InputError, match=r"partition\.sha256"):
         run(out=tmp_path / "shards", partition=others, resume=True)
 
 

@@ -81,6 +81,18 @@ def fails():
     raise ValueError("no such disk")
 
 
+class Halves:
+    def __init__(self, first=0.5):
+        self.first = first
+
+    def assign(self, data, seed):
+        import numpy
+
+        samples = len(data.x_train)
+        owners = (numpy.arange(samples) >= self.first * samples).astype(numpy.int64)
+        return fedlama.data.Shards.by_owner(owners, 2)
+
+
 def nothing(**options):
     return None
 """
@@ -188,6 +200,16 @@ def test_a_rule_a_loss_and_a_metric_of_my_own(folder):
     assert found.measure.name == "mistakes"
     assert not found.measure.higher_is_better
     assert found.summary.score == found.summary.metrics["mistakes"]
+
+
+def test_a_partition_of_my_own_is_pinned_by_who_has_which_sample(folder):
+    run(folder, partition={"kind": "mymodule:Halves", "options": {"first": 0.25}})
+    recorded = read_run(folder / "run").config["partition"]
+    assert recorded["clients"] == 2
+    again = resolve(parse_config(tables(partition=recorded)))
+    assert again.shards.sizes.tolist() == [360, 1077]  # of 1,437 samples
+    with pytest.raises(fedlama.InputError, match=r"partition.sha256 = .* that of mymodule:Halves with this seed is"):
+        resolve(parse_config(tables(partition={**recorded, "options": {"first": 0.5}})))
 
 
 def test_a_loss_may_be_a_class_of_torch(folder):

@@ -20,7 +20,8 @@ from fedlama.compress.limits import DType
 class Cast(Codec):
     """Round every number to a shorter float.
 
-    `dtype` is "bfloat16", "float16", or "float32" for no rounding at all.
+    Arguments:
+        dtype: "bfloat16", "float16", or "float32" for no rounding at all.
     """
 
     dtype: DType = "bfloat16"

@@ -65,6 +65,10 @@ class Chain(Codec):
 
     `Chain(TopK(0.05), Quantize(4))` sends positions and four-bit values, `Chain(LowRank(4), Rotate(2))` factors at two
     bits per number. A longer chain is `Chain(a, Chain(b, c))`. Error feedback goes around a chain, not into it.
+
+    Arguments:
+        first: Leaves fewer numbers, such as `TopK` or `LowRank`.
+        second: Codes those.
     """
 
     first: Codec

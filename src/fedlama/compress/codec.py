@@ -33,7 +33,13 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Coded:
-    """A tensor as a codec leaves it: bytes that stand for themselves, runs of symbols, and what a next codec made."""
+    """A tensor as a codec leaves it.
+
+    Arguments:
+        side: Bytes that stand for themselves.
+        runs: Symbols under tables, which the entropy coder makes bytes of.
+        inner: What the next codec of a chain made.
+    """
 
     side: bytes = b""
     runs: list[Run] = field(default_factory=list)
@@ -57,7 +63,11 @@ class Coded:
 
 
 class Reader:
-    """Bytes taken from the front; too few of them are refused before anything is made of them."""
+    """Bytes taken from the front; too few of them are refused before anything is made of them.
+
+    Arguments:
+        content: All of the bytes.
+    """
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -250,7 +260,13 @@ class Codec(ABC):
 class Payload:
     """A coded tensor on its way: `to_bytes` for the wire, `nbytes` its length.
 
-    `estimated_nbytes` is what the length will be within 8 bytes, without running the entropy coder.
+    `estimated_nbytes` is what the length will be within 8 bytes, without running the entropy coder. Made by `encode`.
+
+    Arguments:
+        codec: Who coded it.
+        coded: What came of it.
+        shape: Of the tensor.
+        key: The tensor's place, which is never sent.
     """
 
     def __init__(self, codec: Codec, coded: Coded, shape: Shape, key: int) -> None:

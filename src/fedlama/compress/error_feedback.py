@@ -30,12 +30,15 @@ RESIDUAL = "residual"
 class ErrorFeedback(Codec):
     """Add what earlier messages left out, code the sum for the least error, and keep what this message leaves out.
 
-    `lifetime` of the residual is "window" or "run" (kept for a client until it returns). `profile` shares a window's
-    bits among its rounds, for example (1/6, 1/6, 1/6, 1/2); it needs a codec with a rate, and by default all rounds
-    get the same. `gain` lets the server multiply what it receives in a window by K/Σ_j c_j, so that the sum over the
-    window is not smaller than it should be although the last residual is lost. By default it does so wherever it can:
-    for a lifetime of a window and a codec whose error is known. Without it, what is sent once in a window at 0.3 bits
-    would arrive as a quarter of itself.
+    Arguments:
+        codec: What codes the sum.
+        lifetime: Of the residual: "window", or "run" to keep it for a client until it returns.
+        profile: How a window's bits are shared among its rounds, for example (1/6, 1/6, 1/6, 1/2). It needs a codec
+            with a rate (default: all rounds get the same).
+        gain: Whether the server multiplies what it receives in a window by K/Σ_j c_j, so that the sum over the window
+            is not smaller than it should be although the last residual is lost (default: wherever it can, for a
+            lifetime of a window and a codec whose error is known). Without it, what is sent once in a window at 0.3
+            bits would arrive as a quarter of itself.
     """
 
     codec: Codec

@@ -25,8 +25,10 @@ from fedlama.compress.limits import MAX_RANK
 class LowRank(Reducer):
     """Two thin factors instead of a matrix; what they miss is lost unless error feedback keeps it.
 
-    `rank` is their width. Tensors of fewer than two dimensions, and those that two factors would not make smaller, are
-    sent as they are.
+    Tensors of fewer than two dimensions, and those that two factors would not make smaller, are sent as they are.
+
+    Arguments:
+        rank: The width of the factors.
     """
 
     rank: Annotated[int, Limits(minimum=1, maximum=MAX_RANK)]

@@ -41,9 +41,12 @@ STATIONARY = 64  # rounds after which a residual that is never dropped has reach
 class Place:
     """Where a message belongs; every random draw in it follows from here, and nothing of it is sent.
 
-    `round` and `client` are numbers of the run (0 for the server's own messages). `round_in_window` counts from 0 up to
-    `rounds_per_window`, which error feedback with a profile or a gain has to know. `layer_rounds` holds the same pair
-    for layers that are not due in every round of the window.
+    Arguments:
+        round: Its number in the run.
+        client: Its number in the run; 0 for the server's own messages.
+        round_in_window: Counted from 0; error feedback with a profile or a gain has to know it.
+        rounds_per_window: How many rounds there are.
+        layer_rounds: The same pair for layers that are not due in every round of the window.
     """
 
     round: int
@@ -110,8 +113,11 @@ class CodedMessage(Decoded):
 class Channel:
     """One direction of a federation's traffic under one codec.
 
-    `codec` codes the large tensors; what it prescribes for small ones codes the rest. `layout` is the model's. `seed`
-    is the run's, `direction` "uplink" or "downlink": the draws of the two differ.
+    Arguments:
+        codec: Codes the large tensors; what it prescribes for small ones codes the rest.
+        layout: The model's.
+        seed: The run's.
+        direction: "uplink" or "downlink": the draws of the two differ.
     """
 
     def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str = "uplink") -> None:

@@ -23,8 +23,11 @@ from fedlama.compress.streams import Run, Table, flat_table
 class Quantize(Codec):
     """Round every number to one of 2^bits − 1 evenly spaced levels between ± the largest magnitude of its block.
 
-    `bits` is 2 to 8; `block` is how many numbers share a scale. `stochastic` rounds up or down at random so that the
-    mean is right, which makes the code unbiased; otherwise each number goes to its nearest level.
+    Arguments:
+        bits: From 2 to 8.
+        block: How many numbers share a scale.
+        stochastic: Whether numbers are rounded up or down at random so that the mean is right, which makes the code
+            unbiased; otherwise each goes to its nearest level.
     """
 
     bits: Annotated[int, Limits(minimum=MIN_QUANTIZE_BITS, maximum=MAX_QUANTIZE_BITS)]

@@ -54,11 +54,14 @@ TOO_SMALL = 1e-35  # a standard deviation that float32 cannot divide by
 class Rotate(Codec):
     """Rotate by the key's random signs and permutation, round to multiples of one step, code by entropy.
 
-    `bits` per number is any real number from 0.1 to 8. `allocation` says how a message shares bits among its layers:
-    "uniform" gives each this rate; "water" takes one absolute step for all of them that meets the same total, which
-    gives more to layers that moved further (reverse water-filling). `small_bits` is the rate of the groups of small
-    tensors and statistics. `scale` is "unbiased", so that errors average out over clients, or "least_squares" for the
-    smallest error, which `ErrorFeedback` chooses by itself.
+    Arguments:
+        bits: Per number; any real number from 0.1 to 8.
+        allocation: How a message shares bits among its layers: "uniform" gives each this rate; "water" takes one
+            absolute step for all of them that meets the same total, which gives more to layers that moved further
+            (reverse water-filling).
+        small_bits: The rate of the groups of small tensors and statistics.
+        scale: "unbiased", so that errors average out over clients, or "least_squares" for the smallest error, which
+            `ErrorFeedback` chooses by itself.
     """
 
     bits: Bits

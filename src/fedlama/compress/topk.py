@@ -25,7 +25,8 @@ from fedlama.compress.streams import Run, Table
 class TopK(Reducer):
     """Keep the numbers of largest magnitude.
 
-    `share` is how many of them, above 0 and at most 1; at least one number per tensor is kept.
+    Arguments:
+        share: How many of them, above 0 and at most 1; at least one number per tensor is kept.
     """
 
     share: Annotated[float, Limits(above=0, maximum=1)]

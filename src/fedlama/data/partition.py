@@ -6,6 +6,7 @@ client, so that a population of a million clients costs nothing more.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -71,6 +72,13 @@ class Shards:
         start = int(self.offsets[client])
         end = int(self.offsets[client + 1])
         return self.order[start:end]
+
+    def content_hash(self) -> str:
+        """One SHA-256 over which client has which samples."""
+        digest = hashlib.sha256()
+        for part in (self.offsets, self.order):
+            digest.update(part.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Itself: shards that were dealt before are a partition, too, of the data that they were dealt from."""

@@ -16,7 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fedlama.base import RunError
 from fedlama.processes.devices import is_on_gpu
+from fedlama.processes.hosts import Place, silence_allowed, watched
 
 
 class World:
@@ -138,21 +140,41 @@ def torchrun_restarts(environment: Mapping[str, str] = os.environ) -> int:
 @contextmanager
 def torchrun_world(backend: str) -> Iterator[World]:
     """The group that torchrun describes in the environment, or the one that the caller's program has already made."""
-    made_here = not dist.is_initialized()
-    if made_here:
-        # A group that torchrun restarts meets in the same store as before; under another name it finds nothing stale
-        port = int(os.environ["MASTER_PORT"])
-        meeting = dist.TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
-        store = dist.PrefixStore(f"fedlama/{torchrun_restarts()}", meeting)
-        rank = int(os.environ["RANK"])
-        size = int(os.environ["WORLD_SIZE"])
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-    try:
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if dist.is_initialized():
         yield Group(dist.get_rank(), dist.get_world_size(), local_rank)
+        return
+    rank = int(os.environ["RANK"])
+    size = int(os.environ["WORLD_SIZE"])
+    silence = silence_allowed()
+    dist.init_process_group(backend, store=_meeting_point(), rank=rank, world_size=size)
+    try:
+        with watched(_meeting_point, Place.from_environment(), silence):
+            yield Group(rank, size, local_rank)
+    except RuntimeError as error:
+        if not _is_lost_connection(error):
+            raise
+        raise RunError(
+            f"rank {rank} of {size} lost its connection to another process, which ended or was cut off: the run stops "
+            f"here; with --resume it goes on from its last checkpoint"
+        ) from error
     finally:
-        if made_here:
-            dist.destroy_process_group()
+        dist.destroy_process_group()
+
+
+def _meeting_point() -> dist.Store:
+    """A connection to the store at which torchrun's processes met."""
+    port = int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
+    # A group that torchrun restarts meets in the same store as before; under another name it finds nothing stale
+    return dist.PrefixStore(f"fedlama/{torchrun_restarts()}", store)
+
+
+def _is_lost_connection(error: RuntimeError) -> bool:
+    """Whether torch lost another process: it has types for that, but gloo's errors have none."""
+    if isinstance(error, RunError):
+        return False
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 @contextmanager

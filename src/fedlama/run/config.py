@@ -135,6 +135,7 @@ class PartitionSection(Section):
     clients: Clients | None = None
     alpha: Alpha | None = None
     min_samples: MinSamples | None = None
+    sha256: Annotated[str, AfterValidator(_hash)] | None = None  # of who has which sample, for a partition of one's own
 
     @model_validator(mode="after")
     def _belongs_together(self) -> PartitionSection:

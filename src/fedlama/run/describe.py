@@ -6,7 +6,6 @@ again where those names can be imported.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -140,21 +139,10 @@ def _partition_table(partition: Partition, shards: Shards) -> dict[str, Any]:
     if "kind" not in table:
         # Which samples each client has is all that is known of shards, or of a partition of the user's own.
         table["kind"] = reference_to(type(partition))
-        table["options"] = {**_options_of(partition), "sha256": _hash_of_shards(shards)}
+        table["sha256"] = shards.content_hash()
+        if not isinstance(partition, Shards):
+            table["options"] = plain_fields(partition)
     return table
-
-
-def _options_of(partition: Partition) -> dict[str, Any]:
-    if isinstance(partition, Shards):
-        return {}
-    return plain_fields(partition)
-
-
-def _hash_of_shards(shards: Shards) -> str:
-    digest = hashlib.sha256()
-    for part in (shards.offsets, shards.order):
-        digest.update(part.contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _hashes(own: Sequence[Any]) -> dict[str, str]:

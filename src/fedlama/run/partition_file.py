@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from fedlama.base import InputError, read_regular, reason
 from fedlama.data import Dataset, Shards
@@ -15,6 +15,7 @@ from fedlama.run.sections import Section
 PARTITION = "partition.json"
 MAX_CLIENTS = 1024  # that are described one by one
 MAX_FILE = 64 << 20  # bytes
+Count = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
 class PartitionFile(Section):
@@ -29,10 +30,10 @@ class PartitionFile(Section):
     """
 
     data: str
-    clients: int
-    samples: int
+    clients: Count
+    samples: Count
     names: list[str] | None
-    counts: list[list[int]]
+    counts: list[list[Count]]
 
     @staticmethod
     def of(data: Dataset, shards: Shards) -> PartitionFile:
@@ -55,13 +56,19 @@ class PartitionFile(Section):
 
 def read_partition(path: Path) -> PartitionFile | None:
     """What a run directory tells of its partition; None if it does not, as those of early versions."""
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
-        found = PartitionFile.model_validate_json(read_regular(path, MAX_FILE, "how the data fell on clients"))
-        rows = np.asarray(found.counts, dtype=np.int64)
-    except (OSError, ValueError, ValidationError) as error:
-        raise InputError(f"{path} is not one of a run ({reason(error)})") from None
-    if rows.ndim != 2 or not rows.size or rows.min() < 0 or len(rows) > found.clients:
-        raise InputError(f"{path} is not one of a run: counts must be a row of numbers for each client")
+        content = read_regular(path, MAX_FILE, "how the data fell on clients")
+        found = PartitionFile.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise InputError(f"{path} is not one of a run ({first['msg']})") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from None
+    widths = {len(row) for row in found.counts}
+    if len(widths) != 1 or len(found.counts) > found.clients or not all(map(any, found.counts)):
+        raise InputError(f"{path} is not one of a run: each client needs a row of counts, with a sample in it")
+    if found.names is not None and len(found.names) != len(found.counts):
+        raise InputError(f"{path} is not one of a run: there must be as many names as rows of counts")
     return found

@@ -84,7 +84,7 @@ class ProgressDisplay:
         own_averages = -(-record.step // self._own_interval)
         averages = -(-record.step // self._baseline)
         share = record.cost if record.uplink_share is None else record.uplink_share
-        return f"sent {_percent(share * own_averages / averages)} of {fedavg_at(self._baseline)}"
+        return f"{_percent(share * own_averages / averages)} of {fedavg_at(self._baseline)}"
 
     def _is_worth_a_line(self, record: Record) -> bool:
         """Evaluations of a single run, the ends of several, and in any case something every half minute."""
@@ -97,13 +97,16 @@ class ProgressDisplay:
 
     def _print_line(self, record: Record) -> None:
         self._latest_line = time.monotonic()
+        sent = self._sent(record)
+        if sent:
+            sent = f"sent {sent}"
         parts = [
             self.label,
             f"step {self.done}/{self.total}",
             f"round {record.round}",
             f"loss {record.loss:.3f}",
             self.score,
-            self._sent(record),
+            sent,
             f"{self._seconds_left():.0f} s left",
         ]
         print(" · ".join(part for part in parts if part), file=self.stream, flush=True)
@@ -118,8 +121,8 @@ class ProgressDisplay:
 def _percent(share: float) -> str:
     """Whole percent; small shares with the digits that tell them apart."""
     if share < 0.1:
-        return f"{100 * share:.2g} %"
-    return f"{100 * share:.0f} %"
+        return f"{100 * share:.2g}%"
+    return f"{share:.0%}"
 
 
 @contextmanager

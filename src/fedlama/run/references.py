@@ -177,20 +177,32 @@ def _source(module: ModuleType | None) -> Path | None:
 
 
 def _not_found(name: str) -> str:
-    folder = printable(sys.path[0]) if sys.path else "."
+    folder = Path(sys.path[0] or os.curdir)
     top = name.partition(".")[0]
-    near = get_close_matches(top, [path.stem for path in Path(sys.path[0]).glob("*.py")], n=1) if sys.path else []
-    hint = f"; did you mean {printable(near[0])!r}?" if near else ""
-    return f"there is no module {name}: looked for {top}.py in {folder} and where Python looks{hint}"
+    sentence = f"there is no module {name}: looked for {top}.py in {printable(folder)} and where Python looks"
+    beside = [path.stem for path in folder.glob("*.py")]
+    for near in get_close_matches(top, beside, n=1):
+        sentence += f"; did you mean {printable(near)!r}?"
+    return sentence
 
 
 def _missing(owner: Any, name: str) -> str:
-    names = [known for known in vars(owner) if not known.startswith("_")] if hasattr(owner, "__dict__") else []
-    own = [known for known in names if getattr(getattr(owner, known, None), "__module__", None) == owner.__name__]
-    listed = ", ".join(own[:MAX_LISTED]) or "nothing that can be called"
-    near = get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; it has {printable(listed)}"
-    return f"{owner.__name__} has no {name}{hint}"
+    whose = getattr(owner, "__name__", type(owner).__name__)
+    sentence = f"{whose} has no {name}"
+    names = [known for known in dir(owner) if not known.startswith("_")]
+    for near in get_close_matches(name, names, n=1):
+        return f"{sentence}; did you mean {near!r}?"
+
+    # What was imported into a module is not what anybody looks for in it.
+    own: list[str] = []
+    for known in names:
+        home = getattr(getattr(owner, known, None), "__module__", None)
+        if home == whose:
+            own.append(known)
+    if not own:
+        return f"{sentence}, nor any function"
+    listed = ", ".join(own[:MAX_LISTED])
+    return f"{sentence}; it has {printable(listed)}"
 
 
 def _raised(error: BaseException) -> str:

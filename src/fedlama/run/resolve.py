@@ -18,6 +18,7 @@ from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import Dataset, Dirichlet, Shards, arrays, data_files, fingerprint, load
 from fedlama.local import LocalRule
+from fedlama.run.choices import PARTITIONS
 from fedlama.run.config import Config, DataSection
 from fedlama.run.default_models import default_model, model_builder
 from fedlama.run.references import Reference, is_reference
@@ -88,7 +89,9 @@ def _resolve(config: Config) -> Resolved:
     metric = _metric(config, data, loss)
 
     model_name = config.model.name or default_model(data)
-    partition_keys = {"kind": config.partition.resolved_kind(has_ids), "clients": len(shards)}
+    partition_keys: dict[str, Any] = {"kind": config.partition.resolved_kind(has_ids), "clients": len(shards)}
+    if partition_keys["kind"] not in PARTITIONS:
+        partition_keys["sha256"] = _checked_shards(config, shards)
     if isinstance(partition, Dirichlet):
         partition_keys |= {"alpha": partition.alpha, "min_samples": partition.min_samples}
     train_keys: dict[str, Any] = {
@@ -121,6 +124,15 @@ def _resolve(config: Config) -> Resolved:
         loss=loss,
         metric=metric,
     )
+
+
+def _checked_shards(config: Config, shards: Shards) -> str:
+    """Who has which sample, where a partition of the user's own says so; it may be pinned as data is."""
+    found = shards.content_hash()
+    wanted = config.partition.sha256
+    if wanted is not None and wanted != found:
+        raise InputError(f"partition.sha256 = {wanted!r}: that of {config.partition.kind} with this seed is {found}")
+    return found
 
 
 def prepared_data(config: Config) -> Dataset:
@@ -254,9 +266,11 @@ def data_hash(name: str, options: str = "null") -> str | None:
 
 
 def _checked_hash(data: DataSection) -> str | None:
-    found = data_hash(data.name, json.dumps(data.options))
+    options = json.dumps(data.options)
+    found = data_hash(data.name, options)
     if data.sha256 is not None and data.sha256 != found:
-        raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({data_source(data)}) is {found}")
+        source = data_source(data)
+        raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({source}) is {found}")
     return found
 
 

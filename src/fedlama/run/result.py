@@ -51,9 +51,13 @@ class Relative:
     measure: records.Measure | None
 
     def __str__(self) -> str:
-        parts = [f"{self.uplink:.1%} of {self.to}'s uplink bytes", f"{self.total:.1%} of all its bytes"]
+        parts = [
+            f"{self.uplink:.1%} of {self.to}'s uplink bytes",
+            f"{self.total:.1%} of all its bytes",
+        ]
         if self.measure is not None and self.score is not None:
-            parts.append(f"{self.measure.name} {_difference(self.score, self.measure)}")
+            difference = _difference(self.score, self.measure)
+            parts.append(f"{self.measure.name} {difference}")
         parts.append(f"test loss {self.loss:+.3f}")
         return ", ".join(parts)
 

@@ -123,19 +123,25 @@ class ClientSamples:
     @staticmethod
     def choose(data: Dataset, shards: Shards) -> ClientSamples:
         """Test samples count where each client of the data is a client of the run."""
+        clients = range(len(shards))
         owners = data.test_clients
-        known = data.clients is not None and len(shards) == int(data.clients.max()) + 1
-        if owners is None or not known or not _is_natural(data, shards):
-            return ClientSamples("training", [shards.of(client) for client in range(len(shards))])
+        if owners is None or not _is_natural(data, shards):
+            own_samples = [shards.of(client) for client in clients]
+            return ClientSamples("training", own_samples)
+
+        # By owner; samples of nobody (−1) come first, and are left out.
         order = owners.argsort(stable=True)
-        ends = torch.searchsorted(owners[order], torch.arange(-1, len(shards)), right=True)
-        samples = [order[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
-        return ClientSamples("test", samples)
+        numbers = torch.arange(len(shards))
+        starts = torch.searchsorted(owners[order], numbers).tolist()
+        ends = torch.searchsorted(owners[order], numbers, right=True).tolist()
+        own_samples = [order[starts[client] : ends[client]] for client in clients]
+        return ClientSamples("test", own_samples)
 
 
 def _is_natural(data: Dataset, shards: Shards) -> bool:
     """Whether the clients of the run are those that the data names."""
-    assert data.clients is not None
+    if data.clients is None:
+        return False
     dealt_to = torch.repeat_interleave(torch.arange(len(shards)), shards.sizes)
     return torch.equal(data.clients[shards.order], dealt_to)
 

@@ -159,7 +159,17 @@ class Timing:
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """One layer's account over a whole run; summaries of early versions have no bytes of layers."""
+    """One layer's account over a whole run; summaries of early versions have no bytes of layers.
+
+    Arguments:
+        name: The parameter's in the module, or the module's where that is a layer.
+        size: How many parameters it has.
+        adaptive: Whether it may be given another interval than the base interval.
+        aggregations: κ_l, how often it was averaged.
+        interval: In steps, at the end.
+        uplink_bytes: Its part of what clients sent.
+        downlink_bytes: Its part of what clients received.
+    """
 
     __pydantic_config__: ClassVar = AS_READ
 

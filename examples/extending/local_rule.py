@@ -1,0 +1,19 @@
+"""A local rule of your own: SGD with gradients that are clipped number by number."""
+
+from dataclasses import dataclass
+
+import fedlama
+from fedlama.local.on_sgd import OnSGD
+
+
+@dataclass(frozen=True)
+class Clipped(OnSGD):
+    limit: float = 0.1
+
+    def step(self, row, gradient, own, server, *, rate, kernels):
+        gradient.clamp_(-self.limit, self.limit)
+        self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
+
+
+def clipped(learning_rate, batch_size, limit):  # for a configuration, which has numbers and no SGD
+    return Clipped(fedlama.SGD(learning_rate, batch_size), limit)

@@ -1,0 +1,11 @@
+"""Records to MLflow while a run is going: `with mlflow.start_run(): simulate(…, on_record=to_mlflow)`."""
+
+import mlflow
+
+
+def to_mlflow(record):
+    numbers = {"train_loss": record.loss, "uplink_bytes": record.uplink_bytes}
+    if record.test_loss is not None:  # where the global model was evaluated
+        numbers["test_loss"] = record.test_loss
+        numbers["test_accuracy"] = record.accuracy
+    mlflow.log_metrics(numbers, step=record.step)
