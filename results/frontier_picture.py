@@ -37,6 +37,9 @@ SHOWN: Mapping[str, str] = {
     "frugal": FRUGAL,
 }
 NAMES: Mapping[str, str] = {"Rotate(1)": "one-bit EDEN", "Top 1 % + feedback": "top 1 %", "Rank 1 + feedback": "rank 1"}
+BELOW = ("Rank 1 + feedback", "FedLAMA(6, 4)", "FedLUAR(6, 1)", "FedAvg(12)")  # where there is room for a label
+LEFT = ("Budget(6, 24, 0.4)", "FedLAMA(6, 4)")
+LEAST_SETTINGS = 4  # of a panel
 WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
 RECIPE = ROOT / "src/fedlama/paper/recipes/frontier.toml"
 SCREENING = HERE / "screening"
@@ -80,17 +83,17 @@ def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
             elinewidth=1,
         )
         axes.annotate(
-            NAMES.get(pair.label, pair.label),
+            f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]",
             (pair.uplink_share, 100 * pair.mean),
-            xytext=(0, 9),
+            xytext=(-8 if pair.label in LEFT else 8, -14 if pair.label in BELOW else 6),
             textcoords="offset points",
-            ha="center",
+            ha="right" if pair.label in LEFT else "left",
             fontsize=11 if is_frugal else 7.5,
             fontweight="bold" if is_frugal else "normal",
             color=colour,
         )
     axes.set_xscale("log")
-    axes.set_xlim(0.005, 1.6)
+    axes.set_xlim(0.005, 3.0)
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -101,10 +104,16 @@ def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
 
 @styled
 def picture() -> Figure:
-    """Both data sets side by side."""
-    figure = Figure(figsize=(12.0, 4.6), layout="constrained")
-    for axes, (title, studies) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-        draw(axes, title, shown_pairs(studies))
+    """The data sets side by side, those of which enough is finished; seeds are in brackets."""
+    panels: list[tuple[str, list[Pair]]] = []
+    for title, studies in PANELS:
+        pairs = shown_pairs(studies)
+        if len(pairs) >= LEAST_SETTINGS:
+            panels.append((title, pairs))
+    figure = Figure(figsize=(2.5 + 6.0 * len(panels), 4.6), layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False)
+    for axes, (title, pairs) in zip(grid[0], panels, strict=True):
+        draw(axes, f"{title}; seeds in brackets", pairs)
     figure.axes[0].set_ylabel("accuracy beside FedAvg(6), points")
     return figure
 
