@@ -8,7 +8,8 @@
 #SBATCH --open-mode=append
 
 set -euo pipefail
-first_host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first_host=${hosts%%$'\n'*}
 processes=${SLURM_GPUS_ON_NODE:-$SLURM_CPUS_PER_TASK}
 export OMP_NUM_THREADS=1
 

@@ -29,7 +29,8 @@ def stand_in(folder: Path, name: str, content: str) -> None:
 @pytest.fixture
 def started(tmp_path):
     """What the script hands to srun, with Slurm's two programs as stand-ins."""
-    stand_in(tmp_path, "scontrol", '[ "$*" = "show hostnames node[7-8]" ] && printf "node7\\nnode8\\n"')
+    # More lines than a pipe holds: whoever reads only the first of them must not end the script
+    stand_in(tmp_path, "scontrol", '[ "$*" = "show hostnames node[7-8]" ] && printf "node%d\\n" $(seq 7 9999)')
     stand_in(tmp_path, "srun", 'printf "%s\\n" "$@"')
 
     def start(**more: str) -> list[str]:

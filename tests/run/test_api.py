@@ -396,3 +396,28 @@ def test_clients_keep_their_names_in_messages():
     plain = fedlama.data.arrays(data.x_train, data.y_train, data.x_test, data.y_test, clients=data.clients)
     assert fedlama.Natural().assign(plain, 0).name_of(1) == "client 1"
     assert plain.client_names is None
+
+
+def test_functions_of_inputs_in_python():
+    digits = fedlama.data.digits()
+    parts = (digits.x_train, digits.y_train, digits.x_test, digits.y_test)
+    seen = []
+
+    def halved(inputs):
+        return inputs / 2
+
+    def noted(inputs):
+        seen.append(len(inputs))
+        return inputs + torch.randn_like(inputs)
+
+    job = {**JOB, "iterations": 4}
+    data = fedlama.data.arrays(*parts, transform=halved, augment=noted)
+    result = fedlama.simulate(network, data, **job)
+    assert len(seen) == 1 + 3 * 4  # tried once; three clients, four steps each
+    assert result.records == fedlama.simulate(network, data, **job, workers=2).records
+    by_hand = result.model.eval()(digits.x_test.float() / 255 / 2).argmax(dim=1)
+    assert torch.equal(result.predict(digits.x_test), by_hand)
+    with pytest.raises(fedlama.InputError, match="augment must return a tensor with as many samples as it was given"):
+        fedlama.simulate(network, fedlama.data.arrays(*parts, augment=lambda inputs: inputs[:1]), **job)
+    with pytest.raises(fedlama.InputError, match="transform must be a function of a batch of inputs, not 3"):
+        fedlama.data.arrays(*parts, transform=3)

@@ -249,6 +249,8 @@ def arrays(
     *,
     test_clients: Any = None,
     name: str = "arrays",
+    transform: Transform | None = None,
+    augment: str | Transform | None = None,
 ) -> Dataset:
     """A data set from numpy arrays or torch tensors.
 
@@ -263,6 +265,8 @@ def arrays(
         test_clients: Such an id for each test sample, where that is known: then a client can be evaluated on its own
             test samples.
         name: What messages and reports call the data.
+        transform: A function of a batch of inputs, applied to all of them: in training, evaluation and prediction.
+        augment: "crop-flip", or a function of a batch of inputs that is applied in training only.
     """
     x_train = _samples("x_train", x_train)
     x_test = _samples("x_test", x_test)
@@ -297,6 +301,8 @@ def arrays(
         classes=_count_classes(y_train, y_test),
         client_names=names,
         test_clients=test_owners,
+        transform=transform,
+        augment=augment,
     )
 
 
