@@ -41,7 +41,7 @@ def main() -> None:
             hits = model(data.inputs(data.x_test)).argmax(dim=1) == data.y_test
         every_time = sum(averager.ledger.sizes) * 4 * (STEPS // averager.policy.base_interval)
         print(f"accuracy {hits.double().mean():.1%}")
-        print(f"sent {averager.sent_bytes:,} bytes a rank, {averager.sent_bytes / every_time:.0%} of full averaging")
+        print(f"sent {averager.sent_bytes:,} bytes per rank, {averager.sent_bytes / every_time:.0%} of full averaging")
         for layer, count in zip(averager.layout.layers, averager.ledger.aggregations, strict=True):
             print(f"  {layer.name:14} {layer.size:6,} parameters, averaged {count:3} times")
     dist.destroy_process_group()

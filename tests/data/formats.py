@@ -15,12 +15,12 @@ CIFAR10_TRAIN = [f"data_batch_{k}" for k in range(1, 6)]
 
 
 @contextmanager
-def little_memory(most=4_000_000):
+def little_memory(maximum=4_000_000):
     """What happens inside must not ask for more bytes than this."""
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] < most
+        assert tracemalloc.get_traced_memory()[1] < maximum
     finally:
         tracemalloc.stop()
 

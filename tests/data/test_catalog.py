@@ -1,6 +1,5 @@
 """Sets by name: where they are looked for, and what is said when they are not there."""
 
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,6 @@ from formats import (
 from fedlama.base import InputError
 from fedlama.data import catalog, data_folder, load, locate
 
-module = importlib.import_module("fedlama.data.catalog")  # fedlama.data.catalog is the function
-
 WRITERS = leaf_content({"f1": [0, 1], "f2": [5]})
 
 
@@ -30,7 +27,7 @@ def places(tmp_path, monkeypatch):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setenv("FEDLAMA_DATA", str(tmp_path / "named"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "SYSTEM_FOLDER", tmp_path / "system")
+    monkeypatch.setattr("fedlama.data.folders.SYSTEM_FOLDER", tmp_path / "system")
     monkeypatch.chdir(tmp_path / "here")
 
 

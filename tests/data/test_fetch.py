@@ -220,7 +220,7 @@ def test_chunks_that_break_off(tmp_path, server):
 
 
 def test_a_server_that_does_not_stop(tmp_path, server, monkeypatch):
-    monkeypatch.setattr(module, "LARGEST", 100_000)
+    monkeypatch.setattr(module, "MAX_BYTES", 100_000)
     monkeypatch.setattr(module, "CHUNK", 10_000)
     server.length = "none"
     fails(tmp_path, server, "SHA-256")

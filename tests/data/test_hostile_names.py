@@ -8,7 +8,7 @@ import pytest
 
 from fedlama.base import InputError
 from fedlama.data import catalog, data_files, data_folder, digits, fingerprint, load, locate
-from fedlama.data.catalog import data_folders
+from fedlama.data.folders import data_folders
 
 HOSTILE = "\x1b[31mred\x07\r\n\u2028\u202e"
 NAMES = [

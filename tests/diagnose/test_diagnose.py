@@ -43,8 +43,8 @@ def command(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr("sys.argv", ["fedlama", "diagnose", "config.toml", "--workers", "1", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
-        return ended.value.code, told.out, told.err
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
 
     return run
 

@@ -11,10 +11,10 @@ import fedlama
 from fedlama.core import Layout, Tensor
 from fedlama.data import Batches, Natural
 from fedlama.diagnose.curvature import NoCurvatureError, largest_eigenvalue
-from fedlama.diagnose.diagnosis import recommend
 from fedlama.diagnose.gradients import GradientMoments, dissimilarity, gradient_moments
 from fedlama.diagnose.layers import LayerProfile, Prediction, predict, spread_of_roots
 from fedlama.diagnose.probe import Probe
+from fedlama.diagnose.recommendation import recommend
 
 
 class Offsets(nn.Module):

@@ -68,7 +68,7 @@ def test_a_program_under_torchrun_takes_the_simulators_decisions(mode, tmp_path,
 def test_the_bytes_counted_are_the_bytes_handed_to_the_process_group(tmp_path, simulated):
     for seen in ranks_of("plain", tmp_path):
         assert seen["sent_bytes"] == seen["handed_bytes"]
-        # two collectives a round: the packed layers, and one float64 a due layer
+        # two collectives per round: the packed layers, and one float64 per due layer
         assert seen["collectives"] == 2 * len(simulated.records)
         distances = 8 * sum(layer.aggregations for layer in simulated.layers)
         assert seen["handed_bytes"] == simulated.uplink_bytes // 2 + distances
@@ -318,3 +318,18 @@ def test_a_forged_state_is_refused(alone, change, sentence):
     with pytest.raises(fedlama.InputError, match=sentence):
         averager.load_state_dict(saved)
     assert averager.state_dict() == before
+
+
+def test_a_module_in_bfloat16_can_have_an_outer_optimizer(alone):
+    module = nn.Linear(4, 2).bfloat16()
+    averager = fedlama.LayerwiseModelAverager(module, 1, 2, server=fedlama.server.Momentum(0.9))
+    averager.average_parameters(module.parameters())  # compares the ranks' weights byte by byte before
+    assert averager.ledger.aggregations == (1, 1)
+
+
+@pytest.mark.parametrize("capacity", [-1, "long", None])
+def test_a_state_with_a_buffer_of_no_length_is_refused(alone, capacity):
+    averager = fedlama.LayerwiseModelAverager(nn.Linear(4, 2), 1, 2, uplink=fedlama.compress.Rotate(1.6))
+    saved = averager.state_dict() | {"capacity": capacity}
+    with pytest.raises(fedlama.InputError, match="not a state of a LayerwiseModelAverager"):
+        averager.load_state_dict(saved)

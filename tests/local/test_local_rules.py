@@ -226,9 +226,9 @@ def test_scaffold_c_i_changes_only_when_its_layer_is_synchronised():
 
 def test_scaffold_c_is_in_the_downlink_bytes_of_every_layer_that_is_sent():
     plain = run(local=SGD(0.05, 4))
-    told = run(local=Scaffold(SGD(0.05, 4)))
+    corrected = run(local=Scaffold(SGD(0.05, 4)))
     statistics = 4 * 24  # twelve means and variances per client and round
-    for one, other in zip(plain.records[:3], told.records[:3], strict=True):  # before decisions can differ
+    for one, other in zip(plain.records[:3], corrected.records[:3], strict=True):  # before decisions can differ
         assert one.due == other.due
         assert other.downlink_bytes - 3 * statistics == 2 * (one.downlink_bytes - 3 * statistics)
         assert other.uplink_bytes == one.uplink_bytes  # the server needs no upload for c

@@ -141,10 +141,10 @@ def test_a_window_is_no_limit_for_what_the_server_keeps():
 def test_scaffolds_control_travels_beside_a_coded_model():
     """c is sent as it is: 4 bytes per number of each layer that is sent, on top of the coded message."""
     without = run(local=fedlama.SGD(0.05, 4), downlink=Rotate(2.0), iterations=4, window=12)
-    told = run(local=fedlama.Scaffold(fedlama.SGD(0.05, 4)), downlink=Rotate(2.0), iterations=4, window=12)
+    scaffold = run(local=fedlama.Scaffold(fedlama.SGD(0.05, 4)), downlink=Rotate(2.0), iterations=4, window=12)
     numbers = sum(layer.size for layer in LAYOUT.layers)
     # What was coded after the first round differs by nothing but chance: c was zero until then.
-    assert told.records[1].downlink_bytes == without.records[1].downlink_bytes + 3 * 4 * numbers
+    assert scaffold.records[1].downlink_bytes == without.records[1].downlink_bytes + 3 * 4 * numbers
 
 
 # What is kept for a client

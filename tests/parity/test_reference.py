@@ -73,7 +73,7 @@ def both(
         faults=faults,
     )
     model = built[0].train()
-    told = twin(
+    expected = twin(
         model,
         batch=Batches(data, shards, BATCH, SEED).at,
         cohort=lambda window: participation.cohort(len(SAMPLES), SEED, window),
@@ -87,7 +87,7 @@ def both(
         decay=rule.get("weight_decay", 0.0),
         **(fates or {}),
     )
-    return result, told, model
+    return result, expected, model
 
 
 EVERYTHING = {"participation": 3, "window": 12, "momentum": 0.9, "weight_decay": 0.01}
@@ -147,20 +147,20 @@ def run(request):
 
 
 def test_rounds_are_the_same(run):
-    result, told, _ = run
+    result, expected, _ = run
     for name, key in (("step", "step"), ("due", "due"), ("intervals", "intervals")):
-        assert [getattr(record, name) for record in result.records] == [entry[key] for entry in told["rounds"]]
+        assert [getattr(record, name) for record in result.records] == [entry[key] for entry in expected["rounds"]]
 
 
 def test_those_left_out_are_the_same(run):
-    result, told, _ = run
+    result, expected, _ = run
     left: dict[int, set[int]] = {}  # cycle → who was left out of it so far
-    for record, entry in zip(result.records, told["rounds"], strict=True):
-        gone = left.setdefault(record.cycle, set())
-        assert not gone & {one["client"] for one in record.excluded}  # named once a cycle
-        gone |= {one["client"] for one in record.excluded}
-        assert not gone & set(entry["averaged"])
-        assert len(gone) + len(entry["averaged"]) in {len(SAMPLES), 4, 3, 2}
+    for record, entry in zip(result.records, expected["rounds"], strict=True):
+        absent = left.setdefault(record.cycle, set())
+        assert not absent & {one["client"] for one in record.excluded}  # named once per cycle
+        absent |= {one["client"] for one in record.excluded}
+        assert not absent & set(entry["averaged"])
+        assert len(absent) + len(entry["averaged"]) in {len(SAMPLES), 4, 3, 2}
 
 
 def test_weights_and_statistics_are_the_same(run):
@@ -173,8 +173,8 @@ def test_weights_and_statistics_are_the_same(run):
 
 
 def test_discrepancies_and_losses_are_the_same(run):
-    result, told, _ = run
-    for record, entry in zip(result.records, told["rounds"], strict=True):
+    result, expected, _ = run
+    for record, entry in zip(result.records, expected["rounds"], strict=True):
         assert [value is None for value in record.discrepancy] == [value is None for value in entry["discrepancy"]]
         measured = [value for value in record.discrepancy if value is not None]
         assert measured == pytest.approx([value for value in entry["discrepancy"] if value is not None], rel=1e-4)
@@ -182,22 +182,22 @@ def test_discrepancies_and_losses_are_the_same(run):
 
 
 def test_costs_and_bytes_are_the_same(run):
-    result, told, _ = run
-    assert [record.uplink_bytes for record in result.records] == [entry["up"] for entry in told["rounds"]]
-    assert [record.downlink_bytes for record in result.records] == [entry["down"] for entry in told["rounds"]]
-    assert {layer.name: layer.aggregations for layer in result.layers} == told["aggregations"]
-    assert {layer.name: layer.interval for layer in result.layers} == told["intervals"]
+    result, expected, _ = run
+    assert [record.uplink_bytes for record in result.records] == [entry["up"] for entry in expected["rounds"]]
+    assert [record.downlink_bytes for record in result.records] == [entry["down"] for entry in expected["rounds"]]
+    assert {layer.name: layer.aggregations for layer in result.layers} == expected["aggregations"]
+    assert {layer.name: layer.interval for layer in result.layers} == expected["intervals"]
     parameters = sum(layer.size for layer in result.layers)
     base = result.records[-1].intervals[1]  # that of a bias, which is never adapted
-    assert result.cost == told["cost"] / (-(-result.iterations // base) * parameters)
+    assert result.cost == expected["cost"] / (-(-result.iterations // base) * parameters)
 
 
 def test_the_comparison_sees_layers_of_both_intervals_that_change():
     policy, settings = RUNS["everything"]
-    result, told, _ = both(policy, **settings)
+    result, expected, _ = both(policy, **settings)
     intervals = {tuple(record.intervals) for record in result.records}
     assert len(intervals) > 2  # more than the start and one adjustment that then stays
-    assert any(len(entry["due"]) < len(result.layers) for entry in told["rounds"])
+    assert any(len(entry["due"]) < len(result.layers) for entry in expected["rounds"])
 
 
 def test_the_count_of_batches_goes_on_over_windows():

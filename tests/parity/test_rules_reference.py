@@ -39,7 +39,7 @@ def samples():
 def both(
     local,
     *,
-    told,
+    twin_rules,
     server=None,
     policy=None,
     window=12,
@@ -49,7 +49,7 @@ def both(
     execution="one-by-one",
     average_steps=None,
 ):
-    """The run and its twin, three of five clients at a time; `told` are the twin's words for the rules."""
+    """The run and its twin, three of five clients at a time; `twin_rules` are the twin's words for the rules."""
     policy = policy or fedlama.FedLAMA(2, 3)
     data, built = samples(), []
     participation = fedlama.Participation(3, window)
@@ -93,7 +93,7 @@ def both(
         rate=RATE,
         pace=pace,
         average_steps=average_steps,
-        **told,
+        **twin_rules,
     )
     return result, twin, model
 
@@ -159,38 +159,38 @@ SERVER = {
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_local_rule_is_its_paper(name):
-    local, told = LOCAL[name]
+    local, twin_rules = LOCAL[name]
     # h/α carries rounding from round to round; with momentum on top, 48 steps of it make two right answers differ.
     iterations = 36 if name == "FedDyn with momentum" else 48
-    check(both(local, told=told, iterations=iterations))
+    check(both(local, twin_rules=twin_rules, iterations=iterations))
 
 
 @pytest.mark.parametrize("name", ["FedProx", "Scaffold", "FedNova"])
 def test_a_local_rule_is_its_paper_by_samples_and_cut_short(name):
-    local, told = LOCAL[name]
-    check(both(local, told=told, weights="samples", iterations=45))
+    local, twin_rules = LOCAL[name]
+    check(both(local, twin_rules=twin_rules, weights="samples", iterations=45))
 
 
 @pytest.mark.parametrize("name", SERVER)
 def test_a_server_rule_is_its_paper(name):
-    server, told = SERVER[name]
-    check(both(SGD, told=told, server=server))
+    server, twin_rules = SERVER[name]
+    check(both(SGD, twin_rules=twin_rules, server=server))
 
 
 @pytest.mark.parametrize("server", SERVER)
 @pytest.mark.parametrize("local", ["FedProx", "Scaffold", "FedNova", "FedDyn"])
 def test_rules_of_both_sides_compose(local, server):
-    local_rule, local_told = LOCAL[local]
-    server_rule, server_told = SERVER[server]
-    check(both(local_rule, told=local_told | server_told, server=server_rule, iterations=24, window=6))
+    local_rule, local_twin = LOCAL[local]
+    server_rule, server_twin = SERVER[server]
+    check(both(local_rule, twin_rules=local_twin | server_twin, server=server_rule, iterations=24, window=6))
 
 
 @pytest.mark.parametrize("name", ["FedProx with momentum", "Scaffold", "FedDyn"])
 def test_rules_in_stacks_are_the_same(name):
-    local, told = LOCAL[name]
-    check(both(local, told=told, network=plain_network, execution="stacked"))
+    local, twin_rules = LOCAL[name]
+    check(both(local, twin_rules=twin_rules, network=plain_network, execution="stacked"))
 
 
 @pytest.mark.parametrize("iterations", [48, 46, 41])
 def test_the_moving_average_is_that_of_the_twin(iterations):
-    check(both(SGD, told={}, average_steps=15, iterations=iterations))
+    check(both(SGD, twin_rules={}, average_steps=15, iterations=iterations))

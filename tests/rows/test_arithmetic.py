@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama.rows import exact_means, exact_sums, magnitudes, squared_distances, unpack
-from fedlama.rows.arithmetic import PIECE
+from fedlama.rows import exact_means, exact_sums, magnitudes, squared_distances, unpack, with_unpacked
+from fedlama.rows.arithmetic import PIECE, SUMMED
 
 float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)  # from the subnormal 1e-45 to 3e38
 tame = st.floats(min_value=-8, max_value=8, width=32)
@@ -90,7 +90,7 @@ def test_equal_rows_average_to_themselves():
 
 
 def test_sums_of_slices_longer_than_a_piece():
-    size = 2 * PIECE + 3
+    size = 2 * SUMMED + 3
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(3, 16 + size, generator=generator)
     slices, weights = [slice(0, 5), slice(16, 16 + size)], [0.2, 0.3, 0.5]
@@ -106,10 +106,10 @@ def test_no_slices_and_no_rows_are_sums_of_nothing():
     assert exact_sums(torch.ones(0, 4), [], [slice(0, 2)], [1.0]).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("message", [PIECE, PIECE + 7, 1 << 17])
+@pytest.mark.parametrize("message", [SUMMED, SUMMED + 7, 1 << 17])
 def test_means_go_over_in_messages_and_are_the_sums_rounded_once(monkeypatch, message):
     monkeypatch.setattr("fedlama.rows.arithmetic.MESSAGE", message)
-    sizes = [3, 5, 2 * PIECE + 3, 4, PIECE, 9]
+    sizes = [3, 5, 2 * SUMMED + 3, 4, SUMMED, 9]
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
     slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
     rows = torch.randn(3, sum(sizes), generator=torch.Generator().manual_seed(0))
@@ -131,6 +131,30 @@ def test_means_go_over_in_messages_and_are_the_sums_rounded_once(monkeypatch, me
 def test_means_of_a_process_without_clients_are_those_of_the_others():
     means = exact_means(torch.ones(0, 4), [], [slice(1, 3)], [1.0], lambda part: part.add_(0.5))
     assert means.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 4, 7])
+def test_anchors_cancel_exactly_for_any_number_of_clients(clients):
+    # Numbers of very different sizes: many of them lie half-way between two steps of the grid, or below it.
+    generator = torch.Generator().manual_seed(clients)
+    size = SUMMED + 5
+    exponents = torch.randint(-60, 1, (clients, size), generator=generator)
+    rows = torch.randn(clients, size, generator=generator) * 2.0**exponents
+    weights = [1 / clients] * clients
+    slices = [slice(0, size)]
+    limits = largest(rows, slices)
+    anchor = torch.tensor(1.5 * 2.0 ** (math.frexp(limits[0])[1] + 2), dtype=torch.float64)
+    naive = torch.zeros(size, dtype=torch.float64)
+    for row, weight in zip(rows, weights, strict=True):
+        naive += torch.add(anchor, row.double(), alpha=weight) - anchor
+    assert torch.equal(exact_sums(rows, weights, slices, limits), naive)
+
+
+def test_a_row_with_other_slices_is_a_copy():
+    row = torch.arange(8.0)
+    copy = with_unpacked(torch.tensor([10.0, 20.0, 30.0]), row, [slice(5, 6), slice(1, 3)])  # in any order
+    assert copy.tolist() == [0, 20, 30, 3, 4, 10, 6, 7]
+    assert row.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_unpack_writes_the_slices_and_nothing_else():

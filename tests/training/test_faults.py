@@ -144,8 +144,8 @@ def one_step(targets, faults, **changes):
 
 def test_a_norm_beyond_the_limit_by_hand():
     # Updates are −1, −2 and −1, so the weights become 0, −1 and 0, and d = (0 + 1 + 0 − …): see below
-    told = {None: (-1 / 3, []), 1.5: (0.0, [entry(1, TOO_LARGE)]), 2.0: (-1 / 3, [])}  # 2 is not beyond 2
-    for limit, (weight, excluded) in told.items():
+    expected = {None: (-1 / 3, []), 1.5: (0.0, [entry(1, TOO_LARGE)]), 2.0: (-1 / 3, [])}  # 2 is not beyond 2
+    for limit, (weight, excluded) in expected.items():
         result = one_step([0.0, -1.0, 0.0], fedlama.Faults(norm_limit=limit))
         assert result.model.weight.item() == pytest.approx(weight, abs=1e-7)
         assert result.records[0].excluded == excluded
@@ -336,13 +336,13 @@ def stretch(first=0, last=24, *, seed=0, attempt=0, cycle=range(24)):
 @pytest.mark.parametrize("name", ["fail_before", "fail_during", "straggle", "corrupt"])
 def test_probabilities_are_probabilities(name):
     faults = fedlama.Faults(**{name: 0.25})
-    struck = {
+    hit = {
         "fail_before": lambda client: faults.fails_before(stretch(), client),
         "fail_during": lambda client: faults.misses(stretch(), client) == FAILED_DURING,
         "straggle": lambda client: faults.misses(stretch(), client) == LATE,
         "corrupt": lambda client: faults.broken_number(stretch(), client) is not None,
     }[name]
-    count = sum(struck(client) for client in range(4000))
+    count = sum(hit(client) for client in range(4000))
     assert abs(count - 1000) < 4 * (4000 * 0.25 * 0.75) ** 0.5  # four standard deviations
 
 
@@ -356,8 +356,8 @@ def test_a_client_leaves_in_one_round_of_a_cycle_however_it_is_divided(cuts, see
 
 def test_faults_of_another_attempt_are_others():
     faults = fedlama.Faults(straggle=0.5)
-    struck = [[faults.misses(stretch(attempt=attempt), client) for client in range(50)] for attempt in range(2)]
-    assert struck[0] != struck[1]
+    hit = [[faults.misses(stretch(attempt=attempt), client) for client in range(50)] for attempt in range(2)]
+    assert hit[0] != hit[1]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def tiny(clients=4, hidden=2048, **options):
 
 def test_a_run_that_will_not_fit_is_refused_before_anything_is_forked(monkeypatch):
     monkeypatch.setattr("fedlama.training.memory.available_memory", lambda: 1_000_000)
-    monkeypatch.setattr("fedlama.training.simulation.run_workers", lambda *arguments: pytest.fail("was forked"))
+    monkeypatch.setattr("fedlama.training.running.run_workers", lambda *arguments: pytest.fail("was forked"))
     with pytest.raises(InputError, match=r"4 rows of 1\.1 M numbers .* are available: lower participation.active"):
         tiny(workers=2)
 

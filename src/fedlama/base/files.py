@@ -53,7 +53,7 @@ def read_regular(path: Path, maximum: int, what: str) -> bytes:
 
 
 def expand_home(path: str | Path) -> Path:
-    """The path with ~ and ~user replaced by a home folder; InputError where there is no such user or no home."""
+    """The `path` with ~ and ~user replaced by a home folder; InputError where there is no such user or no home."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -64,12 +64,18 @@ def expand_home(path: str | Path) -> Path:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in a few words: of an OSError without the path, which the sentence names already."""
+    """Why something failed, in a few words.
+
+    Arguments:
+        error: What was raised. Of an OSError the path is left out, which the sentence names already.
+    """
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    text = type(error).__name__
     lines = str(error).splitlines()
-    text = lines[0] if lines else ""
-    return printable(text or type(error).__name__, limit=200)
+    if lines and lines[0]:
+        text = lines[0]
+    return printable(text, limit=200)
 
 
 def _named(mode: int) -> str:

@@ -21,8 +21,11 @@ from fedlama.base.text import shown
 class Limits:
     """What a number may be, as `Annotated[float, Limits(minimum=0, below=1)]`.
 
-    `minimum` and `maximum` are allowed themselves; a number must lie strictly `above` and `below` the other two. A
-    whole number without a `maximum` of its own has that of all whole numbers.
+    Arguments:
+        minimum: The smallest number that is allowed.
+        above: A limit that is itself too small.
+        maximum: The largest number that is allowed. A whole number without one has that of all whole numbers.
+        below: A limit that is itself too large.
     """
 
     minimum: float | None = None
@@ -48,6 +51,9 @@ class Checked:
     """What a function says of a value, as `Annotated[int | str, Checked(check_steps)]`: it raises InputError or not.
 
     The class itself calls the function; the annotation lets a configuration file refuse the same values.
+
+    Arguments:
+        check: Takes a value and raises InputError where it is not allowed.
     """
 
     check: Callable[[Any], object]
@@ -68,7 +74,10 @@ def check_options(options: object, prefix: str = "") -> None:
 
     Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple, as values of a
     mapping or beside None.
-    `prefix` comes before the names in messages, such as `faults.`.
+
+    Arguments:
+        options: The dataclass.
+        prefix: What comes before the names in messages, such as `faults.`.
     """
     annotations = annotated_fields(type(options))
     for field in fields(options):  # type: ignore[arg-type] - it is a dataclass
@@ -77,7 +86,7 @@ def check_options(options: object, prefix: str = "") -> None:
 
 @cache
 def annotated_fields(kind: type) -> Mapping[str, Any]:
-    """The annotation of each field of a dataclass, `Annotated` included."""
+    """The annotation of each field of a dataclass of this `kind`, `Annotated` included."""
     return get_type_hints(kind, include_extras=True)
 
 

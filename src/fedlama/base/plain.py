@@ -7,5 +7,14 @@ from typing import Any, cast
 
 
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same entries, with tuples for lists."""
-    return {key: tuple(cast(list[Any], value)) if isinstance(value, list) else value for key, value in values.items()}
+    """The same entries, with tuples for lists.
+
+    Arguments:
+        values: The fields of a frozen value by name.
+    """
+    restored = dict(values)
+    for name, value in values.items():
+        if isinstance(value, list):
+            entries = cast(list[Any], value)
+            restored[name] = tuple(entries)
+    return restored

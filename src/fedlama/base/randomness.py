@@ -8,8 +8,17 @@ import hashlib
 def random_key(seed: int, purpose: str, *where: int) -> int:
     """128 bits that depend on all arguments and on nothing else; seeds the generator of one draw.
 
+    Arguments:
+        seed: The run's.
+        purpose: What is drawn, in a word or two.
+        where: The place of the draw: numbers such as those of the client and the step.
+
     >>> random_key(0, "cohort", 3) == random_key(0, "cohort", 3) != random_key(0, "cohort", 4)
     True
     """
-    text = "/".join((str(seed), purpose, *map(str, where)))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+    parts = [str(seed), purpose]
+    for number in where:
+        parts.append(str(number))
+    text = "/".join(parts)
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return int.from_bytes(digest, "little")

@@ -115,17 +115,31 @@ class Codec(ABC):
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """Code a float32 tensor with at least one number, all of them finite.
 
-        `bits` is another rate than the codec's own, 0 for "send nothing", and is ignored by codecs without a rate.
-        `warm` is a tensor of the same shape that both this one and its predecessors may resemble.
+        Arguments:
+            x: The tensor.
+            key: Its place, from which random draws follow.
+            bits: Another rate than the codec's own, 0 for "send nothing"; codecs without a rate ignore it.
+            warm: A tensor of the same shape that both this one and its predecessors may resemble.
         """
 
     @abstractmethod
     def expect(self, side: Reader, shape: Shape) -> Coded:
-        """Read the side bytes of a tensor of this shape, and tell which runs of symbols belong to it."""
+        """Which runs of symbols belong to a tensor, as its side bytes say.
+
+        Arguments:
+            side: Where the side bytes are read from.
+            shape: The tensor's.
+        """
 
     @abstractmethod
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
-        """The tensor that the receiver gets."""
+        """The tensor that the receiver gets.
+
+        Arguments:
+            coded: What `code` made, or `expect` with its symbols read.
+            shape: The tensor's.
+            key: Its place.
+        """
 
     # What it may say
 
@@ -137,14 +151,27 @@ class Codec(ABC):
         bits: Sequence[float | None],
         warm: Sequence[Tensor | None],
     ) -> list[Coded]:
-        """`code` for each of these tensors; a codec that is faster with several at once may say how."""
+        """`code` for each of several tensors; a codec that is faster with several at once may say how.
+
+        Arguments:
+            tensors: What is coded.
+            keys: The place of each.
+            bits: The rate of each; None for the codec's own.
+            warm: What each may resemble, or None.
+        """
         coded: list[Coded] = []
         for x, key, rate, start in zip(tensors, keys, bits, warm, strict=True):
             coded.append(self.code(x, key=key, bits=rate, warm=start))
         return coded
 
     def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
-        """`rebuild` for each of these, to the same bits."""
+        """`rebuild` for each of several tensors, to the same bits.
+
+        Arguments:
+            coded: What `code_all` made.
+            shapes: The shape of each.
+            keys: The place of each.
+        """
         return [self.rebuild(one, shape, key=key) for one, shape, key in zip(coded, shapes, keys, strict=True)]
 
     @property
@@ -168,11 +195,15 @@ class Codec(ABC):
         return False
 
     def kept(self, bits: float | None = None) -> float | None:
-        """⟨x̂, x⟩/‖x‖² on average: 1 if unbiased, 1 − D if shrunk, None where it depends on the numbers."""
+        """⟨x̂, x⟩/‖x‖² on average: 1 if unbiased, 1 − D if shrunk, None where it depends on the numbers.
+
+        Arguments:
+            bits: At another rate than the codec's own.
+        """
         return 1.0
 
     def kept_of(self, coded: Coded) -> float | None:
-        """The same for a tensor that was coded."""
+        """The same for a tensor that was coded, as `coded` holds it."""
         return self.kept()
 
     def fitted(self, layout: Layout) -> Codec:
@@ -187,16 +218,31 @@ class Codec(ABC):
         """What biases, norms' parameters and statistics are coded with."""
         return self
 
+    def for_whole_run(self) -> Codec:
+        """The variant for a sender that stays as long as the run does: nothing that it keeps is ever forgotten."""
+        return self
+
     def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
-        """The rate in a round of a window (None: as always), and the factor by which the server multiplies."""
+        """The rate in a round of a window (None: as always), and the factor by which the server multiplies.
+
+        Arguments:
+            round_in_window: Which round, counted from 0.
+            rounds_per_window: Of how many.
+        """
         return None, 1.0
 
     def target(self, x: Tensor, own: Mapping[str, Tensor] | None) -> Tensor:
-        """What is to be coded for x, given this client's slots."""
+        """What is to be coded for `x`, given this client's slots in `own`."""
         return x
 
     def remember(self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None) -> None:
-        """Update this client's slots in place."""
+        """Update this client's slots in place.
+
+        Arguments:
+            target: What was coded.
+            decoded: What the receiver gets.
+            own: The slots by name.
+        """
         return
 
     # What users call
@@ -206,9 +252,12 @@ class Codec(ABC):
     ) -> Payload:
         """Code a tensor of floats.
 
-        `key` stands for the tensor's place and decides every random draw. `own` holds this client's slots for these
-        numbers by name; they are updated in place. `warm` may help codecs that look for directions (`LowRank`): a
-        tensor that the sender knows and that x resembles, such as the server's last change.
+        Arguments:
+            x: The tensor.
+            key: Stands for the tensor's place and decides every random draw.
+            own: This client's slots for these numbers by name; they are updated in place.
+            warm: May help codecs that look for directions (`LowRank`): a tensor that the sender knows and that x
+                resembles, such as the server's last change.
         """
         check_key(key)
         values = as_numbers(x)

@@ -33,9 +33,13 @@ def corrected_spread(
 ) -> tuple[float, float]:
     """Σ w_i‖x_i − u‖² of one layer under a lossy code, and the estimate N of ‖Σ w_iΔ_i‖² that it rests on.
 
-    `weights` of the clients add up to one. `exact_sq` are ‖Δ_i‖² as they travelled, `decoded_sq` are ‖Δ̂_i‖² of what was
-    decoded, `mean_sq` is ‖Σ w_iΔ̂_i‖². `kept` is ⟨Δ̂_i, Δ_i⟩/‖Δ_i‖² on average, a gain included: 1 for unbiased
-    codes. `echo` is by how much error feedback lets earlier rounds add to the inner products of two clients.
+    Arguments:
+        weights: Of the clients; they add up to one.
+        exact_sq: ‖Δ_i‖² as they travelled.
+        decoded_sq: ‖Δ̂_i‖² of what was decoded.
+        mean_sq: ‖Σ w_iΔ̂_i‖².
+        kept: ⟨Δ̂_i, Δ_i⟩/‖Δ_i‖² on average, a gain included: 1 for unbiased codes.
+        echo: By how much error feedback lets earlier rounds add to the inner products of two clients.
     """
     own_decoded = 0.0
     own_exact = 0.0

@@ -162,6 +162,14 @@ class ErrorFeedback(Codec):
         """The same feedback, without a profile: they are too few to be worth one."""
         return ErrorFeedback(self.codec.for_small_tensors(), self.lifetime, None, self.gain)
 
+    def for_whole_run(self) -> ErrorFeedback:
+        """With a residual that is never dropped, and so nothing that makes up for a loss at a window's end."""
+        if self.lifetime == "run":
+            return self
+        if self.profile is not None or self.gain:
+            raise InputError("downlink takes no profile and no gain: the server loses nothing when a window ends")
+        return replace(self, lifetime="run")
+
     def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
         """The profile's rate in this round, and the gain of the window."""
         rates: list[float | None] = [None] * rounds_per_window

@@ -30,7 +30,13 @@ STREAM_END = 6.1  # bytes beyond the symbols' information: 33 bits of state, and
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The probability of each symbol from `lowest` on, and what it costs."""
+    """The probability of each symbol, and what it costs.
+
+    Arguments:
+        probabilities: One per symbol; they add up to one.
+        lowest: The first symbol; the others follow by ones.
+        costs: Bits per symbol, float32.
+    """
 
     probabilities: np.ndarray
     lowest: int
@@ -38,7 +44,7 @@ class Table:
 
     @staticmethod
     def of(probabilities: np.ndarray, lowest: int) -> Table:
-        """A table of these probabilities, which need not add up to one."""
+        """A table of these `probabilities`, which need not add up to one, of symbols from `lowest` on."""
         share = probabilities / probabilities.sum()
         # The coder keeps one unit of 2⁻²⁴ for every symbol, so that even an impossible one can be coded.
         units = 2.0**PRECISION
@@ -58,7 +64,13 @@ class Table:
 
 @dataclass
 class Run:
-    """`count` symbols under one table. A reader knows table and count before it knows the symbols."""
+    """Symbols under one table. A reader knows table and count before it knows the symbols.
+
+    Arguments:
+        table: Which symbols there are, and how likely each is.
+        count: How many symbols there are.
+        symbols: The symbols themselves, where they are known.
+    """
 
     table: Table
     count: int

@@ -288,10 +288,15 @@ def linear_speedup_rounds(
     averaged = 4 * initial_gap / interval + 2 * smoothness * gradient_variance
     if averaged == 0:
         raise InputError("initial_gap and gradient_variance are both zero: there is nothing left to speed up")
-    apart = 3 * smoothness**2 * (interval - 1) * (gradient_variance + 2 * interval * heterogeneity)
+    sources = gradient_variance + 2 * interval * heterogeneity
+    apart = 3 * smoothness**2 * (interval - 1) * sources
     until_allowed = clients / limit**2
     until_averaged_dominates = clients**3 * (apart / averaged) ** 2
-    return max(1, math.ceil(until_allowed), math.ceil(until_averaged_dominates))
+    return max(
+        1,
+        math.ceil(until_allowed),
+        math.ceil(until_averaged_dominates),
+    )
 
 
 def _check_learning_rate(learning_rate: float, limit: float, statement: str) -> None:

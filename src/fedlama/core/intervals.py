@@ -73,7 +73,17 @@ def adjust_intervals(
 def crossing_curves(
     discrepancy: Sequence[float], sizes: Sequence[int], adaptive: Sequence[bool] | None = None, rule: str = "crossing"
 ) -> tuple[list[float], list[float]]:
-    """Figure 1's two curves, δ_l and 1 − λ_l, along the layers that the rule walks by ascending d_l."""
+    """Figure 1's two curves, δ_l and 1 − λ_l, along the layers that the rule walks by ascending d_l.
+
+    Arguments:
+        discrepancy: d_l of Eq. 2 for every layer.
+        sizes: dim(u_l), how many parameters each layer has.
+        adaptive: Which layers may be given another interval than τ' (default: all).
+        rule: Which of the rules of `adjust_intervals` walks.
+
+    Returns:
+        δ_l and 1 − λ_l, each with one number per layer that is walked.
+    """
     flags = _flags(adaptive, len(sizes))
     _check_layers(discrepancy, sizes, flags, None)
     shares = _Shares(discrepancy, sizes, flags)
@@ -81,10 +91,11 @@ def crossing_curves(
     if rule == "printed":
         walked = range(len(sizes))
     if not shares.total_mass:
-        return [0.0] * len(walked), [0.0] * len(walked)
+        zeros = [0.0] * len(walked)
+        return zeros, list(zeros)
     total = shares.total_size
     if rule == "released":
-        total = sum(sizes[layer] for layer in shares.adaptive)
+        total = shares.adaptive_size
     delta: list[float] = []
     kept: list[float] = []
     mass = Fraction(0)
@@ -104,7 +115,13 @@ def _flags(adaptive: Sequence[bool] | None, count: int) -> list[bool]:
 
 
 def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None:
-    """Raise InputError, in one sentence, for settings that mean nothing."""
+    """Raise InputError, in one sentence, for settings that mean nothing.
+
+    Arguments:
+        base_interval: τ', in steps.
+        increase_factor: φ.
+        rule: Which variant of Algorithm 2.
+    """
     check_whole("base_interval", base_interval, minimum=1)
     check_whole("increase_factor", increase_factor, minimum=1)
     if rule not in RULES:
@@ -117,21 +134,35 @@ def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None
 
 
 class _Shares:
-    """Exact sums over the layers: mass is d_l · dim(u_l)."""
+    """Exact sums over the layers: the mass of a layer is d_l · dim(u_l)."""
 
     def __init__(self, discrepancy: Sequence[float], sizes: Sequence[int], adaptive: Sequence[bool]) -> None:
-        self.discrepancy = [float(value) for value in discrepancy]
-        self.sizes = [int(size) for size in sizes]
-        self.adaptive = [index for index, flag in enumerate(adaptive) if flag]
-        self.mass = [Fraction(d) * n for d, n in zip(self.discrepancy, self.sizes, strict=True)]
-        self.total_mass = sum(self.mass, Fraction(0))  # D: over all layers, in every rule
-        self.total_size = sum(self.sizes)  # N
+        self.discrepancy: list[float] = []
+        self.sizes: list[int] = []
+        self.mass: list[Fraction] = []
+        self.adaptive: list[int] = []
+        self.total_mass = Fraction(0)  # D: over all layers, in every rule
+        self.total_size = 0  # N
+        self.adaptive_size = 0
+        for layer, is_adaptive in enumerate(adaptive):
+            d = float(discrepancy[layer])
+            size = int(sizes[layer])
+            mass = Fraction(d) * size
+            self.discrepancy.append(d)
+            self.sizes.append(size)
+            self.mass.append(mass)
+            self.total_mass += mass
+            self.total_size += size
+            if is_adaptive:
+                self.adaptive.append(layer)
+                self.adaptive_size += size
 
     def ascending(self, layers: Sequence[int]) -> list[int]:
-        return sorted(layers, key=lambda index: self.discrepancy[index])  # stable: ties in layer order
+        # Sorting is stable: ties stay in layer order.
+        return sorted(layers, key=lambda layer: self.discrepancy[layer])
 
     def descending(self, layers: Sequence[int]) -> list[int]:
-        return sorted(layers, key=lambda index: -self.discrepancy[index])
+        return sorted(layers, key=lambda layer: -self.discrepancy[layer])
 
 
 def _until(
@@ -139,12 +170,15 @@ def _until(
 ) -> set[int]:
     """Walk `order`, accumulating δ and λ, up to and including the first layer where `crossed(δ, λ)`."""
     chosen: set[int] = set()
-    mass, size = Fraction(0), 0
-    for index in order:
-        mass += shares.mass[index]
-        size += shares.sizes[index]
-        chosen.add(index)
-        if crossed(mass / shares.total_mass, Fraction(size, total_size)):
+    mass = Fraction(0)
+    size = 0
+    for layer in order:
+        mass += shares.mass[layer]
+        size += shares.sizes[layer]
+        chosen.add(layer)
+        delta = mass / shares.total_mass
+        lam = Fraction(size, total_size)
+        if crossed(delta, lam):
             break
     return chosen
 
@@ -156,18 +190,21 @@ def _crossing(shares: _Shares) -> set[int]:
 
 def _released(shares: _Shares) -> set[int]:
     order = shares.ascending(shares.adaptive)
-    adaptive_size = sum(shares.sizes[index] for index in shares.adaptive)
-    return _until(order, shares, adaptive_size, lambda delta, lam: 1 - lam < delta)
+    return _until(order, shares, shares.adaptive_size, lambda delta, lam: 1 - lam < delta)
 
 
 def _printed(shares: _Shares) -> set[int]:
     chosen: set[int] = set()
-    mass, size = Fraction(0), 0
-    for index in shares.ascending(range(len(shares.sizes))):
-        mass += shares.mass[index]
-        size += shares.sizes[index]
-        if index in shares.adaptive and mass / shares.total_mass < Fraction(size, shares.total_size):
-            chosen.add(index)
+    every_layer = range(len(shares.sizes))
+    mass = Fraction(0)
+    size = 0
+    for layer in shares.ascending(every_layer):
+        mass += shares.mass[layer]
+        size += shares.sizes[layer]
+        delta = mass / shares.total_mass
+        lam = Fraction(size, shares.total_size)
+        if layer in shares.adaptive and delta < lam:
+            chosen.add(layer)
     return chosen
 
 
@@ -190,13 +227,19 @@ def _check_layers(
     adaptive: Sequence[bool],
     current: Sequence[int] | None,
 ) -> None:
-    given = {"discrepancy": discrepancy, "adaptive": adaptive, "current": current}
-    for name, values in given.items():
-        if values is not None and len(values) != len(sizes):
-            raise InputError(f"{name} has {len(values)} entries for {len(sizes)} layers")
-    for index, (d, n) in enumerate(zip(discrepancy, sizes, strict=True)):
+    count = len(sizes)
+    lengths = {"discrepancy": len(discrepancy), "adaptive": len(adaptive)}
+    if current is not None:
+        lengths["current"] = len(current)
+    for name, length in lengths.items():
+        if length != count:
+            raise InputError(f"{name} has {length} entries for {count} layers")
+    for layer in range(count):
+        d = discrepancy[layer]
         if not math.isfinite(d) or d < 0:
-            raise InputError(f"discrepancy must be finite and not negative, but layer {index} has {d}")
-        check_whole(f"the size of layer {index}", n, minimum=1, maximum=MAX_SIZE)
-    for index, interval in enumerate(current or ()):
-        check_whole(f"the current interval of layer {index}", interval, minimum=1, maximum=MAX_SIZE)
+            raise InputError(f"discrepancy must be finite and not negative, but layer {layer} has {d}")
+        check_whole(f"the size of layer {layer}", sizes[layer], minimum=1, maximum=MAX_SIZE)
+    if current is None:
+        return
+    for layer, interval in enumerate(current):
+        check_whole(f"the current interval of layer {layer}", interval, minimum=1, maximum=MAX_SIZE)

@@ -14,10 +14,15 @@ ALIGNMENT = 16  # float32 numbers, 64 bytes: the last bits of a vectorised sum c
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a model: `layer` names the layer it belongs to, `adaptive` asks that this layer may be adapted.
+    """One tensor of a model.
 
-    `shape` is one dimension of `size` numbers unless given. `role` of a statistics tensor is "mean" or "variance" where
-    that is known.
+    Arguments:
+        name: Its name in the module.
+        size: How many numbers it has.
+        layer: The name of the layer that it belongs to (default: it is a layer by itself).
+        adaptive: Whether that layer may be given another interval than the base interval.
+        shape: Its dimensions (default: one, of `size` numbers).
+        role: Of a statistics tensor: "mean" or "variance", where that is known.
     """
 
     name: str
@@ -30,7 +35,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Layer:
-    """What is averaged as one: `size` numbers in `slices` of the row."""
+    """What is averaged as one.
+
+    Arguments:
+        name: The tensor's, or that of the module whose tensors these are.
+        slices: Where it is in a row.
+        size: dim(u_l), how many numbers those are.
+        adaptive: Whether it may be given another interval than the base interval.
+    """
 
     name: str
     slices: tuple[slice, ...]
@@ -40,28 +52,46 @@ class Layer:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is in a row of `width` numbers, of which the first `parameter_width` hold parameters."""
+    """Where everything is in a row.
+
+    Arguments:
+        layers: What is averaged as one.
+        tensor_slices: One per parameter tensor, in the order they were given.
+        statistics: One slice per statistics tensor.
+        parameter_width: How many numbers at the front of a row hold parameters, the padding between them included.
+        width: How many numbers a row has.
+        shapes: One per parameter tensor.
+        roles: One per statistics tensor: "mean", "variance" or "".
+    """
 
     layers: tuple[Layer, ...]
-    tensor_slices: tuple[slice, ...]  # one a parameter tensor, in the order they were given
-    statistics: tuple[slice, ...]  # one a statistics tensor
+    tensor_slices: tuple[slice, ...]
+    statistics: tuple[slice, ...]
     parameter_width: int
     width: int
-    shapes: tuple[tuple[int, ...], ...] = ()  # one per parameter tensor
-    roles: tuple[str, ...] = ()  # one per statistics tensor: "mean", "variance" or ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    roles: tuple[str, ...] = ()
 
     @staticmethod
     def pack(tensors: Sequence[Tensor], statistics: Sequence[Tensor] = ()) -> Layout:
-        """Lay out parameter tensors (grouped into layers by their `layer` name) and statistics."""
+        """Lay out a model.
+
+        Arguments:
+            tensors: The parameters, which are grouped into layers by the names in their `layer`.
+            statistics: BatchNorm's running means and variances.
+        """
         parameter_slices, parameter_width = _place(tensors, 0)
         statistics_slices, width = _place(statistics, parameter_width)
+        shapes: list[tuple[int, ...]] = []
+        for tensor in tensors:
+            shapes.append(tensor.shape or (tensor.size,))
         return Layout(
             layers=_group(tensors, parameter_slices),
             tensor_slices=parameter_slices,
             statistics=statistics_slices,
             parameter_width=parameter_width,
             width=width,
-            shapes=tuple(tensor.shape or (tensor.size,) for tensor in tensors),
+            shapes=tuple(shapes),
             roles=tuple(tensor.role for tensor in statistics),
         )
 
@@ -81,28 +111,32 @@ class Layout:
         return sum(part.stop - part.start for part in self.statistics)
 
     def slices_of(self, due: Iterable[int]) -> list[slice]:
-        """The slices of these layers, in layer order."""
-        return [part for index in due for part in self.layers[index].slices]
+        """The slices of the layers that are `due`, in the order given."""
+        slices: list[slice] = []
+        for layer in due:
+            slices += self.layers[layer].slices
+        return slices
 
 
 def _place(tensors: Sequence[Tensor], start: int) -> tuple[tuple[slice, ...], int]:
     slices: list[slice] = []
     for tensor in tensors:
         slices.append(slice(start, start + tensor.size))
-        start += -(-tensor.size // ALIGNMENT) * ALIGNMENT
+        blocks = -(-tensor.size // ALIGNMENT)
+        start += blocks * ALIGNMENT
     return tuple(slices), start
 
 
 def _group(tensors: Sequence[Tensor], slices: Sequence[slice]) -> tuple[Layer, ...]:
-    members: dict[str, list[int]] = {}
-    for index, tensor in enumerate(tensors):
-        members.setdefault(tensor.layer or tensor.name, []).append(index)
-    return tuple(
-        Layer(
+    """One layer for each name, in the order of their first tensors."""
+    layers: dict[str, Layer] = {}
+    for tensor, part in zip(tensors, slices, strict=True):
+        name = tensor.layer or tensor.name
+        layer = layers.get(name, Layer(name, (), 0, adaptive=False))
+        layers[name] = Layer(
             name=name,
-            slices=tuple(slices[index] for index in indices),
-            size=sum(tensors[index].size for index in indices),
-            adaptive=any(tensors[index].adaptive for index in indices),
+            slices=(*layer.slices, part),
+            size=layer.size + tensor.size,
+            adaptive=layer.adaptive or tensor.adaptive,
         )
-        for name, indices in members.items()
-    )
+    return tuple(layers.values())

@@ -18,21 +18,29 @@ BYTES_PER_NUMBER = 4  # float32
 
 @dataclass(frozen=True)
 class Message:
-    """What one client sends or receives at a time: bytes for each layer in it, and for the statistics."""
+    """What one client sends or receives at a time.
+
+    Arguments:
+        layers: Bytes of each layer in it.
+        statistics: Bytes of BatchNorm's statistics.
+    """
 
     layers: Mapping[int, int] = field(default_factory=dict[int, int])
     statistics: int = 0
 
     def times(self, count: int) -> Message:
         """The bytes of `count` messages like this one."""
-        layers = {layer: count * weight for layer, weight in self.layers.items()}
+        layers: dict[int, int] = {}
+        for layer, weight in self.layers.items():
+            layers[layer] = count * weight
         return Message(layers, count * self.statistics)
 
     def plus(self, other: Message) -> Message:
-        """The bytes of both."""
+        """The bytes of this message and of the `other`."""
         layers = dict(self.layers)
         for layer, weight in other.layers.items():
-            layers[layer] = layers.get(layer, 0) + weight
+            before = layers.get(layer, 0)
+            layers[layer] = before + weight
         return Message(layers, self.statistics + other.statistics)
 
     @property
@@ -43,7 +51,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What travelled, summed over clients: `up` from the clients, `down` to them."""
+    """What travelled, summed over clients.
+
+    Arguments:
+        up: From the clients.
+        down: To the clients.
+    """
 
     up: Message = field(default_factory=Message)
     down: Message = field(default_factory=Message)
@@ -51,11 +64,21 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A running account; `charge` returns the next one."""
+    """A running account; `charge` returns the next one.
+
+    Arguments:
+        sizes: dim(u_l) of every layer.
+        statistics_size: How many numbers the statistics hold.
+        aggregations: κ_l, how often each layer was averaged.
+        layer_uplink: Bytes of each layer that clients sent.
+        layer_downlink: Bytes of each layer that clients received.
+        statistics_uplink: Bytes of statistics that clients sent.
+        statistics_downlink: Bytes of statistics that clients received.
+    """
 
     sizes: tuple[int, ...]
     statistics_size: int
-    aggregations: tuple[int, ...]  # κ_l
+    aggregations: tuple[int, ...]
     layer_uplink: tuple[int, ...]
     layer_downlink: tuple[int, ...]
     statistics_uplink: int = 0
@@ -63,25 +86,30 @@ class Ledger:
 
     @staticmethod
     def open(layout: Layout) -> Ledger:
-        """An account with nothing on it."""
+        """An account of a model of this `layout`, with nothing on it."""
         nothing = (0,) * len(layout.layers)
         return Ledger(layout.sizes, layout.statistics_size, nothing, nothing, nothing)
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Ledger:
-        """Back from what JSON makes of it, where tuples are lists."""
+        """Back from what JSON makes of its fields: `values` by name, where tuples are lists."""
         return Ledger(**with_tuples(values))
 
     def plain_message(self, layers: Sequence[int] | None = None) -> Message:
-        """What these layers (default: all of them) and the statistics weigh as uncompressed float32."""
-        chosen = range(len(self.sizes)) if layers is None else layers
-        weights = {layer: BYTES_PER_NUMBER * self.sizes[layer] for layer in chosen}
+        """What these `layers` (default: all of them) and the statistics weigh as uncompressed float32."""
+        if layers is None:
+            layers = range(len(self.sizes))
+        weights: dict[int, int] = {}
+        for layer in layers:
+            weights[layer] = BYTES_PER_NUMBER * self.sizes[layer]
         return Message(weights, BYTES_PER_NUMBER * self.statistics_size)
 
     def charge(self, traffic: Traffic, aggregated: Sequence[int] = ()) -> Ledger:
-        """The account after this traffic, of which the layers `aggregated` came to be averaged.
+        """The account after this traffic. Bytes that were sent count also where nothing came of them.
 
-        Bytes that were sent count also where nothing came of them.
+        Arguments:
+            traffic: What travelled.
+            aggregated: The layers that came to be averaged.
         """
         up = list(self.layer_uplink)
         for layer, weight in traffic.up.layers.items():
@@ -104,7 +132,10 @@ class Ledger:
     @property
     def communication_cost(self) -> int:
         """C of Eq. 5: parameters aggregated over the whole run."""
-        return sum(size * count for size, count in zip(self.sizes, self.aggregations, strict=True))
+        cost = 0
+        for size, count in zip(self.sizes, self.aggregations, strict=True):
+            cost += size * count
+        return cost
 
     @property
     def uplink_bytes(self) -> int:
@@ -117,7 +148,9 @@ class Ledger:
         return sum(self.layer_downlink) + self.statistics_downlink
 
     def relative_cost(self, steps: int, base_interval: int) -> float:
-        """C divided by the cost of aggregating the whole model every `base_interval` of these steps."""
+        """C divided by the cost of aggregating the whole model every `base_interval` of these `steps`."""
         averages = -(-steps // base_interval)
         full = averages * sum(self.sizes)
-        return self.communication_cost / full if full else 0.0
+        if not full:
+            return 0.0
+        return self.communication_cost / full

@@ -17,14 +17,17 @@ from fedlama.core.layers import Layer
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """One round: train `steps` steps, then average the layers `due`.
+    """One round: train, then average the layers that are due.
 
-    `cycle` holds the global steps of the cycle that the round belongs to. After a round that `ends_cycle` all copies of
-    every layer are equal, so the global model is whole. A policy changes its mind only after a round that `adjusts`:
-    not where the end of the run cut the cycle short.
-
-    Layers that are `recycled` are not uploaded: the server changes them as it changed them at their last average, and
-    every client gets the result. Clients train the layers `trained` and leave all others as they are; None: all layers.
+    Arguments:
+        steps: How many steps to train.
+        due: The layers that are averaged then, by number.
+        cycle: The global steps of the cycle that the round belongs to.
+        ends_cycle: Whether all copies of every layer are equal after the round, so that the global model is whole.
+        adjusts: Whether the policy may change its mind after it: not where the end of the run cut the cycle short.
+        recycled: Layers that are not uploaded: the server changes them as it changed them at their last average, and
+            every client gets the result.
+        trained: The only layers that clients train; they leave all others as they are (default: all are trained).
     """
 
     steps: int
@@ -45,9 +48,14 @@ class RoundPlan:
 class Evidence:
     """What a round showed, for each layer that was due.
 
-    `spread` is Σ_i w_i ‖u_l − x_l^i‖², the numerator of Eq. 2. `moved` is ‖u_l − a_l‖² and `norm` is ‖a_l‖², where a_l
-    is the layer's value after the synchronisation before. `sent` is bytes as encoded, summed over clients. `clients`
-    is how many were averaged. A policy names in `uses` what it looks at, and only that is measured.
+    A policy names in `uses` what it looks at, and only that is measured.
+
+    Arguments:
+        spread: Σ_i w_i ‖u_l − x_l^i‖², the numerator of Eq. 2.
+        moved: ‖u_l − a_l‖², where a_l is the layer's value after the synchronisation before.
+        norm: ‖a_l‖².
+        sent: Bytes as encoded, summed over clients.
+        clients: How many were averaged.
     """
 
     spread: Mapping[int, float]
@@ -61,12 +69,20 @@ class Evidence:
 class PolicyState:
     """Where a run stands: everything that a policy needs to go on, and nothing else.
 
-    `own` is the memory of the policy itself, in plain JSON: it is saved and restored by those who do not know it.
+    Arguments:
+        intervals: τ_l of every layer, in steps.
+        discrepancy: d_l of Eq. 2, the latest of every layer.
+        synchronised_at: The global step after which each layer was last averaged.
+        step: Global steps taken so far.
+        round: Rounds played so far.
+        cycle: Cycles finished so far.
+        cycle_start: The global step after which this cycle began.
+        own: The memory of the policy itself, in plain JSON: it is saved and restored by those who do not know it.
     """
 
     intervals: tuple[int, ...]
-    discrepancy: tuple[float, ...]  # Eq. 2, the latest of every layer
-    synchronised_at: tuple[int, ...]  # the global step after which a layer was last averaged
+    discrepancy: tuple[float, ...]
+    synchronised_at: tuple[int, ...]
     step: int = 0
     round: int = 0
     cycle: int = 0
@@ -75,7 +91,11 @@ class PolicyState:
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> PolicyState:
-        """Back from what JSON makes of it, where tuples are lists."""
+        """Back from what JSON makes of it, where tuples are lists.
+
+        Arguments:
+            values: The fields by name.
+        """
         restored = with_tuples(values)
         restored["own"] = values.get("own")
         return PolicyState(**restored)
@@ -112,15 +132,31 @@ class Policy(Protocol):
         ...
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
-        """The state before the first step."""
+        """The state before the first step.
+
+        Arguments:
+            layers: The model's.
+        """
         ...
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
-        """The next round of a run of `iterations` steps."""
+        """The next round.
+
+        Arguments:
+            state: Where the run stands.
+            iterations: How many steps the whole run has.
+        """
         ...
 
     def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
-        """The state after a round that went as planned."""
+        """The state after a round that went as planned.
+
+        Arguments:
+            state: Where the run stood before it.
+            plan: The round.
+            evidence: What it showed.
+            layers: The model's.
+        """
         ...
 
 
@@ -128,31 +164,49 @@ def plan_by_intervals(state: PolicyState, iterations: int, cycle_steps: int) -> 
     """The next round where each layer has an interval and everything is averaged every `cycle_steps` steps.
 
     A round lasts until the next layer falls due. The last round of a run averages everything.
+
+    Arguments:
+        state: Where the run stands.
+        iterations: How many steps the whole run has.
+        cycle_steps: After how many steps everything is averaged.
     """
     into_cycle = state.step - state.cycle_start
     cycle_left = cycle_steps - into_cycle
-    until_due = [interval - into_cycle % interval for interval in state.intervals]
-    steps = min(*until_due, cycle_left)
-    cycle = range(state.cycle_start, min(state.cycle_start + cycle_steps, iterations))
-    every_layer = tuple(range(len(state.intervals)))
-    if state.step + steps >= iterations:
-        steps = iterations - state.step
+    cycle_end = min(state.cycle_start + cycle_steps, iterations)
+    cycle = range(state.cycle_start, cycle_end)
+    steps = cycle_left
+    for interval in state.intervals:
+        until_due = interval - into_cycle % interval
+        steps = min(steps, until_due)
+    steps = min(steps, iterations - state.step)
+    is_last = state.step + steps == iterations
+    if is_last or steps == cycle_left:
+        every_layer = tuple(range(len(state.intervals)))
         return RoundPlan(steps, every_layer, cycle, ends_cycle=True, adjusts=steps == cycle_left)
-    if steps == cycle_left:
-        return RoundPlan(steps, every_layer, cycle, ends_cycle=True, adjusts=True)
     after = into_cycle + steps
-    due = tuple(layer for layer in every_layer if after % state.intervals[layer] == 0)
-    return RoundPlan(steps, due, cycle, ends_cycle=False)
+    due: list[int] = []
+    for layer, interval in enumerate(state.intervals):
+        if after % interval == 0:
+            due.append(layer)
+    return RoundPlan(steps, tuple(due), cycle, ends_cycle=False)
 
 
 def advance(state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
-    """The state after a round: time has passed, and the due layers have a new discrepancy. Intervals stay."""
+    """The state after a round: time has passed, and the due layers have a new discrepancy. Intervals stay.
+
+    Arguments:
+        state: Where the run stood before the round.
+        plan: The round.
+        evidence: What it showed.
+        layers: The model's.
+    """
     step = state.step + plan.steps
     discrepancy = list(state.discrepancy)
     synchronised_at = list(state.synchronised_at)
     for layer in plan.due:
         steps_apart = step - state.synchronised_at[layer]  # τ_l, except where the run's end cut the interval
-        discrepancy[layer] = evidence.spread[layer] / (steps_apart * layers[layer].size)  # Eq. 2
+        size = layers[layer].size
+        discrepancy[layer] = evidence.spread[layer] / (steps_apart * size)  # Eq. 2
         synchronised_at[layer] = step
     for layer in plan.recycled:
         synchronised_at[layer] = step

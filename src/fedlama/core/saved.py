@@ -14,18 +14,39 @@ def check_saved(state: Mapping[str, Any], ledger: Mapping[str, Any]) -> None:
 
     Every value is a whole number that is not negative, or a list with one for each layer; only discrepancies are
     floats, and intervals are at least 1. What a policy keeps for itself is its own: plain JSON of any form.
+
+    Arguments:
+        state: The fields of a `PolicyState`.
+        ledger: The fields of a `Ledger`.
     """
     layers = len(ledger["sizes"])
-    values = {name: value for name, value in state.items() if name != "own"}
-    for name, value in {**values, **ledger}.items():
-        is_list = isinstance(value, list | tuple)
-        entries: list[Any] = [value]
-        if is_list:
-            entries = list(cast("list[Any]", value))
-        if is_list != (name in PER_LAYER) or (is_list and len(entries) != layers):
-            raise ValueError(f"{name} is not as long as there are layers")
-        kinds = (int, float) if name == "discrepancy" else (int,)
-        smallest = 1 if name == "intervals" else 0
-        for entry in entries:
-            if type(entry) not in kinds or not smallest <= entry < MAX_COUNT:
-                raise ValueError(f"{name} holds something else than numbers that are not negative")
+    values = {**state, **ledger}
+    values.pop("own", None)
+    for name, value in values.items():
+        for entry in _entries(name, value, layers):
+            _check_number(name, entry)
+
+
+def _entries(name: str, value: object, layers: int) -> list[Any]:
+    """A value by itself, or one for each layer."""
+    if name not in PER_LAYER:
+        if isinstance(value, list | tuple):
+            raise ValueError(f"{name} is a list")
+        return [value]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{name} is not a list")
+    entries = list(cast("list[Any]", value))
+    if len(entries) != layers:
+        raise ValueError(f"{name} is not as long as there are layers")
+    return entries
+
+
+def _check_number(name: str, value: Any) -> None:
+    kinds: tuple[type, ...] = (int,)
+    if name == "discrepancy":
+        kinds = (int, float)
+    smallest = 0
+    if name == "intervals":
+        smallest = 1
+    if type(value) not in kinds or not smallest <= value < MAX_COUNT:
+        raise ValueError(f"{name} holds something else than numbers that are not negative")

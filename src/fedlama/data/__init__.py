@@ -1,11 +1,13 @@
 """Data: sets as users have them, how they fall on clients, and the batches a client sees."""
 
 from fedlama.data.batches import Batches
-from fedlama.data.catalog import Entry, catalog, data_folder, load, locate
-from fedlama.data.dataset import Dataset, Preparation, Transform, arrays
+from fedlama.data.catalog import Entry, catalog, load, locate
+from fedlama.data.dataset import Dataset, Preparation, Transform
 from fedlama.data.digits import digits
 from fedlama.data.fetch import fetch
 from fedlama.data.fingerprint import data_files, fingerprint
+from fedlama.data.folders import data_folder
+from fedlama.data.from_arrays import arrays
 from fedlama.data.partition import IID, Dirichlet, Natural, Partition, Shards, default_partition
 
 __all__ = [

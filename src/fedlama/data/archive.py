@@ -1,7 +1,7 @@
-"""The plain files of a .tar.gz archive that nobody vouches for, one after the other, without unpacking it to disk.
+"""The plain files of an untrusted .tar.gz archive, one after the other, without unpacking it to disk.
 
 A tar archive is a sequence of headers of 512 bytes, each followed by a member's content. Extension headers (longer
-names, sparse files, numbers of any length) tell something about the next member. Python's tarfile obeys them, at any
+names, sparse files, numbers of any length) describe the next member. Python's tarfile obeys them, at any
 length and one inside the other, and can be kept busy for ever by a hundred bytes. The published archives have none,
 and archives made anew have some that say nothing of interest, so here small ones are skipped and large ones refused.
 """
@@ -78,7 +78,7 @@ class _Bounded:
 
     def read(self, count: int) -> bytes:
         """The next bytes, `count` of them unless the archive ends before."""
-        # One byte more than is left tells that there is more.
+        # One byte more than is left shows whether there is more.
         content = self._stream.read(min(count, self._left + 1))
         self._left -= len(content)
         if self._left < 0:
@@ -121,8 +121,8 @@ def _parsed(header: bytes) -> Member:
         raise EOFError("it ends inside a header")
     # The sum is taken as if the field that holds it were filled with spaces.
     summed = header[:148] + b" " * 8 + header[156:]
-    told = _octal(header[148:156])
-    if told != sum(summed):
+    checksum = _octal(header[148:156])
+    if checksum != sum(summed):
         raise _NotTarError("a header's checksum is wrong")
     return Member(
         name=_name(header),

@@ -60,7 +60,7 @@ class Batches:
         return inputs, targets
 
     def of_steps(self, client: int, steps: range) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and targets of consecutive steps, each as `at` gives them.
+        """Inputs and targets of `client` at consecutive `steps`, each as `at` gives them.
 
         Small batches are gathered and prepared several at a time: each call would take longer than its arithmetic.
         """
@@ -81,7 +81,7 @@ class Batches:
                 yield some_inputs.clone(), some_targets.clone()
 
     def indices(self, client: int, step: int) -> Tensor:
-        """Which samples those are."""
+        """Which samples `client` sees at global step `step`."""
         if client != self._client:
             self._client = client
             self._epoch = -1
@@ -100,7 +100,7 @@ class Batches:
         return self._order[start:end]
 
     def table(self, client: int, steps: range) -> NDArray[np.int64]:
-        """The indices of consecutive steps, [steps, batch size]; a batch that is short ends with −1."""
+        """The indices of `client` at consecutive `steps`, [steps, batch size]; a batch that is short ends with −1."""
         own = self.shards.of(client).numpy()
         per_epoch = self._batches_per_epoch(client)
         first_epoch = steps.start // per_epoch

@@ -15,7 +15,8 @@ import numpy as np
 
 from fedlama.base import InputError, printable, read_regular, reason, shown
 from fedlama.data.archive import MAX_FILE, read_archive
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import Dataset
+from fedlama.data.from_arrays import arrays
 from fedlama.data.pickled import Call, NotArraysError, as_array, unpickle
 
 PIXELS = 3 * 32 * 32
@@ -155,14 +156,17 @@ def _images_and_labels(kind: Cifar, where: str, content: bytes) -> tuple[np.ndar
 
 def _check_images(where: str, images: np.ndarray) -> None:
     shape = list(images.shape)
-    if images.dtype == np.uint8 and len(images) and shape[1:] == [PIXELS]:
+    are_pixels = images.dtype == np.uint8 and shape[1:] == [PIXELS]
+    if are_pixels and len(images):
         return
     raise InputError(f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}")
 
 
 def _check_labels(where: str, kind: Cifar, labels: Any) -> None:
-    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+    are_whole = isinstance(labels, list) and all(type(label) is int for label in labels)
+    if not are_whole:
         raise InputError(f"{where}: '{kind.labels}' must be a list of whole numbers")
+
     last = kind.classes - 1
     for sample, label in enumerate(labels):
         if not 0 <= label <= last:

@@ -17,7 +17,7 @@ from fedlama.base import InputError, RunError, printable, reason, shown
 URL_BASE = "https://www.cs.toronto.edu/~kriz"
 TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 18
-LARGEST = 200_000_000  # bytes; both archives have some 170 million, and a server that sends more has another file
+MAX_BYTES = 200_000_000  # both archives have some 170 million, and a server that sends more has another file
 
 Progress = Callable[[int, int | None], None]
 
@@ -71,7 +71,7 @@ def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progre
 
 
 def _no_progress(done: int, total: int | None) -> None:
-    """Nobody wants to know."""
+    """For callers that show none."""
 
 
 def _archive(name: str) -> Archive:
@@ -120,9 +120,9 @@ def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return 0
 
-    told = response.headers.get("Content-Range", "")
-    match = re.match(r"bytes (\d{1,18})-", told)
-    if not match or int(match[1]) > start:
+    content_range = response.headers.get("Content-Range", "")
+    match = re.match(r"bytes (\d{1,18})-", content_range)
+    if match is None or int(match[1]) > start:
         raise ConnectionError("the server sent another range than it was asked for")
     return int(match[1])
 
@@ -139,14 +139,14 @@ def _receive(response: http.client.HTTPResponse, part: Path, start: int, progres
         done = file.seek(start)
         file.truncate()
         progress(done, total)
-        while done <= LARGEST:
+        while done <= MAX_BYTES:
             chunk = response.read(CHUNK)
             if not chunk:
                 break
             file.write(chunk)
             done += len(chunk)
             progress(done, total)
-    if total is not None and done < min(total, LARGEST):
+    if total is not None and done < min(total, MAX_BYTES):
         raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
 
 

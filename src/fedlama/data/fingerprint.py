@@ -6,12 +6,17 @@ import hashlib
 from pathlib import Path
 
 from fedlama.base import InputError, open_regular, printable, reason
-from fedlama.data.catalog import KNOWN, locate
+from fedlama.data.catalog import locate
+from fedlama.data.known import KNOWN
 from fedlama.data.leaf import leaf_files
 
 
 def data_files(name: str) -> list[Path]:
-    """The files that `load` reads, in its order; none for the embedded digits."""
+    """The files that `load` reads, in its order; none for the embedded digits.
+
+    Arguments:
+        name: As for `load`.
+    """
     path = locate(name)
     if path is None:
         return []
@@ -23,7 +28,11 @@ def data_files(name: str) -> list[Path]:
 
 
 def fingerprint(name: str) -> str | None:
-    """The SHA-256 of the set's file; of several, that of their hashes, each on a line. None for the embedded digits."""
+    """The SHA-256 of the set's file; of several, that of their hashes, each on a line. None for the embedded digits.
+
+    Arguments:
+        name: As for `load`.
+    """
     hashes = [file_hash(path) for path in data_files(name)]
     if not hashes:
         return None

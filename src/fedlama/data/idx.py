@@ -19,7 +19,8 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from fedlama.base import InputError, open_regular, printable, reason
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import Dataset
+from fedlama.data.from_arrays import arrays
 from fedlama.data.unpacking import largest_unpacked
 
 UNSIGNED_BYTES = 0x08
@@ -184,7 +185,7 @@ def _exactly(path: Path, stream: BinaryIO, shape: tuple[int, ...], largest: int)
     claimed = math.prod(shape)
     content = bytearray()
     if claimed <= largest:
-        # One byte more than is claimed tells a file that holds more.
+        # One byte more than is claimed shows whether the file holds more.
         while len(content) <= claimed:
             chunk = stream.read(min(CHUNK, claimed + 1 - len(content)))
             if not chunk:

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from fedlama.base import InputError, printable, read_regular, reason, shown
-from fedlama.data.dataset import NO_CLIENT, Dataset, arrays
+from fedlama.data.dataset import NO_CLIENT, Dataset
+from fedlama.data.from_arrays import arrays
 
 KEYS = ("users", "num_samples", "user_data")
 FEMNIST_CLASSES = 62

@@ -19,7 +19,8 @@ from typing import IO
 import numpy as np
 
 from fedlama.base import InputError, open_regular, printable, reason, shown
-from fedlama.data.dataset import Dataset, arrays
+from fedlama.data.dataset import Dataset
+from fedlama.data.from_arrays import arrays
 from fedlama.data.unpacking import largest_unpacked
 
 NUMBERS_AND_TEXTS = "biufUS"
@@ -200,14 +201,14 @@ def _read_member(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, le
 def _check_size(where: str, info: zipfile.ZipInfo, length: int) -> None:
     """What the member claims to unpack to must be possible, and in proportion to what it is packed in."""
     if info.compress_type == zipfile.ZIP_STORED:
-        most = info.compress_size
+        maximum = info.compress_size
     elif info.compress_type == zipfile.ZIP_DEFLATED:
-        most = largest_unpacked(info.compress_size)
+        maximum = largest_unpacked(info.compress_size)
     else:
         raise InputError(f"{where} must be stored or deflated, as numpy's savez and savez_compressed do")
-    if info.compress_size > length or info.file_size > most:
+    if info.compress_size > length or info.file_size > maximum:
         raise InputError(
-            f"{where} claims {info.file_size:,} bytes, more than the file can hold or than {most:,}, to which "
+            f"{where} claims {info.file_size:,} bytes, more than the file can hold or than {maximum:,}, to which "
             f"so little is unpacked; if it is right, store it with numpy's savez"
         )
 

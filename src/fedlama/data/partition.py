@@ -29,11 +29,11 @@ MinSamples = Annotated[int, Limits(minimum=1)]
 
 @dataclass(frozen=True)
 class Shards:
-    """Client i owns samples order[offsets[i] : offsets[i + 1]].
+    """Which samples each client has: client i owns order[offsets[i] : offsets[i + 1]].
 
     Arguments:
-        order: Indices of samples.
-        offsets: Where each client's begin in it, and at the end their number.
+        order: All sample indices, those of the first client first.
+        offsets: Where each client's begin, and where the last one's end.
         names: What each client is called, where the data has a name for it.
     """
 
@@ -81,7 +81,10 @@ class Shards:
         return digest.hexdigest()
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Itself: shards that were dealt before are a partition, too, of the data that they were dealt from."""
+        """Itself: shards that were dealt before are a partition, too, of the `data` that they were dealt from.
+
+        Nothing is drawn, so `seed` does not matter.
+        """
         if len(self.order) != len(data.x_train):
             raise InputError(
                 f"partition: these shards deal {len(self.order)} samples, but the data has {len(data.x_train)}"
@@ -117,7 +120,12 @@ class Partition(Protocol):
     """A recipe for dealing samples to clients."""
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`; the same seed gives the same shards on every machine."""
+        """Deal the training samples.
+
+        Arguments:
+            data: Whose samples.
+            seed: The run's; the same seed gives the same shards on every machine.
+        """
         ...
 
 
@@ -148,7 +156,7 @@ class IID:
         check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`."""
+        """Deal the training samples of `data`; the draws follow from `seed`."""
         samples = len(data.x_train)
         _check_clients(self.clients, samples)
         owners = _dealt_out(samples, self.clients, seed)
@@ -186,7 +194,7 @@ class Dirichlet:
         check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`."""
+        """Deal the training samples of `data`; the draws follow from `seed`."""
         _check_clients(self.clients, len(data.x_train))
         labels = _class_labels(data)
         classes: list[NDArray[np.int64]] = []
@@ -252,7 +260,7 @@ class Natural:
         check_options(self, "partition.")
 
     def assign(self, data: Dataset, seed: int) -> Shards:
-        """Deal the training samples of `data`."""
+        """Deal the training samples of `data`; the draws follow from `seed`."""
         if data.clients is None:
             raise InputError(f"{data.name} has no client ids of its own: choose partition iid or dirichlet")
         owners = data.clients.numpy()
@@ -290,7 +298,11 @@ def class_counts(data: Dataset, shards: Shards, clients: int | None = None) -> N
 
 
 def default_partition(data: Dataset) -> Partition:
-    """What is meant where nobody says how samples fall on clients: the data's own ids, otherwise 32 alike."""
+    """What is meant where nobody says how samples fall on clients.
+
+    Arguments:
+        data: With client ids of its own, each is a client; otherwise 32 clients have as many samples each.
+    """
     if data.clients is not None:
         return Natural()
     return IID(DEFAULT_CLIENTS)

@@ -4,7 +4,8 @@
 the first cycles, and predicts what each policy would send.
 """
 
-from fedlama.diagnose.diagnosis import Diagnosis, diagnose
+from fedlama.diagnose.diagnosis import diagnose
+from fedlama.diagnose.findings import Diagnosis
 from fedlama.diagnose.layers import LayerProfile, Prediction
 
 __all__ = ["Diagnosis", "LayerProfile", "Prediction", "diagnose"]

@@ -64,6 +64,11 @@ def _is_symmetric(hessian: Hessian, one: Tensor, other: Tensor) -> bool:
     """
     product = hessian.times(one)
     other_product = hessian.times(other)
-    size = max(float(product.norm()), float(other_product.norm()))
-    difference = float(torch.dot(other, product)) - float(torch.dot(one, other_product))
-    return not abs(difference) > ASYMMETRY * size  # a product that is not finite is noticed later
+    forth = float(torch.dot(other, product))
+    back = float(torch.dot(one, other_product))
+    size = max(
+        float(product.norm()),
+        float(other_product.norm()),
+    )
+    is_asymmetric = abs(forth - back) > ASYMMETRY * size
+    return not is_asymmetric  # a product that is not finite is noticed later

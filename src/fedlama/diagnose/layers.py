@@ -10,7 +10,7 @@ from functools import cache
 import torch
 
 from fedlama.compress import Channel, Codec, Place
-from fedlama.core import Evidence, Layer, Layout, Ledger, Message, Policy, Traffic
+from fedlama.core import Evidence, Layer, Layout, Ledger, Message, Policy, Rule, Traffic, adjust_intervals
 
 
 @dataclass(frozen=True)
@@ -145,3 +145,21 @@ def _relative_discrepancy(
     share_sent = sent * base_interval / total
     relative = grown / equal
     return relative, relative * share_sent
+
+
+def profiles_of(
+    base_interval: int, increase_factor: int, rule: Rule, layout: Layout, measured: Sequence[float]
+) -> list[LayerProfile]:
+    """d_l, and the interval that the first adjustment gives; FedAvg's, too, shows what φ = 2 would make long."""
+    intervals = adjust_intervals(
+        measured,
+        layout.sizes,
+        base_interval=base_interval,
+        increase_factor=max(increase_factor, 2),
+        adaptive=layout.adaptive,
+        rule=rule,
+    )
+    profiles: list[LayerProfile] = []
+    for layer, d, interval in zip(layout.layers, measured, intervals, strict=True):
+        profiles.append(LayerProfile(layer.name, layer.size, layer.adaptive, d, interval))
+    return profiles

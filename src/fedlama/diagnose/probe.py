@@ -44,8 +44,10 @@ class Probe:
     def gradient(self, client: int, step: int) -> Gradient:
         """The stochastic gradient that a client would compute at a global step."""
         inputs, targets = self.batches.at(client, step)
-        seed_module_draws(random_key(self.seed, "diagnose", client, step), inputs.device)
-        loss = self.loss(self.module(inputs), targets)
+        key = random_key(self.seed, "diagnose", client, step)
+        seed_module_draws(key, inputs.device)
+        outputs = self.module(inputs)
+        loss = self.loss(outputs, targets)
         parts = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         vector = flat(parts, self.parameters)
         if not vector.isfinite().all():
@@ -57,11 +59,16 @@ class Probe:
 
     def hessian(self, client: int) -> Hessian:
         """The Hessian of a client's loss on its first samples."""
-        indices = self.batches.shards.of(client)[:CURVATURE_SAMPLES]
-        inputs = self.batches.data.inputs(self.batches.data.x_train[indices])
-        targets = self.batches.data.y_train[indices]
-        seed_module_draws(random_key(self.seed, "diagnose", client), inputs.device)
-        loss = self.loss(self.module(inputs), targets)
+        data = self.batches.data
+        own = self.batches.shards.of(client)
+        indices = own[:CURVATURE_SAMPLES]
+        inputs = data.inputs(data.x_train[indices])
+        targets = data.y_train[indices]
+
+        key = random_key(self.seed, "diagnose", client)
+        seed_module_draws(key, inputs.device)
+        outputs = self.module(inputs)
+        loss = self.loss(outputs, targets)
         return Hessian(loss, self.parameters)
 
 

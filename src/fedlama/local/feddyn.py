@@ -47,19 +47,10 @@ class FedDyn(OnSGD):
         """h."""
         return (Slot(SERVER_SUM, "run"),)
 
-    def step(
-        self,
-        row: Tensor,
-        gradient: Tensor,
-        own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
-        *,
-        rate: float,
-        kernels: Tensor,
-    ) -> None:
-        """A step on L_i(θ) − ⟨∇L_i(θ_i), θ⟩ + (α/2)‖θ − anchor‖² (Eq. 1 there)."""
-        gradient.sub_(own[GRADIENT]).add_(row - server[MODEL], alpha=self.alpha)
-        self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
+    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+        """The gradient of L_i(θ) − ⟨∇L_i(θ_i), θ⟩ + (α/2)‖θ − anchor‖² (Eq. 1 there)."""
+        gradient.sub_(own[GRADIENT])
+        gradient.add_(row - server[MODEL], alpha=self.alpha)
 
     def sync(
         self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor

@@ -32,13 +32,16 @@ class FedNova(OnSGD):
         self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
     ) -> None:
         """Scale the client's difference to what the schedule's steps would have amounted to."""
-        factor = self._scheduled(steps) / self.amount(taken.double())
-        if bool((factor == 1).all()):
+        amount = self.amount(taken.double())
+        factor = self._scheduled(steps) / amount
+        on_schedule = factor == 1
+        if bool(on_schedule.all()):
             return
         anchor = server[MODEL]
-        scaled = anchor + (row - anchor) * factor.to(row.dtype)
+        difference = row - anchor
+        scaled = anchor + difference * factor.to(row.dtype)
         # A client that kept to the schedule sends its own bits, whoever else is trained by this process.
-        row.copy_(torch.where(factor == 1, row, scaled))
+        row.copy_(torch.where(on_schedule, row, scaled))
 
     def merge(
         self,
@@ -54,7 +57,7 @@ class FedNova(OnSGD):
         scheduled = self._scheduled(steps)
         factor = 1.0
         for weight, count in taken:
-            amount = float(self.amount(torch.tensor(count, dtype=torch.float64)))
+            amount = self._amount_of(count)
             factor += weight * (amount / scheduled - 1)  # exactly 1 where all kept to the schedule
         if factor == 1:
             return mean
@@ -62,10 +65,15 @@ class FedNova(OnSGD):
 
     def _scheduled(self, steps: range) -> float:
         """‖a‖₁ of a client that takes each of these steps."""
-        return float(self.amount(torch.tensor(len(steps), dtype=torch.float64)))
+        return self._amount_of(len(steps))
+
+    def _amount_of(self, taken: int) -> float:
+        """‖a‖₁ of one client, as the tensors of several have it, to the same bits."""
+        amount = self.amount(torch.tensor(taken, dtype=torch.float64))
+        return float(amount)
 
     def amount(self, taken: Tensor) -> Tensor:
-        """‖a‖₁ of so many steps: how often a constant gradient was applied, through momentum too."""
+        """‖a‖₁ of so many steps `taken`: how often a constant gradient was applied, through momentum too."""
         beta = self.base.momentum
         if not beta:
             return taken

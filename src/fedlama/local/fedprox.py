@@ -32,17 +32,7 @@ class FedProx(OnSGD):
         super().__post_init__()
         check_options(self)
 
-    def step(
-        self,
-        row: Tensor,
-        gradient: Tensor,
-        own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
-        *,
-        rate: float,
-        kernels: Tensor,
-    ) -> None:
-        """One local step, in place."""
+    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+        """g ← g + μ(x − anchor)."""
         if self.mu:
             gradient.add_(row - server[MODEL], alpha=self.mu)
-        self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)

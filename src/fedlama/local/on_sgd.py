@@ -1,4 +1,7 @@
-"""What rules that change the gradient of SGD have in common."""
+"""What rules that correct the gradient of SGD have in common.
+
+Such a rule overrides `correct`, and where it needs to `slots`, `sync` and `merge`: FedProx is one line.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,16 @@ class OnSGD:
         """The learning rate at a global step, counted from 0."""
         return self.base.rate(step)
 
+    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+        """Change a gradient in place before `base` takes its step; by default it stays as it is.
+
+        Arguments:
+            gradient: That of the client's numbers.
+            row: The client's numbers.
+            own: The client's slots for these numbers.
+            server: What the server sent: the anchor under "model", and the rows named in `sends`.
+        """
+
     def step(
         self,
         row: Tensor,
@@ -68,7 +81,8 @@ class OnSGD:
         rate: float,
         kernels: Tensor,
     ) -> None:
-        """One local step, in place."""
+        """One local step, in place: the corrected gradient, and then the step of `base`."""
+        self.correct(gradient, row, own, server)
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
 
     def sync(
@@ -90,5 +104,5 @@ class OnSGD:
         return mean
 
     def total_rate(self, steps: range) -> float:
-        """Σ η over these steps: how far a constant gradient would have gone."""
+        """Σ η over these steps: how far a constant gradient would move a number."""
         return sum(self.rate(step) for step in steps)

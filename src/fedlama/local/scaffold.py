@@ -59,26 +59,19 @@ class Scaffold(OnSGD):
         """c."""
         return (SERVER_CONTROL,)
 
-    def step(
-        self,
-        row: Tensor,
-        gradient: Tensor,
-        own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
-        *,
-        rate: float,
-        kernels: Tensor,
-    ) -> None:
-        """y ← y − η(g − c_i + c), line 10."""
-        gradient.sub_(own[CONTROL]).add_(server[SERVER_CONTROL])
-        self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
+    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+        """g ← g − c_i + c, so that the step is y ← y − η(g − c_i + c), line 10."""
+        gradient.sub_(own[CONTROL])
+        gradient.add_(server[SERVER_CONTROL])
 
     def sync(
         self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
     ) -> None:
         """c_i ← c_i − c + (anchor − y)/(K·η), line 12 with option II."""
         mean_gradient = (server[MODEL] - row) / self.total_rate(steps)
-        own[CONTROL].sub_(server[SERVER_CONTROL]).add_(mean_gradient)
+        control = own[CONTROL]
+        control.sub_(server[SERVER_CONTROL])
+        control.add_(mean_gradient)
 
     def merge(
         self,

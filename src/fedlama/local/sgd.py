@@ -77,7 +77,10 @@ class SGD:
         warmup = 1.0
         if self.warmup_steps:
             warmup = min(1.0, (step + 1) / self.warmup_steps)
-        decays = sum(step >= at for at in self.decay_steps)
+        decays = 0
+        for decay_step in self.decay_steps:
+            if step >= decay_step:
+                decays += 1
         return self.learning_rate * warmup * self.decay_factor**decays
 
     def step(
@@ -95,9 +98,12 @@ class SGD:
             gradient.add_(row, alpha=self.weight_decay)
         elif self.weight_decay:
             gradient.addcmul_(row, kernels, value=self.weight_decay)
+        direction = gradient
         if self.momentum:
-            gradient = own[VELOCITY].mul_(self.momentum).add_(gradient)
-        row.add_(gradient, alpha=-rate)
+            direction = own[VELOCITY]
+            direction.mul_(self.momentum)
+            direction.add_(gradient)
+        row.add_(direction, alpha=-rate)
 
     def sync(
         self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor

@@ -19,7 +19,7 @@ MAX_EPOCHS = 1000
 
 
 def checked_steps(option: object) -> int | str | tuple[int, int] | None:
-    """The option as it is kept, or one sentence on what it may be."""
+    """The `option` as it is kept, or one sentence on what it may be."""
     if option is None:
         return None
     if isinstance(option, str):
@@ -66,7 +66,13 @@ def steps_per_interval(
 
 
 def steps_taken(per_interval: int | None, base_interval: int, steps: range) -> range:
-    """The local steps of a client in these global steps; a client takes at least one."""
+    """The local steps of a client in these global steps; a client takes at least one.
+
+    Arguments:
+        per_interval: How many steps the client takes for every base interval; None for each of them.
+        base_interval: τ', in global steps.
+        steps: The global steps.
+    """
     if per_interval is None:
         return steps
     first = steps.start * per_interval // base_interval

@@ -9,6 +9,8 @@ from fedlama.run.config import PolicySection, ServerSection
 from fedlama.run.presets import DEFAULT_SHARE
 from fedlama.run.presets import frugal as frugal_tables
 
+__all__ = ["frugal"]
+
 
 def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> dict[str, Any]:
     """What was measured to come closest to FedAvg(base_interval) with a small share of its uplink.

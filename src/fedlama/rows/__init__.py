@@ -1,7 +1,16 @@
 """nn.Module ↔ Layout ↔ row: the only room that knows how a model's tensors and a row of numbers relate."""
 
-from fedlama.rows.arithmetic import exact_means, exact_sums, magnitudes, pack, squared_distances, unpack
-from fedlama.rows.binding import Binding, Grouping, check_dtypes, counter_width, describe, statistics, trainable
+from fedlama.rows.arithmetic import (
+    exact_means,
+    exact_sums,
+    magnitudes,
+    pack,
+    squared_distances,
+    unpack,
+    with_unpacked,
+)
+from fedlama.rows.binding import Binding
+from fedlama.rows.modules import Grouping, check_dtypes, counter_width, describe, statistics, trainable
 from fedlama.rows.slots import Lifetime, Slot, distinct
 from fedlama.rows.store import ClientStore
 
@@ -23,4 +32,5 @@ __all__ = [
     "statistics",
     "trainable",
     "unpack",
+    "with_unpacked",
 ]

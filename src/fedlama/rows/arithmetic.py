@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-PIECE = 1 << 15  # numbers: small enough to stay in the cache while every client's part is added
+PIECE = 1 << 15  # numbers whose squares are added up at a time; the last bits of a distance depend on it
+SUMMED = 1 << 16  # numbers of a mean at a time: they stay in the cache while every client's part is added
 MESSAGE = 1 << 17  # numbers that are added up over the processes at a time: a megabyte
 CLIENTS_AT_ONCE = 4  # whose differences are taken by one call
 
@@ -22,13 +23,17 @@ CLIENTS_AT_ONCE = 4  # whose differences are taken by one call
 def magnitudes(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     """The largest absolute value of every client's slices, [clients, slices]; NaN where a slice holds one."""
     result = torch.zeros(len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device)
-    for index, part in enumerate(slices) if len(rows_CP) else ():
-        if part.stop - part.start < PIECE:
-            low, high = torch.aminmax(rows_CP[:, part], dim=1)
+    if not len(rows_CP):
+        return result
+    for index, part in enumerate(slices):
+        columns = rows_CP[:, part]
+        if columns.shape[1] < PIECE:
+            low, high = torch.aminmax(columns, dim=1)
             result[:, index] = torch.maximum(low.neg_(), high)
             continue
-        for client, row in enumerate(rows_CP):  # of a long slice, a whole row at a time is faster
-            low, high = torch.aminmax(row[part])
+        # Of a long slice, a whole row at a time is faster.
+        for client, numbers in enumerate(columns):
+            low, high = torch.aminmax(numbers)
             result[client, index] = torch.maximum(low.neg_(), high)
     return result
 
@@ -36,7 +41,11 @@ def magnitudes(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
 def exact_sums(rows_CP: Tensor, weights: Sequence[float], slices: Sequence[slice], largest: Sequence[float]) -> Tensor:
     """Σ_i w_i x^i over these rows, packed slice after slice in float64, independent of the order of the rows.
 
-    `largest` is the largest magnitude of each slice over *all* clients, also those whose rows are elsewhere.
+    Arguments:
+        rows_CP: The clients.
+        weights: What each of them weighs.
+        slices: What is added up.
+        largest: The largest magnitude of each slice over *all* clients, also those whose rows are elsewhere.
     """
     packed = torch.empty(sum(_sizes(slices)), dtype=torch.float64, device=rows_CP.device)
     start = 0
@@ -68,7 +77,8 @@ def exact_means(
     """
     means = torch.empty(sum(_sizes(slices)), dtype=torch.float32, device=rows_CP.device)
     message = torch.empty(min(MESSAGE, len(means)), dtype=torch.float64, device=rows_CP.device)
-    sent = held = 0
+    sent = 0
+    held = 0
     for block in _blocks(slices, largest, rows_CP.device):
         if held + block.size > len(message):
             sum_(message[:held])
@@ -103,23 +113,26 @@ class _Block:
             self._add_up_piece(rows_CP[:, self.parts[0]], weights, total)
         else:
             weights_C = torch.tensor(weights, dtype=torch.float64, device=rows_CP.device)
-            terms = _joined(rows_CP, self.parts).mul_(weights_C[:, None])
-            torch.sum(terms.add_(self.anchor).sub_(self.anchor), dim=0, out=total)
+            terms = _joined(rows_CP, self.parts)
+            terms.mul_(weights_C[:, None])
+            # To the anchor and back rounds every term to the grid.
+            terms.add_(self.anchor)
+            terms.sub_(self.anchor)
+            torch.sum(terms, dim=0, out=total)
 
     def _add_up_piece(self, rows_CN: Tensor, weights: Sequence[float], total: Tensor) -> None:
-        _write_term(total, rows_CN[0], weights[0], self.anchor)
+        # anchor + w·x rounds w·x to the anchor's last bit, which is the grid. So does −anchor + w·x: with one after the
+        # other the anchors cancel, and need not be subtracted from every term. All sums are exact, whatever the order.
+        anchors = (self.anchor, -self.anchor)
         term = torch.empty_like(total)
-        for row, weight in zip(rows_CN[1:], weights[1:], strict=True):
-            _write_term(term, row, weight, self.anchor)
-            total.add_(term)
-
-
-def _write_term(term: Tensor, row: Tensor, weight: float, anchor: Tensor) -> None:
-    """w·x, rounded to the grid."""
-    term.copy_(row)
-    # anchor + w·x rounds w·x to the anchor's last bit, which is the grid
-    torch.add(anchor, term, alpha=weight, out=term)
-    term.sub_(anchor)
+        for number, (row, weight) in enumerate(zip(rows_CN, weights, strict=True)):
+            target = term if number else total
+            target.copy_(row)
+            torch.add(anchors[number % 2], target, alpha=weight, out=target)
+            if number:
+                total.add_(term)
+        if len(rows_CN) % 2:
+            total.sub_(self.anchor)
 
 
 def _blocks(slices: Sequence[slice], largest: Sequence[float], device: torch.device) -> Iterator[_Block]:
@@ -127,12 +140,20 @@ def _blocks(slices: Sequence[slice], largest: Sequence[float], device: torch.dev
     anchors = torch.tensor([_anchor(one) for one in largest], dtype=torch.float64, device=device)
     for group in _groups(slices):
         parts = slices[group]
+        anchor = anchors[group]
         if len(parts) == 1:
-            for start in range(parts[0].start, parts[0].stop, PIECE):
-                yield _Block([slice(start, min(start + PIECE, parts[0].stop))], anchors[group])
+            for piece in _pieces(parts[0], SUMMED):
+                yield _Block([piece], anchor)
         else:
             sizes = torch.tensor(_sizes(parts), device=device)
-            yield _Block(parts, anchors[group].repeat_interleave(sizes))
+            yield _Block(parts, anchor.repeat_interleave(sizes))
+
+
+def _pieces(part: slice, size: int) -> Iterator[slice]:
+    """A long slice in pieces of this size; the last one may be shorter."""
+    for start in range(part.start, part.stop, size):
+        stop = min(start + size, part.stop)
+        yield slice(start, stop)
 
 
 def pack(row: Tensor, slices: Sequence[slice]) -> Tensor:
@@ -146,6 +167,21 @@ def unpack(packed: Tensor, row: Tensor, slices: Sequence[slice]) -> None:
         row[part] = numbers
 
 
+def with_unpacked(packed: Tensor, row: Tensor, slices: Sequence[slice]) -> Tensor:
+    """A copy of `row` with packed numbers in these slices.
+
+    Every number is written once. For a large model, a whole copy that is then written over costs a pass over memory.
+    """
+    copy = torch.empty_like(row)
+    start = 0
+    for part in sorted(slices, key=lambda one: one.start):
+        copy[start : part.start] = row[start : part.start]
+        start = part.stop
+    copy[start:] = row[start:]
+    unpack(packed, copy, slices)
+    return copy
+
+
 def squared_distances(mean: Tensor, rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     """‖u − x^i‖² of every client's slices, [clients, slices], in float64."""
     result = torch.zeros(len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device)
@@ -154,10 +190,13 @@ def squared_distances(mean: Tensor, rows_CP: Tensor, slices: Sequence[slice]) ->
     for group in _groups(slices):
         parts = slices[group]
         if len(parts) == 1:
-            result[:, group.start] = _long_distances(mean[parts[0]], rows_CP[:, parts[0]])
+            part = parts[0]
+            result[:, group.start] = _long_distances(mean[part], rows_CP[:, part])
             continue
-        squares = _joined(rows_CP, parts).sub_(_joined(mean[None], parts)).square_()
-        for index, numbers in zip(range(group.start, group.stop), squares.split(_sizes(parts), 1), strict=True):
+        differences = _joined(rows_CP, parts)
+        differences.sub_(_joined(mean[None], parts))
+        squares = differences.square_()
+        for index, numbers in enumerate(squares.split(_sizes(parts), dim=1), start=group.start):
             result[:, index] = numbers.sum(dim=1)
     return result
 
@@ -168,14 +207,18 @@ def _long_distances(mean: Tensor, rows_CN: Tensor) -> Tensor:
     differences = torch.empty(CLIENTS_AT_ONCE, PIECE, dtype=torch.float64, device=mean.device)
     squares = torch.zeros(len(rows_CN), dtype=torch.float64, device=mean.device)
     of_piece = torch.zeros_like(squares)
-    for start in range(0, len(mean), PIECE):
-        here = target[: min(PIECE, len(mean) - start)].copy_(mean[start : start + PIECE])
+    of_client = list(of_piece)  # views of single numbers, which a product can be written to
+    for piece in _pieces(slice(0, len(mean)), PIECE):
+        size = piece.stop - piece.start
+        mean_here = target[:size]
+        mean_here.copy_(mean[piece])
         for first in range(0, len(rows_CN), CLIENTS_AT_ONCE):
-            some = rows_CN[first : first + CLIENTS_AT_ONCE, start : start + PIECE]
-            values_CN = differences[: len(some), : len(here)].copy_(some)
-            torch.sub(here, values_CN, out=values_CN)
+            some_CN = rows_CN[first : first + CLIENTS_AT_ONCE, piece]
+            values_CN = differences[: len(some_CN), :size]
+            values_CN.copy_(some_CN)
+            torch.sub(mean_here, values_CN, out=values_CN)
             for client, values in enumerate(values_CN, start=first):
-                of_piece[client] = torch.dot(values, values)
+                torch.dot(values, values, out=of_client[client])
         squares += of_piece
     return squares
 
@@ -186,18 +229,23 @@ def _groups(slices: Sequence[slice]) -> list[slice]:
     It depends on the slices alone, never on how many rows are here: the last bits of a distance depend on it.
     """
     groups: list[slice] = []
-    start = held = 0
+    start = 0
+    held = 0
     for index, size in enumerate(_sizes(slices)):
         if index > start and held + size > PIECE:
             groups.append(slice(start, index))
-            start, held = index, 0
+            start = index
+            held = 0
         held += size
-    return [*groups, slice(start, len(slices))] if slices else []
+    if slices:
+        groups.append(slice(start, len(slices)))
+    return groups
 
 
 def _joined(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     """These columns of every row beside each other, in float64."""
-    return torch.cat([rows_CP[:, part] for part in slices], dim=1).double()
+    columns = [rows_CP[:, part] for part in slices]
+    return torch.cat(columns, dim=1).double()
 
 
 def _sizes(slices: Sequence[slice]) -> list[int]:
@@ -206,4 +254,7 @@ def _sizes(slices: Sequence[slice]) -> list[int]:
 
 def _anchor(magnitude: float) -> float:
     """1.5 · 2⁵² grid steps: a float64 this large has the grid as its last bit, on both sides of it."""
-    return 1.5 * 2.0 ** (math.frexp(magnitude)[1] + 2) if magnitude else 0.0
+    if not magnitude:
+        return 0.0
+    _, exponent = math.frexp(magnitude)
+    return 1.5 * 2.0 ** (exponent + 2)

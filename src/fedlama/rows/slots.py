@@ -18,8 +18,10 @@ Lifetime = Literal["window", "run"]
 class Slot:
     """One row of numbers per client, or one for the server, that starts as zeros.
 
-    `name` is unique among the slots of a run. A slot of lifetime "window" is forgotten when a cohort leaves; one of
-    lifetime "run" is kept for a client until it returns. `without` says how to do without it, where memory is scarce.
+    Arguments:
+        name: Unique among the slots of a run.
+        lifetime: "window": it is forgotten when a cohort leaves. "run": it is kept for a client until it returns.
+        without: How to do without it, where memory is scarce: a part of a sentence.
     """
 
     name: str

@@ -39,7 +39,7 @@ class ClientStore:
         self._client_bytes = len(self.names) * self._row_bytes
         # One byte for each client comes first: whether it was seen.
         self._rows_start = clients
-        # It stays open as long as the run; its name is gone at once.
+        # It stays open as long as the run, without a name: the system frees it however the processes end.
         self._file = tempfile.TemporaryFile(dir=folder, prefix="fedlama-clients-")  # noqa: SIM115
         os.ftruncate(self._file.fileno(), clients)
 
@@ -48,7 +48,12 @@ class ClientStore:
         self._file.close()
 
     def load(self, client: int, into: Mapping[str, Tensor]) -> None:
-        """Copy a client's rows into these tensors, one for each name."""
+        """Copy a client's rows into other tensors.
+
+        Arguments:
+            client: Whose.
+            into: A tensor for each name.
+        """
         for index, name in enumerate(self.names):
             values = np.zeros(self.width, np.float32)
             # Past the end of the file nothing is read, and the zeros stay.
@@ -56,16 +61,23 @@ class ClientStore:
             into[name].copy_(torch.from_numpy(values))
 
     def save(self, client: int, rows: Mapping[str, Tensor]) -> None:
-        """Keep a client's rows."""
+        """Keep a client's rows.
+
+        Arguments:
+            client: Whose.
+            rows: A row for each name.
+        """
         for index, name in enumerate(self.names):
-            values = rows[name].detach().cpu().contiguous().numpy()
-            self._write(values.tobytes(), self._place(client, index))
+            values = rows[name].detach().cpu()
+            content = values.numpy().tobytes()
+            self._write(content, self._place(client, index))
         self._write(b"\x01", client)
 
     def seen(self) -> list[int]:
         """The clients that have rows here, in ascending order."""
-        flags = os.pread(self._file.fileno(), self.clients, 0)
-        return np.flatnonzero(np.frombuffer(flags, np.uint8)).tolist()
+        content = os.pread(self._file.fileno(), self.clients, 0)
+        flags = np.frombuffer(content, np.uint8)
+        return np.flatnonzero(flags).tolist()
 
     def export(self) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
         """All clients seen and their rows, as a checkpoint holds them: ids, and [clients, width] for each name."""
@@ -79,12 +91,22 @@ class ClientStore:
         return np.array(ids, np.int64), rows
 
     def restore(self, ids: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]) -> None:
-        """Take over what `export` gave."""
+        """Take over what `export` gave.
+
+        Arguments:
+            ids: The clients.
+            rows: Their rows, [clients, width] for each name.
+        """
         for place, client in enumerate(ids.tolist()):
-            self.save(client, {name: torch.from_numpy(rows[name][place]) for name in self.names})
+            own: dict[str, Tensor] = {}
+            for name in self.names:
+                own[name] = torch.from_numpy(rows[name][place])
+            self.save(client, own)
 
     def _place(self, client: int, index: int) -> int:
-        return self._rows_start + client * self._client_bytes + index * self._row_bytes
+        """Where in the file a client's row of one name begins."""
+        own_start = self._rows_start + client * self._client_bytes
+        return own_start + index * self._row_bytes
 
     def _read(self, values: NDArray[np.float32], place: int) -> None:
         content = os.pread(self._file.fileno(), values.nbytes, place)
@@ -94,4 +116,5 @@ class ClientStore:
     def _write(self, content: bytes, place: int) -> None:
         written = 0
         while written < len(content):
-            written += os.pwrite(self._file.fileno(), content[written:], place + written)
+            left = content[written:]
+            written += os.pwrite(self._file.fileno(), left, place + written)

@@ -5,7 +5,8 @@ from fedlama.server.mean import Mean
 from fedlama.server.momentum import Momentum
 from fedlama.server.reduce import ListReduce, Reduce
 from fedlama.server.rule import ServerRule
-from fedlama.server.server import LAST_CHANGE, Server, ServerState
+from fedlama.server.server import Server
+from fedlama.server.state import LAST_CHANGE, ServerState
 from fedlama.server.yogi import Yogi
 
 __all__ = [

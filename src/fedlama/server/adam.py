@@ -22,4 +22,5 @@ class Adam(Adaptive):
 
     def advance(self, second: Tensor, square: Tensor, kept: float) -> None:
         """A moving average of squares."""
-        second.mul_(kept).add_(square, alpha=1 - kept)
+        second.mul_(kept)
+        second.add_(square, alpha=1 - kept)

@@ -53,10 +53,18 @@ class Adaptive(ABC):
         if count == 0:
             second.fill_(self.epsilon**2)
         kept = self.beta1**periods
-        first.mul_(kept).add_(change, alpha=1 - kept)
+        first.mul_(kept)
+        first.add_(change, alpha=1 - kept)
         self.advance(second, change.square(), self.beta2**periods)
-        return anchor + self.rate * first / (second.sqrt() + self.epsilon)
+        step = self.rate * first / (second.sqrt() + self.epsilon)
+        return anchor + step
 
     @abstractmethod
     def advance(self, second: Tensor, square: Tensor, kept: float) -> None:
-        """Update v in place by Δ²; `kept` is β₂ for the steps that the layer took."""
+        """Update v in place.
+
+        Arguments:
+            second: v.
+            square: Δ².
+            kept: β₂ for the steps that the layer took.
+        """

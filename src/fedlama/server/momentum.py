@@ -52,7 +52,8 @@ class Momentum:
         kept = self.beta**periods
         change = mean - anchor
         velocity = own[VELOCITY]
-        velocity.mul_(kept).add_(change)
+        velocity.mul_(kept)
+        velocity.add_(change)
         if self.nesterov:
             return anchor + self.rate * (change + kept * velocity)
         return anchor + self.rate * velocity

@@ -14,8 +14,7 @@ from fedlama.rows import pack
 class Reduce(Protocol):
     """What a server learns from the clients of one round. Weights add up to one.
 
-    The simulator adds exactly over its processes, the averager by all-reduce, a deployment over a list of updates.
-    `clients` is how many were averaged.
+    The simulator adds exactly over its processes, the averager by all-reduce, the Flower strategy over the replies.
     """
 
     @property
@@ -24,11 +23,20 @@ class Reduce(Protocol):
         ...
 
     def mean(self, slices: Sequence[slice]) -> Tensor:
-        """The average of these slices, one behind the other."""
+        """The average of these slices, one behind the other.
+
+        Arguments:
+            slices: Parts of a row.
+        """
         ...
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
-        """Σ_i w_i ‖u_l − x_l^i‖² for every due layer, where the row `mean` holds u_l: the numerator of Eq. 2."""
+        """Σ_i w_i ‖u_l − x_l^i‖² for every due layer: the numerator of Eq. 2.
+
+        Arguments:
+            mean: A row with u_l, the average, in the place of every due layer.
+            due: The numbers of the layers that are averaged.
+        """
         ...
 
 
@@ -42,9 +50,9 @@ class ListReduce:
     """
 
     def __init__(self, layout: Layout, rows: Sequence[Tensor], weights: Sequence[float]) -> None:
+        total = sum(weights)
         self.layout = layout
         self.rows = rows
-        total = sum(weights)
         self.weights = [weight / total for weight in weights]
 
     @property
@@ -54,19 +62,26 @@ class ListReduce:
 
     def mean(self, slices: Sequence[slice]) -> Tensor:
         """The average of these slices, one behind the other, added up in float64."""
-        total = pack(self.rows[0], slices).double() * self.weights[0]
-        for row, weight in zip(self.rows[1:], self.weights[1:], strict=True):
-            total += pack(row, slices).double() * weight
+        total: Tensor | None = None
+        for row, weight in zip(self.rows, self.weights, strict=True):
+            values = pack(row, slices).double()
+            values *= weight
+            if total is None:
+                total = values
+            else:
+                total += values
+        assert total is not None, "an average needs a client"
         return total.to(self.rows[0].dtype)
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² for every due layer."""
-        result: dict[int, float] = {}
+        spread: dict[int, float] = {}
         for layer in due:
-            squares = 0.0
+            spread[layer] = 0.0
             for part in self.layout.layers[layer].slices:
+                target = mean[part].double()
                 for row, weight in zip(self.rows, self.weights, strict=True):
-                    difference = mean[part].double() - row[part].double()
-                    squares += weight * float(difference.square().sum())
-            result[layer] = squares
-        return result
+                    difference = target - row[part].double()
+                    square = float(difference.square().sum())
+                    spread[layer] += weight * square
+        return spread

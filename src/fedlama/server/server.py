@@ -1,6 +1,6 @@
 """One server for all runtimes: what happens between "the clients have trained" and "the next round is planned".
 
-The simulator, the averager of torch.distributed programs and a deployment differ only in how numbers are added up
+The simulator, the averager of torch.distributed programs and the Flower strategy differ only in how they add numbers up
 (`Reduce`). Everything is a function of the state before, so a round that comes to nothing is simply not closed.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -22,42 +22,16 @@ from fedlama.core import (
     Ledger,
     Message,
     Policy,
-    PolicyState,
     RoundPlan,
     Traffic,
 )
 from fedlama.local import LocalRule, steps_taken
-from fedlama.rows import Slot, distinct, unpack
+from fedlama.rows import Slot, distinct, with_unpacked
+from fedlama.server.downlink import send_coded, send_remainder
 from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
-
-LAST_CHANGE = "last change"  # the slot that low-rank codes start from, and that policies recycle
-AVERAGE = "moving average"  # the slot with the model that is evaluated, where that is not the global model itself
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """Where the server stands after a round; none of its rows is ever written to.
-
-    Every layer of `row` is as it was last synchronised, which makes `row` the anchor of all that refers to that.
-    """
-
-    policy: PolicyState
-    ledger: Ledger
-    row: Tensor
-    slots: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
-    broadcast: Message = field(default_factory=Message)  # what a client that stays downloads before its next round
-
-    @property
-    def step(self) -> int:
-        """Global steps taken so far."""
-        return self.policy.step
-
-    @property
-    def evaluated(self) -> Tensor:
-        """The model that is evaluated: the global one, or its moving average where one is kept."""
-        return self.slots.get(AVERAGE, self.row)
+from fedlama.server.state import AVERAGE, LAST_CHANGE, ServerState
 
 
 class Server:
@@ -110,18 +84,37 @@ class Server:
         return distinct(slots)
 
     def start(self, row: Tensor) -> ServerState:
-        """The state before the first step, with this global model."""
-        slots = {slot.name: torch.zeros_like(row) for slot in self.slots}
+        """The state before the first step.
+
+        Arguments:
+            row: The global model.
+        """
+        slots: dict[str, Tensor] = {}
+        for slot in self.slots:
+            slots[slot.name] = torch.zeros_like(row)
         return ServerState(
-            policy=self.policy.start(self.layout.layers), ledger=Ledger.open(self.layout), row=row, slots=slots
+            policy=self.policy.start(self.layout.layers),
+            ledger=Ledger.open(self.layout),
+            row=row,
+            slots=slots,
         )
 
     def plan(self, state: ServerState, iterations: int) -> RoundPlan:
-        """The next round of a run of `iterations` steps."""
+        """The next round.
+
+        Arguments:
+            state: The state before it.
+            iterations: How many steps the whole run has.
+        """
         return self.policy.next(state.policy, iterations)
 
     def download(self, state: ServerState, *, entering: bool) -> Message:
-        """What one client downloads before the next round: everything if it enters, else what was just averaged."""
+        """What one client downloads before the next round.
+
+        Arguments:
+            state: The state before the round.
+            entering: Whether the client is new, and downloads everything; others have all but what was just averaged.
+        """
         if entering:
             return self._with_rule_rows(state.ledger.plain_message())
         return state.broadcast
@@ -150,27 +143,32 @@ class Server:
             place: Where the round stands in its window; the draws of a downlink code follow from it.
             window_ends: Whether all clients of the next round are new, and so are sent the whole model as it is.
         """
-        slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
-        row = state.row.clone()
-        unpack(reduce.mean(slices), row, slices)  # Algorithm 1, line 8
+        averaged = [*self.layout.slices_of(plan.due), *self.layout.statistics]
+        mean = reduce.mean(averaged)  # Algorithm 1, line 8
+        row = with_unpacked(mean, state.row, averaged)
         # The spread is around the clients' average, so it is measured before any rule moves the model off it.
         spread = reduce.spread(row, plan.due)
         slots = self._apply_rules(state, plan, row, share, paces)
-        for part in self.layout.slices_of(plan.recycled):
-            row[part] = state.row[part] + slots[LAST_CHANGE][part]
+        self._recycle(state, plan, row, slots)
         ledger = state.ledger.charge(traffic, aggregated=plan.due)
         broadcast = ledger.plain_message(plan.renewed)
         if self.downlink is not None and window_ends:
-            self._settle(state, plan, row, slots)
+            send_remainder(self.downlink, row, plan.renewed, anchor=state.row, slots=slots)
         elif self.downlink is not None:
-            broadcast = self._send_coded(state, plan, row, slots, place or Place(state.policy.round + 1, 0))
-        if LAST_CHANGE in slots:
-            for part in self.layout.slices_of(plan.due):
-                slots[LAST_CHANGE][part] = row[part] - state.row[part]
+            if place is None:
+                place = Place(state.policy.round + 1, client=0)
+            broadcast = send_coded(self.downlink, row, plan.renewed, place, anchor=state.row, slots=slots)
+        self._note_last_change(state, plan, row, slots)
         if self.average_steps is not None and plan.ends_cycle:
             self._move_average(state, plan, row, slots[AVERAGE], self.average_steps)
         moved, norm = self._movement(state.row, row, plan)
-        evidence = Evidence(spread, moved, norm, sent=traffic.up.layers, clients=reduce.clients)
+        evidence = Evidence(
+            spread=spread,
+            moved=moved,
+            norm=norm,
+            sent=traffic.up.layers,
+            clients=reduce.clients,
+        )
         return ServerState(
             policy=self.policy.observe(state.policy, plan, evidence, self.layout.layers),
             ledger=ledger,
@@ -184,6 +182,10 @@ class Server:
 
         Those begin with the server's row, every layer as it was last averaged. So all copies of all layers are equal
         there, and Eq. 2 counts its steps from there.
+
+        Arguments:
+            state: The state before the attempt.
+            traffic: What travelled in it.
         """
         everywhere = (state.step,) * len(self.layout.layers)
         return replace(
@@ -207,7 +209,8 @@ class Server:
             since = range(state.policy.synchronised_at[layer], step)
             taken: list[tuple[float, int]] = []
             for weight, pace in paces:
-                taken.append((weight, len(steps_taken(pace, self.policy.base_interval, since))))
+                own_steps = steps_taken(pace, self.policy.base_interval, since)
+                taken.append((weight, len(own_steps)))
             for part in self.layout.layers[layer].slices:
                 own = {name: values[part] for name, values in slots.items()}
                 anchor = state.row[part]
@@ -226,36 +229,29 @@ class Server:
                     row[part] = new
         return slots
 
-    def _send_coded(
-        self, state: ServerState, plan: RoundPlan, row: Tensor, slots: dict[str, Tensor], place: Place
-    ) -> Message:
-        """Replace what is new in `row` by what clients will decode; what one client's message weighs."""
-        assert self.downlink is not None
-        difference = row - state.row
-        own = {slot.name: slots[slot.name] for slot in self.downlink.slots}
-        message = self.downlink.simulate(difference, plan.renewed, place, anchor=state.row, own=own, out=difference)
-        for part in [*self.layout.slices_of(plan.renewed), *self.layout.statistics]:
-            torch.add(state.row[part], difference[part], out=row[part])
-        return message.charged
+    def _recycle(self, state: ServerState, plan: RoundPlan, row: Tensor, slots: Mapping[str, Tensor]) -> None:
+        """Change the layers that are recycled as they were changed last."""
+        for part in self.layout.slices_of(plan.recycled):
+            row[part] = state.row[part] + slots[LAST_CHANGE][part]
 
-    def _settle(self, state: ServerState, plan: RoundPlan, row: Tensor, slots: dict[str, Tensor]) -> None:
-        """Put into `row` what coded messages left out: whoever comes next is sent all of it."""
-        assert self.downlink is not None
-        difference = row - state.row
-        before = difference.clone()
-        own = {slot.name: slots[slot.name] for slot in self.downlink.slots}
-        self.downlink.settle(difference, plan.renewed, own)
-        row.add_(difference - before)
+    def _note_last_change(self, state: ServerState, plan: RoundPlan, row: Tensor, slots: Mapping[str, Tensor]) -> None:
+        """Keep how the due layers changed, where somebody needs it."""
+        if LAST_CHANGE not in slots:
+            return
+        for part in self.layout.slices_of(plan.due):
+            slots[LAST_CHANGE][part] = row[part] - state.row[part]
 
     def _move_average(
         self, state: ServerState, plan: RoundPlan, row: Tensor, average: Tensor, average_steps: int
     ) -> None:
         """Let the moving average follow the model, by the steps since it last did: alike under every policy."""
-        steps = state.step + plan.steps - state.policy.cycle_start
+        cycle_end = state.step + plan.steps
+        steps = cycle_end - state.policy.cycle_start
         kept = math.exp(-steps / average_steps)
         if state.policy.cycle == 0:
             kept = 0.0
-        average.mul_(kept).add_(row, alpha=1 - kept)
+        average.mul_(kept)
+        average.add_(row, alpha=1 - kept)
 
     def _movement(self, before: Tensor, after: Tensor, plan: RoundPlan) -> tuple[dict[int, float], dict[int, float]]:
         """‖u_l − a_l‖² and ‖a_l‖² of every due layer, where the policy looks at them."""
@@ -268,7 +264,8 @@ class Server:
             norm[layer] = 0.0
             for part in self.layout.layers[layer].slices:
                 anchor = before[part].double()
-                moved[layer] += float((after[part].double() - anchor).square().sum())
+                change = after[part].double() - anchor
+                moved[layer] += float(change.square().sum())
                 norm[layer] += float(anchor.square().sum())
         return moved, norm
 
@@ -276,7 +273,9 @@ class Server:
         """The same message with what the local rule sends beside the model, one row of its layers for each name."""
         if self.local is None or not self.local.sends:
             return message
-        layers = dict(message.layers)
-        for layer in layers:
-            layers[layer] += len(self.local.sends) * BYTES_PER_NUMBER * self.layout.layers[layer].size
+        rows_sent = len(self.local.sends)
+        layers: dict[int, int] = {}
+        for layer, weight in message.layers.items():
+            row_bytes = BYTES_PER_NUMBER * self.layout.layers[layer].size
+            layers[layer] = weight + rows_sent * row_bytes
         return Message(layers, message.statistics)

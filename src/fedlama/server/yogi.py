@@ -24,4 +24,5 @@ class Yogi(Adaptive):
 
     def advance(self, second: Tensor, square: Tensor, kept: float) -> None:
         """A step towards the squares whose length does not depend on how far away v is."""
-        second.sub_(square * (second - square).sign(), alpha=1 - kept)
+        direction = (second - square).sign()
+        second.sub_(square * direction, alpha=1 - kept)

@@ -171,7 +171,7 @@ def _check_metric(value: object) -> None:
 
 @torch.no_grad()
 def check_single_samples(module: nn.Module, data: Dataset, shards: Shards, batch_size: int) -> None:
-    """BatchNorm cannot train on one value a channel, and the last batch of an epoch may hold a single sample."""
+    """BatchNorm cannot train on one value per channel, and the last batch of an epoch may hold a single sample."""
     if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
         return
     single = (shards.sizes % batch_size == 1).nonzero()

@@ -84,9 +84,11 @@ class FaultyRounds:
         cohort = current.cohort
         first = self.rounds.averaged_slices(current.plan)[0].start
         for here, index in enumerate(cohort.mine):
-            number = self.faults.broken_number(place, cohort.clients[index])
+            client = cohort.clients[index]
+            number = self.faults.broken_number(place, client)
             if number is not None:
-                cohort.rows[here, first] = current.position.row[first] + number
+                anchor = current.position.row[first]
+                cohort.rows[here, first] = anchor + number
 
     def _judge(self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]) -> Verdict:
         """Whose update counts; `reasons` are those of clients that the round began without."""
@@ -135,7 +137,12 @@ class FaultyRounds:
     def _entries(self, cohort: Cohort, reasons: dict[int, str], attempt: int) -> list[Exclusion]:
         entries: list[Exclusion] = []
         for index in sorted(reasons):
-            entries.append(Exclusion(client=cohort.clients[index], reason=reasons[index], attempt=attempt + 1))
+            entry = Exclusion(
+                client=cohort.clients[index],
+                reason=reasons[index],
+                attempt=attempt + 1,
+            )
+            entries.append(entry)
         return entries
 
     def _discard(self, current: Round, verdict: Verdict, downloads: int) -> Position:
@@ -144,11 +151,13 @@ class FaultyRounds:
         down = self.rounds.download(current, downloads)
         server = self.rounds.server.discard(before.server, Traffic(up=verdict.upload, down=down))
         # Those who did nothing wrong are in the record, too: they trained for nothing.
+        cohort = current.cohort
         blameless: dict[int, str] = {}
-        for index in range(len(current.cohort.clients)):
-            if index not in current.cohort.absent:
+        for index in range(len(cohort.clients)):
+            if index not in cohort.absent:
                 blameless[index] = TOO_FEW_LEFT
-        entries = [*verdict.excluded, *self._entries(current.cohort, blameless, before.attempt)]
+        entries = [*verdict.excluded]
+        entries += self._entries(cohort, blameless, before.attempt)
         entries.sort(key=lambda entry: entry["client"])
         earlier = before.discarded or Discarded()
         discarded = earlier.extended(entries, before.server.ledger, server.ledger)

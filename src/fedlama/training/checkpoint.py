@@ -42,20 +42,44 @@ Check = Callable[[bytes], int]
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes:
-    """What a checkpoint must fit: the model's row, the whole-number buffers, and the names of slots."""
+    """What a checkpoint must fit.
+
+    Arguments:
+        width: How many numbers a row has.
+        counter_width: How many numbers the whole-number buffers have.
+        server_slots: The names of the server's slots.
+        cohort_slots: The names of the slots of the clients in a window.
+        seen_slots: The names of slots of lifetime "run".
+        cohort: How many clients train at a time.
+        clients: How many there are.
+    """
 
     width: int
     counter_width: int
     server_slots: tuple[str, ...] = ()
     cohort_slots: tuple[str, ...] = ()
-    seen_slots: tuple[str, ...] = ()  # of lifetime "run"
-    cohort: int = 0  # how many clients train at a time
-    clients: int = 0  # how many there are
+    seen_slots: tuple[str, ...] = ()
+    cohort: int = 0
+    clients: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A run at a cycle's end, or where a round waits for new clients."""
+    """A run at a cycle's end, or where a round waits for new clients.
+
+    Arguments:
+        state: Where the policy stands.
+        ledger: Aggregations and bytes so far.
+        broadcast: What a client that stays downloads next.
+        row: The global model.
+        counters: Its whole-number buffers.
+        server_slots: What rules and codecs keep on the server.
+        cohort_slots: What they keep of the clients of a window; none at a window's end.
+        seen: Clients with state that outlives a window, in ascending order.
+        seen_slots: That state, [seen, width] for each name.
+        attempt: How many cohorts of this window were given up.
+        discarded: What those leave to a round that is still to be repeated.
+    """
 
     state: PolicyState
     ledger: Ledger
@@ -63,28 +87,48 @@ class Checkpoint:
     row: NDArray[np.float32]
     counters: NDArray[np.int64]
     server_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
-    cohort_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])  # none at a window's end
-    seen: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # clients with state of their own
+    cohort_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
+    seen: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     seen_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
-    attempt: int = 0  # cohorts of this window that were given up
-    discarded: Discarded | None = None  # what they leave to a round that is still to be repeated
+    attempt: int = 0
+    discarded: Discarded | None = None
 
     def encode(self) -> bytes:
         """As the content of a file."""
-        broadcast = {str(layer): weight for layer, weight in self.broadcast.layers.items()}
-        plain = {
+        broadcast: dict[str, int] = {}
+        for layer, weight in self.broadcast.layers.items():
+            broadcast[str(layer)] = weight
+        plain: dict[str, Any] = {
             "state": asdict(self.state),
             "ledger": asdict(self.ledger),
             "broadcast": {"layers": broadcast, "statistics": self.broadcast.statistics},
             "attempt": self.attempt,
-            "discarded": asdict(self.discarded) if self.discarded else None,
+            "discarded": None,
         }
-        tensors: dict[str, NDArray[Any]] = {"row": self.row, "counters": self.counters, "seen": self.seen}
-        for place, rows in ((SERVER, self.server_slots), (COHORT, self.cohort_slots), (SEEN, self.seen_slots)):
+        if self.discarded is not None:
+            plain["discarded"] = asdict(self.discarded)
+        filled: dict[str, NDArray[Any]] = {}
+        for name, values in self._tensors().items():
+            if values.size:
+                filled[name] = np.ascontiguousarray(values)
+        return save(filled, metadata={STATE_KEY: json.dumps(plain, allow_nan=False)})
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        """All rows by the names that they have in the file."""
+        tensors: dict[str, NDArray[Any]] = {
+            "row": self.row,
+            "counters": self.counters,
+            "seen": self.seen,
+        }
+        slots = {
+            SERVER: self.server_slots,
+            COHORT: self.cohort_slots,
+            SEEN: self.seen_slots,
+        }
+        for place, rows in slots.items():
             for name, values in rows.items():
                 tensors[place + name] = values
-        filled = {name: np.ascontiguousarray(values) for name, values in tensors.items() if values.size}
-        return save(filled, metadata={STATE_KEY: json.dumps(plain, allow_nan=False)})
+        return tensors
 
     @staticmethod
     def decode(content: bytes, shapes: Shapes) -> Checkpoint:
@@ -123,32 +167,41 @@ class Checkpoint:
 
 def _fits(saved: Checkpoint, shapes: Shapes) -> bool:
     """Whether every tensor has the shape and type that the run needs, and holds numbers."""
-    if saved.row.shape != (shapes.width,) or saved.counters.shape != (shapes.counter_width,):
+    width = shapes.width
+    if not _is_finite(saved.row, (width,)):
         return False
-    if saved.counters.dtype != np.int64 or saved.seen.dtype != np.int64:
+    if saved.counters.shape != (shapes.counter_width,) or saved.counters.dtype != np.int64:
         return False
-    if not _holds(saved.server_slots, shapes.server_slots, (shapes.width,)):
+    if not _holds(saved.server_slots, shapes.server_slots, (width,)):
         return False
-    if saved.cohort_slots and not _holds(saved.cohort_slots, shapes.cohort_slots, (shapes.cohort, shapes.width)):
+    if saved.cohort_slots and not _holds(saved.cohort_slots, shapes.cohort_slots, (shapes.cohort, width)):
         return False
-    if len(saved.seen):
-        ascending = bool((np.diff(saved.seen) > 0).all())
-        inside = saved.seen[0] >= 0 and saved.seen[-1] < shapes.clients
-        if saved.seen.ndim != 1 or not ascending or not inside:
-            return False
-        if not _holds(saved.seen_slots, shapes.seen_slots, (len(saved.seen), shapes.width)):
-            return False
-    return saved.row.dtype == np.float32 and bool(np.isfinite(saved.row).all())
+    if not _are_clients(saved.seen, shapes.clients):
+        return False
+    if not len(saved.seen):
+        return True
+    return _holds(saved.seen_slots, shapes.seen_slots, (len(saved.seen), width))
+
+
+def _are_clients(numbers: NDArray[Any], clients: int) -> bool:
+    """Whether these are numbers of clients, in ascending order."""
+    if numbers.dtype != np.int64 or numbers.ndim != 1:
+        return False
+    if not len(numbers):
+        return True
+    is_ascending = bool((np.diff(numbers) > 0).all())
+    return is_ascending and numbers[0] >= 0 and numbers[-1] < clients
 
 
 def _holds(rows: Rows, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
     """Whether there are rows of this shape, all finite, for each of these names and no other."""
     if sorted(rows) != sorted(names):
         return False
-    for values in rows.values():
-        if values.shape != shape or values.dtype != np.float32 or not np.isfinite(values).all():
-            return False
-    return True
+    return all(_is_finite(values, shape) for values in rows.values())
+
+
+def _is_finite(values: NDArray[Any], shape: tuple[int, ...]) -> bool:
+    return values.shape == shape and values.dtype == np.float32 and bool(np.isfinite(values).all())
 
 
 def _rows(tensors: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[np.float32]]:
@@ -158,13 +211,18 @@ def _rows(tensors: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[
 def _message(plain: Mapping[str, Any], layers: int) -> Message:
     weights: dict[int, int] = {}
     for name, weight in plain["layers"].items():
-        if not (0 <= int(name) < layers and type(weight) is int and 0 <= weight < MAX_COUNT):
+        layer = int(name)
+        if not 0 <= layer < layers:
             raise ValueError("broadcast names a layer that is not there")
-        weights[int(name)] = weight
-    statistics = plain["statistics"]
-    if type(statistics) is not int or not 0 <= statistics < MAX_COUNT:
+        weights[layer] = _bytes(weight)
+    return Message(weights, _bytes(plain["statistics"]))
+
+
+def _bytes(value: object) -> int:
+    count = _whole(value)
+    if not 0 <= count < MAX_COUNT:
         raise ValueError("broadcast holds something else than numbers that are not negative")
-    return Message(weights, statistics)
+    return count
 
 
 def _whole(value: object) -> int:
@@ -175,9 +233,10 @@ def _whole(value: object) -> int:
 
 def _metadata(content: bytes) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
-    if length > len(content) - 8:
+    header = content[8 : 8 + length]
+    if len(header) < length:
         raise ValueError("its header is cut off")
-    return json.loads(content[8 : 8 + length])["__metadata__"]
+    return json.loads(header)["__metadata__"]
 
 
 def _array(entry: dict[str, Any]) -> NDArray[Any]:
@@ -186,7 +245,11 @@ def _array(entry: dict[str, Any]) -> NDArray[Any]:
 
 
 class Control:
-    """Asked at every cycle's end whether to save and whether to stop; the answer may be given from another process."""
+    """Asked at every cycle's end whether to save and whether to stop; the answer may be given from another process.
+
+    Arguments:
+        save_every_seconds: How often to save (default: only when the run is stopped).
+    """
 
     def __init__(self, save_every_seconds: float | None = None) -> None:
         self._every = save_every_seconds
@@ -201,19 +264,27 @@ class Control:
 
     def wishes(self) -> tuple[bool, bool]:
         """(save, stop), as this process sees it."""
-        save = self._every is not None and time.monotonic() - self._latest >= self._every
-        if save:
-            self._latest = time.monotonic()
-        return save or self._stop.value, self._stop.value
+        stop = self._stop.value
+        save = stop
+        now = time.monotonic()
+        if self._every is not None and now - self._latest >= self._every:
+            self._latest = now
+            save = True
+        return save, stop
 
 
 @dataclass
 class Checkpointing:
     """What a caller of `simulate` who keeps checkpoints hands over, and where a resumed run starts.
 
-    `on_checkpoint` gets a file's content; `resume` is such a content, and `earlier` the records before it. A caller
-    with several to choose from gives `find` instead: it is handed a check, which raises InputError for a content that
-    the run cannot go on from, and returns the newest content that passes, or none, with its records.
+    Arguments:
+        control: Says when to save and when to stop.
+        on_checkpoint: Called with a file's content, and with where the policy stood.
+        resume: Such a content, to go on from; empty to start anew.
+        earlier: The records before it.
+        find: In place of both, for a caller with several to choose from: it is handed a check, which raises InputError
+            for a content that the run cannot go on from, and returns the newest content that passes, or none, with its
+            records.
     """
 
     control: Control

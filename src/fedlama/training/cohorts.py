@@ -16,29 +16,42 @@ from fedlama.training.values import Job, Position
 
 @dataclass(kw_only=True)
 class Cohort:
-    """The clients of one window. Rows, slots and counters are those of `mine`, this process's share of them.
+    """The clients of one window.
 
     A client that is absent stays in its place with weight zero, and its row is the server's: zero times a finite number
     adds nothing, so averages and distances need no second code path. (Zero times NaN would be NaN.)
+
+    Arguments:
+        clients: Who they are, by number.
+        counts: What each weighs, before the weights are made to add up to one.
+        mine: This process's share of them, as indices into `clients`.
+        rows: Their models, [mine, width].
+        slots: What rules and codecs keep for each of them, [mine, width] for each name.
+        counters: Their whole-number buffers, [mine, counters].
+        paces: How many steps each client takes per base interval; None for each of them.
+        entered: The global step before which the cohort came.
+        absent: Indices of those who take no part before the next cycle.
     """
 
     clients: list[int]
-    counts: list[int]  # what each weighs, before the weights are made to add up to one
-    mine: list[int]  # indices into clients
-    rows: Tensor  # [mine, width]
-    slots: dict[str, Tensor]  # what rules and codecs keep for each client, [mine, width] for each name
-    counters: Tensor  # whole-number buffers, [mine, counters]
-    paces: list[int | None]  # how many steps each takes per base interval; None for each of them
-    entered: int  # the global step before which the cohort came
-    absent: set[int] = field(default_factory=set[int])  # indices of those who take no part before the next cycle
+    counts: list[int]
+    mine: list[int]
+    rows: Tensor
+    slots: dict[str, Tensor]
+    counters: Tensor
+    paces: list[int | None]
+    entered: int
+    absent: set[int] = field(default_factory=set[int])
 
     def weights(self) -> list[float]:
         """Those of an average over the clients that are present; the others weigh nothing."""
-        total = sum(count for index, count in enumerate(self.counts) if index not in self.absent)
-        weights: list[float] = []
-        for index, count in enumerate(self.counts):
-            weights.append(0.0 if index in self.absent else count / total)
-        return weights
+        counts = list(self.counts)
+        for index in self.absent:
+            counts[index] = 0
+        total = sum(counts)
+        if not total:
+            return [0.0] * len(counts)
+        return [count / total for count in counts]
 
     @property
     def present(self) -> int:
@@ -47,7 +60,11 @@ class Cohort:
 
     def present_here(self) -> list[int]:
         """The places, among this process's rows, of clients that are present."""
-        return [place for place, index in enumerate(self.mine) if index not in self.absent]
+        places: list[int] = []
+        for place, index in enumerate(self.mine):
+            if index not in self.absent:
+                places.append(place)
+        return places
 
     def trained_parts(self, block: int) -> Iterator[slice]:
         """Which of this process's rows to train: all in one go, or without the absent where clients go one by one.
@@ -149,7 +166,10 @@ class Cohorts:
         window = position.step // job.window_steps
         clients = job.participation.cohort(len(job.shards), job.seed, window, position.attempt)
         samples = [job.shards.size_of(client) for client in clients]
-        counts = samples if job.weights == "samples" else [1] * len(samples)
+        counts = [1] * len(clients)
+        if job.weights == "samples":
+            counts = samples
+        # A step takes as long as its batch is large.
         costs = [min(count, job.local.batch_size) for count in samples]
         mine = self.world.share(costs, together=self.block)
         rows, slots, counters = self._storage(len(mine))
@@ -193,9 +213,11 @@ class Cohorts:
         """What a client has as it enters: zeros, and what was kept of it."""
         for values in cohort.slots.values():
             values[place] = 0
-        if self.store is not None:
-            client = cohort.clients[cohort.mine[place]]
-            self.store.load(client, {name: cohort.slots[name][place] for name in self.store.names})
+        if self.store is None:
+            return
+        index = cohort.mine[place]
+        kept = {name: cohort.slots[name][place] for name in self.store.names}
+        self.store.load(cohort.clients[index], kept)
 
     def _storage(self, size: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Tensors for the rows of so many clients: those of the cohort before where they fit."""
@@ -203,6 +225,9 @@ class Cohorts:
         if last is not None and len(last.mine) == size:
             return last.rows, last.slots, last.counters
         binding = self.binding
-        slots = {slot.name: binding.new_rows(size) for slot in self.slots}
+        rows = binding.new_rows(size)
+        slots: dict[str, Tensor] = {}
+        for slot in self.slots:
+            slots[slot.name] = binding.new_rows(size)
         counters = torch.empty(size, binding.counter_width, dtype=torch.int64, device=binding.device)
-        return binding.new_rows(size), slots, counters
+        return rows, slots, counters

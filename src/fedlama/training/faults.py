@@ -38,7 +38,15 @@ class Exclusion(TypedDict):
 
 @dataclass(frozen=True)
 class Stretch:
-    """A round, and what is left of its cycle from where the cohort began it; steps are global ones."""
+    """A round, and what is left of its cycle from where the cohort began it.
+
+    Arguments:
+        seed: The run's.
+        round: The number of the round, counted from 1.
+        attempt: How many cohorts of this window were given up before.
+        cycle: The global steps of the cycle, as far as the cohort takes part in it.
+        steps: The global steps of the round.
+    """
 
     seed: int
     round: int
@@ -56,11 +64,18 @@ class Stretch:
 class Faults:
     """What may happen to a client, as probabilities, and what the server tolerates.
 
-    For each cycle a client fails before it (`fail_before`) or at some step of it (`fail_during`). After each round it
-    misses the deadline (`straggle`) or returns a broken update (`corrupt`): NaN, infinite or, if there is a limit, too
-    large. The server leaves out what is not finite (`exclude_nonfinite`; otherwise that ends the run) and updates of
-    the due layers whose L2 norm is above `norm_limit`. Whoever was left out takes no part again before the next cycle.
-    With fewer than `min_clients` left, a round is repeated with new clients, or the run stops (`on_too_few`).
+    Whoever is excluded takes no part again before the next cycle.
+
+    Arguments:
+        fail_before: Probability that a client fails before a cycle, and takes no part in it.
+        fail_during: Probability that it fails at some step of a cycle.
+        straggle: Probability that it misses the deadline after a round.
+        corrupt: Probability that it returns a broken update after a round: NaN, infinite or, with a `norm_limit`, too
+            large.
+        exclude_nonfinite: Whether the server excludes updates that are not finite; otherwise they end the run.
+        norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded (default: none).
+        min_clients: The fewest clients that are averaged.
+        on_too_few: What happens where fewer are left: "repeat" the round with new clients, or "stop" the run.
     """
 
     fail_before: Probability = 0.0
@@ -81,21 +96,22 @@ class Faults:
             )
 
     def fails_before(self, stretch: Stretch, client: int) -> bool:
-        """Whether a client takes no part in this cycle at all."""
+        """Whether a client takes no part at all in the cycle of this `stretch`."""
         return _chance(self.fail_before, stretch, "before", stretch.cycle.start, client)
 
     def misses(self, stretch: Stretch, client: int) -> str | None:
-        """Why the server has no update of this client at the end of the round, if so."""
+        """Why the server has no update of this client at the end of this `stretch`, if so."""
         if _chance(self.fail_during, stretch, "during", stretch.cycle.start, client):
             drawn = _uniform(stretch, "when", stretch.cycle.start, client)
-            if stretch.cycle[int(drawn * len(stretch.cycle))] in stretch.steps:
+            failing_step = stretch.cycle[int(drawn * len(stretch.cycle))]
+            if failing_step in stretch.steps:
                 return FAILED_DURING
         if _chance(self.straggle, stretch, "straggle", stretch.steps.start, client):
             return LATE
         return None
 
     def broken_number(self, stretch: Stretch, client: int) -> float | None:
-        """What stands in the update of a client that returns a broken one."""
+        """What stands in the update of a client that returns a broken one after this `stretch`."""
         if not _chance(self.corrupt, stretch, "corrupt", stretch.steps.start, client):
             return None
         numbers = [float("nan"), float("inf")]
@@ -107,7 +123,13 @@ class Faults:
 
 @dataclass(frozen=True)
 class Discarded:
-    """What the attempts at a round that did not count leave behind: who was in them, and what was sent."""
+    """What the attempts at a round that did not count leave behind.
+
+    Arguments:
+        excluded: Who was in them.
+        uplink_bytes: What they sent.
+        downlink_bytes: What they received.
+    """
 
     excluded: tuple[Exclusion, ...] = ()
     uplink_bytes: int = 0
@@ -126,7 +148,12 @@ class Discarded:
             return None
         entries: list[Exclusion] = []
         for one in values["excluded"]:
-            entries.append(Exclusion(client=int(one["client"]), reason=str(one["reason"]), attempt=int(one["attempt"])))
+            entry = Exclusion(
+                client=int(one["client"]),
+                reason=str(one["reason"]),
+                attempt=int(one["attempt"]),
+            )
+            entries.append(entry)
         return Discarded(tuple(entries), int(values["uplink_bytes"]), int(values["downlink_bytes"]))
 
 
@@ -136,4 +163,6 @@ def _chance(probability: float, stretch: Stretch, purpose: str, step: int, clien
 
 def _uniform(stretch: Stretch, purpose: str, step: int, client: int) -> float:
     """From 0 to below 1."""
-    return random_key(stretch.seed, f"faults {purpose}", step, stretch.attempt, client) % 2**53 / 2**53
+    key = random_key(stretch.seed, f"faults {purpose}", step, stretch.attempt, client)
+    bits = key % 2**53  # as many as a float has
+    return bits / 2**53

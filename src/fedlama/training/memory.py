@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedlama.base import InputError
 from fedlama.core import Layout
@@ -23,19 +23,33 @@ FLOAT32 = 4  # bytes
 
 @dataclass(frozen=True)
 class Demand:
-    """What of a run is on this machine: so many clients' rows in so many processes."""
+    """What of a run is on this machine.
+
+    Arguments:
+        clients: How many clients' rows are here.
+        processes: In how many processes.
+        width: Numbers per row.
+        parameter_width: How many of them are parameters.
+        slots: What is kept for each client.
+        data_bytes: What samples and targets take.
+        prepared_bytes: What stacked execution takes in each process to keep the samples as floats.
+        block: Rows of a stack that is not full.
+        saved_clients: Clients whose slots a checkpoint holds inside a window.
+        seen_clients: Clients whose slots of lifetime "run" a checkpoint holds.
+        server_slots: Rows that the server keeps beside the model.
+    """
 
     clients: int
     processes: int
-    width: int  # numbers per row
+    width: int
     parameter_width: int
-    slots: tuple[Slot, ...]  # what is kept for each client
+    slots: tuple[Slot, ...]
     data_bytes: int
-    prepared_bytes: int = 0  # stacked execution keeps the samples as floats in each process
-    block: int = 0  # rows of a stack that is not full
-    saved_clients: int = 0  # whose slots a checkpoint holds inside a window
-    seen_clients: int = 0  # whose slots of lifetime "run" a checkpoint holds
-    server_slots: int = 0  # rows that the server keeps beside the model
+    prepared_bytes: int = 0
+    block: int = 0
+    saved_clients: int = 0
+    seen_clients: int = 0
+    server_slots: int = 0
 
     def parts(self) -> dict[str, int]:
         """What the memory is for → bytes."""
@@ -70,20 +84,23 @@ def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: b
     """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
     here, everywhere = local_processes(workers)
     clients = job.participation.count(len(job.shards))
-    outlives = job.window_steps > job.policy.longest_cycle
-    return Demand(
+    demand = Demand(
         clients=-(-clients * here // everywhere),
         processes=here,
         width=layout.width,
         parameter_width=layout.parameter_width,
         slots=job.client_slots,
         data_bytes=data_bytes(job.data),
-        prepared_bytes=FLOAT32 * job.data.x_train.numel() if stacked else 0,
-        block=block_of(layout) if stacked else 0,
-        saved_clients=clients if saves and outlives else 0,
-        seen_clients=_seen_clients(job, clients) if saves else 0,
         server_slots=len(job.make_server(layout).slots),
     )
+    if stacked:
+        samples_as_floats = FLOAT32 * job.data.x_train.numel()
+        demand = replace(demand, prepared_bytes=samples_as_floats, block=block_of(layout))
+    if saves:
+        demand = replace(demand, seen_clients=_seen_clients(job, clients))
+        if job.window_steps > job.policy.longest_cycle:  # cycles end inside a window, and there a run is saved
+            demand = replace(demand, saved_clients=clients)
+    return demand
 
 
 def _seen_clients(job: Job, active: int) -> int:
@@ -94,13 +111,20 @@ def _seen_clients(job: Job, active: int) -> int:
 
 def local_processes(workers: int, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Processes of the run on this machine, and altogether."""
-    size = int(environment.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environment else 1
-    return (int(environment.get("LOCAL_WORLD_SIZE", size)), size) if size > 1 else (workers, workers)
+    everywhere = 1
+    if "TORCHELASTIC_RUN_ID" in environment:
+        everywhere = int(environment.get("WORLD_SIZE", "1"))
+    if everywhere == 1:
+        return workers, workers
+    here = int(environment.get("LOCAL_WORLD_SIZE", everywhere))
+    return here, everywhere
 
 
 def data_bytes(data: Dataset) -> int:
     """What the samples and targets take, which are loaded already."""
-    return sum(tensor.nbytes for tensor in (data.x_train, data.y_train, data.x_test, data.y_test))
+    training = data.x_train.nbytes + data.y_train.nbytes
+    testing = data.x_test.nbytes + data.y_test.nbytes
+    return training + testing
 
 
 def fits(demand: Demand, available: int | None = None) -> bool:
@@ -125,8 +149,12 @@ def check_memory(demand: Demand, available: int | None = None) -> None:
 
 def human(amount: float) -> str:
     """Bytes for people."""
-    return f"{amount / 1e9:.1f} GB" if amount >= 1e8 else f"{amount / 1e6:.1f} MB"
+    if amount >= 1e8:
+        return f"{amount / 1e9:.1f} GB"
+    return f"{amount / 1e6:.1f} MB"
 
 
 def _count(number: int) -> str:
-    return f"{number / 1e6:.1f} M" if number >= 1e6 else f"{number:,}"
+    if number >= 1e6:
+        return f"{number / 1e6:.1f} M"
+    return f"{number:,}"

@@ -44,7 +44,12 @@ class Participation:
 
     @staticmethod
     def from_active(active: float | int, window: int | None = None) -> Participation:
-        """As configuration files write it in one key: a float is a fraction, a whole number a number of clients."""
+        """As configuration files write it in one key.
+
+        Arguments:
+            active: How many train at a time: a float is a fraction, a whole number a number of clients.
+            window: For how many steps a cohort stays (default: one cycle).
+        """
         if isinstance(active, float):
             return Participation(fraction=active, window=window)
         return Participation(clients=active, window=window)
@@ -58,7 +63,7 @@ class Participation:
         return int(self.clients)
 
     def count(self, population: int) -> int:
-        """How many clients train at a time."""
+        """How many clients of a population of this size train at a time."""
         if self.clients is None:
             assert self.fraction is not None
             return max(1, math.floor(self.fraction * population + 0.5))
@@ -67,9 +72,11 @@ class Participation:
         return int(self.clients)
 
     def window_steps(self, policy: Policy) -> int:
-        """How long a cohort stays, in steps."""
+        """How long a cohort stays under this policy, in steps."""
         cycle = policy.longest_cycle
-        window = cycle if self.window is None else self.window
+        window = self.window
+        if window is None:
+            window = cycle
         if window % cycle:
             raise InputError(
                 f"participation.window = {window} steps must be a whole number of cycles, and a cycle of {policy} is "
@@ -78,10 +85,21 @@ class Participation:
         return window
 
     def cohort(self, population: int, seed: int, window: int, attempt: int = 0) -> list[int]:
-        """The clients of one window, in ascending order; at another attempt, other ones."""
+        """The clients of one window, in ascending order.
+
+        Arguments:
+            population: How many clients there are.
+            seed: The run's.
+            window: The number of the window, counted from 0.
+            attempt: How many cohorts of this window were given up: each attempt draws other clients.
+        """
         count = self.count(population)
         if count == population:
             return list(range(population))
-        place = (window, attempt) if attempt else (window,)
-        generator = np.random.Generator(np.random.Philox(key=random_key(seed, "cohort", *place)))
-        return sorted(generator.choice(population, count, replace=False, shuffle=False).tolist())
+        place = [window]
+        if attempt:
+            place.append(attempt)
+        key = random_key(seed, "cohort", *place)
+        generator = np.random.Generator(np.random.Philox(key=key))
+        drawn = generator.choice(population, count, replace=False, shuffle=False)
+        return sorted(drawn.tolist())

@@ -1,7 +1,7 @@
 """The parts of a round: marks for torch's profiler, and a log of how long each took.
 
 `torch.profiler` shows them as fedlama.train, fedlama.encode, fedlama.aggregate, fedlama.spread and fedlama.evaluate.
-The logger `fedlama.phases` tells the same at level DEBUG; each log record has the attributes `phase` and `seconds`.
+The logger `fedlama.phases` reports the same at level DEBUG; each log record has the attributes `phase` and `seconds`.
 """
 
 from __future__ import annotations

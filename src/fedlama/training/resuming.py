@@ -61,14 +61,18 @@ def _check_discarded(discarded: Discarded, clients: int) -> None:
         if not 0 <= count < MAX_COUNT:
             raise InputError("its bytes of discarded attempts are no number of bytes")
     for entry in discarded.excluded:
-        inside = 0 <= entry["client"] < clients and 0 < entry["attempt"] < MAX_COUNT
-        if not inside or not entry["reason"].isprintable() or len(entry["reason"]) > MAX_REASON:
+        is_client = 0 <= entry["client"] < clients
+        is_attempt = 0 < entry["attempt"] < MAX_COUNT
+        reason_given = entry["reason"]
+        is_reason = reason_given.isprintable() and len(reason_given) <= MAX_REASON
+        if not (is_client and is_attempt and is_reason):
             raise InputError("it excludes a client that is not there, or for no reason")
 
 
 def _check_slots(saved: Checkpoint, job: Job) -> None:
     """Inside a window there are the slots of its cohort, and nowhere else."""
-    inside_window = saved.state.step % job.window_steps != 0 and saved.discarded is None
+    into_window = saved.state.step % job.window_steps
+    inside_window = into_window > 0 and saved.discarded is None
     expected = inside_window and bool(job.client_slots)
     if expected != bool(saved.cohort_slots):
         raise InputError("it does not hold what its clients keep at this step")
@@ -89,10 +93,20 @@ def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
 
 
 def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
+    """The state after the next round, if everything that is measured were one."""
     plan = job.policy.next(state, job.iterations)
-    layers_known = all(0 <= layer < len(layout.layers) for layer in plan.due)
-    if not 1 <= plan.steps <= job.iterations - state.step or not layers_known:
+    steps_left = job.iterations - state.step
+    if not 1 <= plan.steps <= steps_left:
         raise ValueError(f"it plans a round of {plan.steps} steps")
+    for layer in plan.due:
+        if not 0 <= layer < len(layout.layers):
+            raise ValueError(f"it averages layer {layer}, which is not there")
     ones = dict.fromkeys(plan.due, 1.0)
-    evidence = Evidence(spread=ones, moved=ones, norm=ones, sent=dict.fromkeys(plan.due, 1), clients=1)
+    evidence = Evidence(
+        spread=ones,
+        moved=ones,
+        norm=ones,
+        sent=dict.fromkeys(plan.due, 1),
+        clients=1,
+    )
     return job.policy.observe(state, plan, evidence, layout.layers)

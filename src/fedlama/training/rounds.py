@@ -4,88 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from fedlama.base import DivergenceError
 from fedlama.compress import Decoded, Place
-from fedlama.core import Layout, Message, RoundPlan, Traffic
+from fedlama.core import Message, RoundPlan, Traffic
 from fedlama.data import Shards
 from fedlama.local import MODEL, steps_taken
 from fedlama.processes.world import World
-from fedlama.rows import exact_means, magnitudes, squared_distances
+from fedlama.rows import magnitudes, squared_distances
 from fedlama.server import Server
 from fedlama.training.coding import Uplink
 from fedlama.training.cohorts import Cohort, Cohorts
+from fedlama.training.current import Round
+from fedlama.training.exact import ExactReduce
 from fedlama.training.phases import phase
 from fedlama.training.trainers import Trainer
 from fedlama.training.values import Played, Position, Reports, Verdict
-
-
-class ExactReduce:
-    """Adds the clients' rows up over all processes, exactly: in any order, to the same bits.
-
-    Arguments:
-        layout: Where the layers are in a row.
-        current: The round, with its clients.
-        verdict: What each of them weighs, and how large their numbers are.
-        world: The processes that share the run.
-        uplink: The code of what they sent, if any.
-    """
-
-    def __init__(self, layout: Layout, current: Round, verdict: Verdict, world: World, uplink: Uplink | None) -> None:
-        self.layout = layout
-        self.current = current
-        self.cohort = current.cohort
-        self.verdict = verdict
-        self.world = world
-        self.uplink = uplink
-
-    @property
-    def clients(self) -> int:
-        """How many clients are averaged."""
-        return self.cohort.present
-
-    def mean(self, slices: Sequence[slice]) -> Tensor:
-        """The average of these slices, one behind the other."""
-        weights = [self.verdict.weights[index] for index in self.cohort.mine]
-        return exact_means(self.cohort.rows, weights, slices, self.verdict.largest, self.world.sum_)
-
-    @phase("spread")
-    def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
-        """Σ_i w_i ‖u_l − x_l^i‖² of every due layer: the numerator of Eq. 2."""
-        if self.uplink is not None:
-            # Decoded rows lie further apart than the clients' own: the code's errors would count as drift.
-            position = self.current.position
-            return self.uplink.spread(self.verdict.weights, self.verdict.decoded, mean, position, self.current.plan)
-        slices = self.layout.slices_of(due)
-        squared = torch.zeros(len(self.cohort.clients), len(slices), dtype=torch.float64, device=mean.device)
-        squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
-        self.world.sum_(squared)
-        columns = iter(squared.T.tolist())
-        result: dict[int, float] = {}
-        for layer in due:
-            of_slices = [_weighted(self.verdict.weights, next(columns)) for _ in self.layout.layers[layer].slices]
-            result[layer] = sum(of_slices)
-        return result
-
-
-@dataclass
-class Round:
-    """A round that is being played: its clients, where they begin, and what was planned."""
-
-    cohort: Cohort
-    position: Position
-    plan: RoundPlan
-    entering: bool
-    figures: Tensor = field(default_factory=lambda: torch.empty(0))  # of this process's coded messages
-
-    @property
-    def steps(self) -> range:
-        """The global steps of the round."""
-        return range(self.position.step, self.position.step + self.plan.steps)
 
 
 class Rounds:
@@ -174,7 +111,8 @@ class Rounds:
         decoded: list[Decoded] = []
         if self.uplink is not None:
             start = 1 + len(slices)
-            decoded = self.uplink.messages(table[:, start : start + self.uplink.width(plan)], plan.due)
+            stop = start + self.uplink.width(plan)
+            decoded = self.uplink.messages(table[:, start:stop], plan.due)
             uploads = [message.charged for message in decoded]
         return Reports(
             losses=table[:, 0].tolist(),
@@ -213,9 +151,11 @@ class Rounds:
         cohort = current.cohort
         position = current.position
         plan = current.plan
+        if downloads is None:
+            downloads = len(cohort.clients)
         window_ends = current.steps.stop % self.job.window_steps == 0
         with phase("aggregate"):
-            down = self.download(current, len(cohort.clients) if downloads is None else downloads)
+            down = self.download(current, downloads)
             after = self.server.close(
                 position.server,
                 plan,
@@ -230,9 +170,10 @@ class Rounds:
                 for part in [*self.layout.slices_of(plan.renewed), *self.layout.statistics]:
                     cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
+        attempt = position.attempt
         if window_ends:
             self.cohorts.leave(cohort)
-        attempt = position.attempt if after.step % self.job.window_steps else 0
+            attempt = 0
         return Played(position, Position(after, counters, attempt), plan, verdict)
 
     def averaged_slices(self, plan: RoundPlan) -> list[slice]:
@@ -259,14 +200,21 @@ class Rounds:
         present = list(cohort.trained_parts(block=1))
         for layer in current.plan.due:
             since = range(synchronised_at[layer], current.steps.stop)
-            counts = torch.tensor([len(self._taken(cohort.paces[index], since)) for index in cohort.mine])
-            counts = counts.to(cohort.rows.device)
+            taken = self._steps_taken(cohort, since)
             for part in self.layout.layers[layer].slices:
                 server = {name: row[part] for name, row in server_rows.items()}
                 for places in present:
                     own = {name: values[places, part] for name, values in cohort.slots.items()}
                     rows = cohort.rows[places, part]
-                    self.job.local.sync(rows, own, server, steps=since, taken=counts[places, None])
+                    self.job.local.sync(rows, own, server, steps=since, taken=taken[places, None])
+
+    def _steps_taken(self, cohort: Cohort, steps: range) -> Tensor:
+        """How many steps each client of this process took in these global ones."""
+        counts: list[int] = []
+        for index in cohort.mine:
+            own_steps = self._taken(cohort.paces[index], steps)
+            counts.append(len(own_steps))
+        return torch.tensor(counts, device=cohort.rows.device)
 
     def _taken(self, pace: int | None, steps: range) -> range:
         """The local steps that a client takes in these global ones."""
@@ -287,14 +235,17 @@ class Rounds:
 
 def total_of(messages: Sequence[Message]) -> Message:
     """The bytes of all these messages."""
-    counts: dict[int, int] = {}
-    for message in messages:
-        counts[id(message)] = counts.get(id(message), 0) + 1
     # Without a codec all clients send the same message: one multiplication instead of a sum over clients and layers.
-    different = {id(message): message for message in messages}
+    counts: dict[int, int] = {}
+    different: dict[int, Message] = {}
+    for message in messages:
+        key = id(message)
+        counts[key] = counts.get(key, 0) + 1
+        different[key] = message
     total = Message()
     for key, message in different.items():
-        total = total.plus(message.times(counts[key]))
+        of_all = message.times(counts[key])
+        total = total.plus(of_all)
     return total
 
 
@@ -312,7 +263,3 @@ def diverged(what: str, current: Round) -> DivergenceError:
         f"{what} not finite in round {current.position.state.round + 1} (from step {current.position.step + 1}): "
         f"the training diverged, so lower local.learning_rate"
     )
-
-
-def _weighted(weights: list[float], values: list[float]) -> float:
-    return sum(weight * value for weight, value in zip(weights, values, strict=True))

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedlama.core import RoundPlan
 from fedlama.processes.world import World
 from fedlama.server import ServerState
-from fedlama.training.checkpoint import Checkpoint, Control
+from fedlama.training.checkpoint import Checkpoint, Control, Rows
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.values import Position
 
@@ -60,12 +61,11 @@ class Saving:
             policy=saved.state,
             ledger=saved.ledger,
             row=torch.from_numpy(saved.row).to(device),
-            slots={name: torch.from_numpy(values).to(device) for name, values in saved.server_slots.items()},
+            slots=_on_device(saved.server_slots, device),
             broadcast=saved.broadcast,
         )
         if saved.cohort_slots:
-            slots = {name: torch.from_numpy(values).to(device) for name, values in saved.cohort_slots.items()}
-            self.cohorts.restore(slots)
+            self.cohorts.restore(_on_device(saved.cohort_slots, device))
         store = self.cohorts.store
         if store is not None:
             # Forked processes share the store: one of them fills it, and the others wait.
@@ -100,3 +100,11 @@ class Saving:
                 discarded=here.discarded,
             )
         )
+
+
+def _on_device(rows: Rows, device: torch.device) -> dict[str, Tensor]:
+    """Rows of a checkpoint as tensors where the run computes."""
+    tensors: dict[str, Tensor] = {}
+    for name, values in rows.items():
+        tensors[name] = torch.from_numpy(values).to(device)
+    return tensors

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import numbers
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 from torch import nn
 
 from fedlama.base import MAX_SEED, InputError, RunError, check_whole
-from fedlama.compress import Channel, Codec, ErrorFeedback
-from fedlama.core import Layout, Policy
-from fedlama.data import Batches, Dataset, Partition, default_partition
+from fedlama.compress import Codec
+from fedlama.core import Policy
+from fedlama.data import Dataset, Partition, default_partition
 from fedlama.local import LocalRule
-from fedlama.processes.devices import as_current, backend_for, check_device, check_workers, is_on_gpu
-from fedlama.processes.memory import explain_out_of_memory
-from fedlama.processes.workers import run_workers
-from fedlama.processes.world import World, has_process_group, launched_by_torchrun, torchrun_world
-from fedlama.rows import Binding, ClientStore, Grouping, check_dtypes, counter_width, describe
+from fedlama.processes.devices import check_device, check_workers, is_on_gpu
+from fedlama.processes.world import launched_by_torchrun
+from fedlama.rows import Grouping, check_dtypes, describe
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import (
     check_choice,
@@ -34,33 +31,22 @@ from fedlama.training.arguments import (
     check_single_samples,
     task_of,
 )
-from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
+from fedlama.training.checkpoint import Checkpoint, Checkpointing
 from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
-from fedlama.training.loop import Emit, Federation
-from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
-from fedlama.training.records import ClientScores, LayerSummary, Record, Result, fedavg_at
-from fedlama.training.resuming import check_resumable
-from fedlama.training.trainers import (
-    EXECUTIONS,
-    PRECISIONS,
-    Execution,
-    OneByOneTrainer,
-    Precision,
-    StackedTrainer,
-    Trainer,
-    can_stack,
-    suits_stacking,
-)
-from fedlama.training.values import Job, Position
+from fedlama.training.records import ClientScores, Record, Result
+from fedlama.training.results import result_of, why_stopped
+from fedlama.training.running import run_loop
+from fedlama.training.setup import Setup, check_setup_memory, choose_stacked, downlink_channel, uplink_channel
+from fedlama.training.trainers import EXECUTIONS, PRECISIONS, Execution, Precision
+from fedlama.training.values import Job
 
 Weighting = Literal["uniform", "samples"]  # of a client in an average
 Evaluated = Literal["model", "ema"]  # ema: the exponential moving average of the server's model
 WEIGHTINGS = get_args(Weighting)
 EVALUATED = get_args(Evaluated)
-MAX_NAMED = 4  # clients in a sentence
 DEFAULT_EVALUATIONS = 20
 
 
@@ -155,10 +141,21 @@ def simulate(
         check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
         policy.start(layout.layers)  # refuses a policy that does not fit this model before anything is started
-        job = replace(job, uplink=_channel(uplink, layout, seed), downlink=_channel_down(downlink, layout, seed))
-        setup = Setup(job, module, layout, _is_stacked(execution, module, layout, job), device, checkpointing)
+        job = replace(
+            job,
+            uplink=uplink_channel(uplink, layout, seed),
+            downlink=downlink_channel(downlink, layout, seed),
+        )
+        setup = Setup(
+            job=job,
+            module=module,
+            layout=layout,
+            stacked=choose_stacked(execution, module, layout, job),
+            device=device,
+            checkpointing=checkpointing,
+        )
         if not on_gpu:
-            _check_memory(setup, workers)
+            check_setup_memory(setup, workers)
         if checkpointing and checkpointing.find:
             checkpointing.resume, checkpointing.earlier = checkpointing.find(setup.round_of)
         records = list(checkpointing.earlier) if checkpointing else []
@@ -178,10 +175,10 @@ def simulate(
                 on_record(item)
 
         with setup.store() as store:
-            end = _run(setup, store, workers, take)
+            end = run_loop(setup, store, workers, take)
         if end.step < iterations:
-            raise RunError(_why_stopped(end, job))
-        return _result(setup, end, records, client_scores, time.perf_counter() - started)
+            raise RunError(why_stopped(end, job))
+        return result_of(setup, end, records, client_scores, time.perf_counter() - started)
 
 
 def check_options(
@@ -211,60 +208,6 @@ def check_options(
     check_device(device)
 
 
-@dataclass(frozen=True)
-class Setup:
-    """A job with the module that it trains, and how it is to be run here."""
-
-    job: Job
-    module: nn.Module
-    layout: Layout
-    stacked: bool
-    device: str
-    checkpointing: Checkpointing | None
-
-    @property
-    def shapes(self) -> Shapes:
-        """What a checkpoint of this job must fit."""
-        job = self.job
-        outliving = [slot.name for slot in job.client_slots if slot.lifetime == "run"]
-        return Shapes(
-            width=self.layout.width,
-            counter_width=counter_width(self.module),
-            server_slots=tuple(slot.name for slot in job.make_server(self.layout).slots),
-            cohort_slots=tuple(slot.name for slot in job.client_slots),
-            seen_slots=tuple(outliving),
-            cohort=job.participation.count(len(job.shards)),
-            clients=len(job.shards),
-        )
-
-    def restored(self, content: bytes) -> Checkpoint:
-        """A checkpoint from its file's content; InputError if the run cannot go on from it."""
-        saved = Checkpoint.decode(content, self.shapes)
-        check_resumable(saved, self.job, self.layout)
-        return saved
-
-    def round_of(self, content: bytes) -> int:
-        """The round after which a checkpoint was saved; InputError if the run cannot go on from it."""
-        return self.restored(content).state.round
-
-    @contextmanager
-    def store(self) -> Iterator[ClientStore | None]:
-        """Where slots that outlive a window are kept; made before processes are forked, so that they share it."""
-        outliving = [slot for slot in self.job.client_slots if slot.lifetime == "run"]
-        if not outliving:
-            yield None
-            return
-        with closing(ClientStore(outliving, len(self.job.shards), self.layout.width)) as store:
-            yield store
-
-    def trainer(self, binding: Binding, batches: Batches) -> Trainer:
-        """Whoever takes the local steps in one process."""
-        job = self.job
-        if self.stacked:
-            return StackedTrainer(binding, batches, job.local)
-        return OneByOneTrainer(binding, batches, job.local, job.loss, job.seed, job.precision)
-
-
 def default_evaluate_every(iterations: int) -> int:
     """So that a run is evaluated about 20 times."""
     return -(-iterations // DEFAULT_EVALUATIONS)
@@ -284,147 +227,3 @@ def participation_of(given: float | int | Participation, window: int | None) -> 
             f"participation=fedlama.Participation(clients=1) or participation=fedlama.Participation(fraction=1.0)"
         )
     return Participation(clients=given, window=window)
-
-
-def _channel(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
-    if codec is None:
-        return None
-    return Channel(codec, layout, seed=seed, direction="uplink")
-
-
-def _channel_down(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
-    """The server stays as long as the run does, so what its code leaves out is never forgotten."""
-    if codec is None:
-        return None
-    if not codec.slots:
-        codec = ErrorFeedback(codec, lifetime="run")
-    elif isinstance(codec, ErrorFeedback) and codec.lifetime == "window":
-        if codec.profile is not None or codec.gain:
-            raise InputError("downlink takes no profile and no gain: the server loses nothing when a window ends")
-        codec = replace(codec, lifetime="run")
-    return Channel(codec, layout, seed=seed, direction="downlink")
-
-
-def _check_memory(setup: Setup, workers: int) -> None:
-    """Refuse a run that will not fit into memory."""
-    checkpointing = setup.checkpointing
-    demand = demand_of(setup.job, setup.layout, workers=workers, stacked=setup.stacked, saves=checkpointing is not None)
-    if checkpointing and not fits(demand):
-        # Between windows no slots of a cohort are to be saved: a run should not fail for its checkpoints.
-        checkpointing.control.between_windows = True
-        demand = replace(demand, saved_clients=0)
-    check_memory(demand)
-
-
-def _run(setup: Setup, store: ClientStore | None, workers: int, take: Emit) -> Position:
-    """The loop, in this process, in worker processes, or as one process of a group that torchrun started."""
-    checkpointing = setup.checkpointing
-
-    @explain_out_of_memory()
-    def work(world: World, emit: Emit) -> Position:
-        device = world.device(setup.device)
-        binding = Binding(setup.module.to(device), setup.layout)
-        job = replace(setup.job, data=setup.job.data.to(device))
-        batches = Batches(job.data, job.shards, job.local.batch_size, job.seed)
-        federation = Federation(job, binding, setup.trainer(binding, batches), world, store)
-        with as_current(device):
-            if checkpointing is None:
-                return federation.run(emit).on_cpu()
-            saved = world.from_first(checkpointing.resume)
-            resume = setup.restored(saved) if saved else None
-            return federation.run(emit, checkpointing.control, resume).on_cpu()
-
-    if launched_by_torchrun():
-        with torchrun_world(backend_for(setup.device)) as world:
-            return work(world, take)
-    if workers == 1:
-        return work(World(), take)
-    if has_process_group():
-        raise InputError("this process already has a process group: use workers=1, or start the program with torchrun")
-
-    def work_and_send(world: World, emit: Emit) -> Position:
-        return work(world, emit).as_arrays()
-
-    return run_workers(workers, work_and_send, take, backend_for(setup.device)).on_cpu()
-
-
-def _is_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
-    if job.local.steps is not None:
-        if execution == "stacked":
-            raise InputError("execution = 'stacked' does not fit this training: clients take unequal numbers of steps")
-        return False
-    if execution == "auto":
-        return suits_stacking(module, layout, job.data, job.loss, job.precision)
-    reason = can_stack(module, job.data, job.loss, job.precision)
-    if execution == "stacked" and reason:
-        raise InputError(f"execution = 'stacked' does not fit this training: {reason}")
-    return execution == "stacked"
-
-
-def _why_stopped(end: Position, job: Job) -> str:
-    where = f"stopped at step {end.step} of {job.iterations}"
-    if end.discarded is None:
-        return f"{where}, as asked; --resume continues from there"
-    assert job.faults, "only faults make a round one to be repeated"
-    tried = f" at {end.attempt} attempts" if end.attempt > 1 else ""
-    excluded = [entry for entry in end.discarded.excluded if entry["attempt"] == end.attempt]
-    named = [f"{job.shards.name_of(entry['client'])}: {entry['reason']}" for entry in excluded[:MAX_NAMED]]
-    if len(excluded) > MAX_NAMED:
-        named.append("…")
-    return (
-        f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
-        f"{end.state.round + 1}{tried} ({'; '.join(named)}); --resume continues from there with new clients"
-    )
-
-
-def _result(
-    setup: Setup, end: Position, records: list[Record], client_scores: ClientScores | None, seconds: float
-) -> Result:
-    """What came of a run that reached its last step, with the global weights in the module."""
-    ledger = end.server.ledger
-    binding = Binding(setup.module.to("cpu"), setup.layout)
-    binding.point_at(end.server.evaluated)
-    binding.load_counters(end.counters)
-    binding.release()
-    layers: list[LayerSummary] = []
-    for index, layer in enumerate(setup.layout.layers):
-        layers.append(
-            LayerSummary(
-                name=layer.name,
-                size=layer.size,
-                adaptive=layer.adaptive,
-                aggregations=ledger.aggregations[index],
-                interval=end.state.intervals[index],
-                uplink_bytes=ledger.layer_uplink[index],
-                downlink_bytes=ledger.layer_downlink[index],
-            )
-        )
-    job = setup.job
-    last = records[-1]
-    assert last.test_loss is not None, "the last round is always evaluated"
-    return Result(
-        accuracy=last.accuracy,
-        metric=job.metric.measure if job.metric else None,
-        metrics=dict(last.metrics),
-        clients=client_scores,
-        loss=last.test_loss,
-        cost=ledger.relative_cost(end.step, job.policy.base_interval),
-        uplink_bytes=ledger.uplink_bytes,
-        downlink_bytes=ledger.downlink_bytes,
-        statistics_bytes=ledger.statistics_uplink,
-        iterations=job.iterations,
-        seed=job.seed,
-        seconds=seconds,
-        uplink_share=job.uplink_share(ledger, end.step),
-        codec=str(job.uplink.codec) if job.uplink else "none",
-        server=str(job.server),
-        local=str(job.local),
-        policy=str(job.policy),
-        cost_of=fedavg_at(job.policy.base_interval),
-        layers=layers,
-        records=records,
-        model=setup.module,
-        preparation=job.data.preparation,
-        is_classifier=job.data.classes is not None,
-        client_names=job.shards.names,
-    )

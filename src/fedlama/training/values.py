@@ -20,7 +20,28 @@ from fedlama.training.participation import Participation
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """All that a run is, but for its position."""
+    """All that a run is, but for its position.
+
+    Arguments:
+        policy: Which layers are averaged when.
+        local: What a client does with a gradient.
+        server: What the server makes of an average.
+        participation: How many clients train at a time, and for how long.
+        weights: What a client weighs in an average: "uniform", or "samples".
+        iterations: How many global steps there are.
+        evaluate_every: Cycle ends that pass a multiple of so many steps are evaluated.
+        seed: Decides every random draw.
+        precision: Of local steps.
+        data: Samples and targets.
+        shards: Which samples each client has.
+        loss: A function of outputs and targets.
+        metric: Another such function, if there is one.
+        faults: What may happen to clients, if anything.
+        uplink: The code of what clients send, if any.
+        downlink: The code of what clients that stay are sent, if any.
+        average_steps: Over how many steps the moving average reaches back that is evaluated, if one is.
+        client_samples: What each client is evaluated on, if it is.
+    """
 
     policy: Policy
     local: LocalRule
@@ -38,8 +59,8 @@ class Job:
     faults: Faults | None = None
     uplink: Channel | None = None
     downlink: Channel | None = None
-    average_steps: int | None = None  # of the moving average that is evaluated, if it is
-    client_samples: ClientSamples | None = None  # what each client is evaluated on, if it is
+    average_steps: int | None = None
+    client_samples: ClientSamples | None = None
 
     @property
     def client_slots(self) -> tuple[Slot, ...]:
@@ -47,6 +68,11 @@ class Job:
         if self.uplink is None:
             return self.local.slots
         return distinct((*self.local.slots, *self.uplink.slots))
+
+    @property
+    def outliving_slots(self) -> tuple[Slot, ...]:
+        """Those of them that are kept until a client returns."""
+        return tuple(slot for slot in self.client_slots if slot.lifetime == "run")
 
     def make_server(self, layout: Layout) -> Server:
         """The server of this run."""
@@ -74,12 +100,19 @@ class Job:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands after a round: the server's state, and the whole-number buffers of the global model."""
+    """Where a run stands after a round.
+
+    Arguments:
+        server: The server's state.
+        counters: The whole-number buffers of the global model.
+        attempt: How many cohorts of this window were given up.
+        discarded: What attempts at this round leave behind; None where it is tried for the first time.
+    """
 
     server: ServerState
     counters: Tensor
-    attempt: int = 0  # how many cohorts of this window were given up
-    discarded: Discarded | None = None  # of this round; None where it is tried for the first time
+    attempt: int = 0
+    discarded: Discarded | None = None
 
     @property
     def step(self) -> int:
@@ -134,9 +167,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Played:
-    """A round that was played: where its last attempt started, where the run stands after it, and who took part how.
+    """A round that was played.
 
-    Without a verdict too few clients were left, and the run stops.
+    Arguments:
+        started: Where its last attempt started.
+        position: Where the run stands after it.
+        plan: What was planned.
+        verdict: Whose update counted. None where too few clients were left, and the run stops.
     """
 
     started: Position

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from fedlama.diagnose import Diagnosis, LayerProfile
-from fedlama.diagnose.diagnosis import GRADIENT_VARIANCE
+from fedlama.diagnose.findings import GRADIENT_VARIANCE
 from fedlama.report.words.formats import human_bytes
 
 MAX_NAMED = 4  # long layers in a line

@@ -37,7 +37,7 @@ def why_not_stackable(module: nn.Module) -> str | None:
 def stacked_forward(module: nn.Module, parameters: Mapping[str, Tensor], inputs: Tensor, path: str = "") -> Tensor:
     """The outputs of every client's copy of a module.
 
-    Args:
+    Arguments:
         module: Whose parts are all stackable. Its own parameters are not used.
         parameters: The clients' parameters by name, each [B, …].
         inputs: Every client's batch, [B, N, …].
@@ -57,8 +57,12 @@ def stacked_forward(module: nn.Module, parameters: Mapping[str, Tensor], inputs:
         return module(inputs)
     if isinstance(module, SAMPLEWISE):
         return module(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
+
+    def forward(own: dict[str, Tensor], batch: Tensor) -> Tensor:
+        return functional_call(module, own, (batch,))
+
     own = {name: parameters[f"{path}{name}"] for name, _ in module.named_parameters()}
-    return vmap(lambda values, batch: functional_call(module, values, (batch,)))(own, inputs)
+    return vmap(forward)(own, inputs)
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -32,7 +32,16 @@ class _Piece:
 
 
 class OneByOneTrainer:
-    """Trains any client's row with one module."""
+    """Trains any client's row with one module.
+
+    Arguments:
+        binding: The module at work in this process.
+        batches: What clients are trained on.
+        rule: What a client does with a gradient.
+        loss: A function of outputs and targets.
+        seed: The run's, of the module's own draws (dropout).
+        precision: Of local steps: "float32" or "bfloat16".
+    """
 
     block = 1
 

@@ -9,6 +9,7 @@ alone, too: a block that is not full is padded with a row that nobody reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -33,7 +34,14 @@ MAX_INPUTS = 1 << 10  # numbers per sample
 
 
 def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) -> str | None:
-    """None if this training can be stacked, otherwise the reason why not."""
+    """None if this training can be stacked, otherwise the reason why not.
+
+    Arguments:
+        module: What is trained.
+        data: What it is trained on.
+        loss: The loss.
+        precision: Of local steps.
+    """
     for part in module.modules():
         if reason := why_not_stackable(part):
             return reason
@@ -47,7 +55,7 @@ def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) ->
     if loss is not cross_entropy:
         return "the loss is not the default one"
     if data.y_train.dim() != 1 or data.y_train.is_floating_point():
-        return "targets are not one class a sample"
+        return "targets are not one class per sample"
     if precision != "float32":
         return "the precision is not float32"
     if data.augment is not None:
@@ -60,18 +68,32 @@ def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) ->
 def _has_hooks(module: nn.Module) -> bool:
     """A hook is code of the user's own, and it would see a stack where it expects a batch."""
     of_modules = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(part, name) for part in module.modules() for name in of_modules) or any(
-        parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in module.parameters()
-    )
+    for part in module.modules():
+        for name in of_modules:
+            if getattr(part, name):
+                return True
+    hooks_of_parameters = [parameter._backward_hooks for parameter in module.parameters()]
+    hooks_of_parameters += [parameter._post_accumulate_grad_hooks for parameter in module.parameters()]
+    return any(hooks_of_parameters)
 
 
 def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: object, precision: str) -> bool:
-    """The rule behind "auto": stack what can be stacked and is so small that the calls dominate."""
+    """The rule behind "auto": stack what can be stacked and is so small that the calls dominate.
+
+    Arguments:
+        module: What is trained.
+        layout: Where its layers are in a row.
+        data: What it is trained on.
+        loss: The loss.
+        precision: Of local steps.
+    """
     limit = MAX_PARAMETERS
     for part in module.modules():
         if isinstance(part, (nn.Conv1d, nn.Conv2d)):
             limit = MAX_PARAMETERS_WITH_CONVOLUTIONS
-    if sum(layout.sizes) > limit or data.x_train[0].numel() > MAX_INPUTS:
+    parameters = sum(layout.sizes)
+    inputs = data.x_train[0].numel()
+    if parameters > limit or inputs > MAX_INPUTS:
         return False
     return can_stack(module, data, loss, precision) is None
 
@@ -83,8 +105,25 @@ def block_of(layout: Layout) -> int:
     return LOW_BLOCK
 
 
+@dataclass(frozen=True)
+class _View:
+    """One tensor of all clients of a block, as the local rule sees it."""
+
+    part: slice  # where it is in a row
+    rows: Tensor  # [block, size]
+    slots: Mapping[str, Tensor]
+    server: Mapping[str, Tensor]
+    kernels: Tensor
+
+
 class StackedTrainer:
-    """Trains clients in blocks; the rows of a block are one stack of parameters."""
+    """Trains clients in blocks; the rows of a block are one stack of parameters.
+
+    Arguments:
+        binding: The module at work in this process.
+        batches: What clients are trained on.
+        rule: What a client does with a gradient.
+    """
 
     def __init__(self, binding: Binding, batches: Batches, rule: LocalRule) -> None:
         self.binding = binding
@@ -118,10 +157,10 @@ class StackedTrainer:
             part = slice(start, start + self.block)
             block = clients[part]
             own = {name: slots[name][part] for name in self._slots}
-            if len(block) == self.block:
-                losses[part] = self._train_block(block, rows[part], own, server, steps, trained)
-            else:
-                losses[part] = self._train_padded(block, rows[part], own, server, steps, trained)
+            train = self._train_block
+            if len(block) < self.block:
+                train = self._train_padded
+            losses[part] = train(block, rows[part], own, server, steps, trained)
         return losses
 
     def _train_padded(
@@ -157,39 +196,45 @@ class StackedTrainer:
         steps: range,
         trained: Sequence[slice] | None,
     ) -> Tensor:
-        stretches = [rows[:, part] for part in self._slices]
-        kernels = [self._kernels[part] for part in self._slices]
-        own_stretches: list[dict[str, Tensor]] = []
-        server_stretches: list[dict[str, Tensor]] = []
-        for part in self._slices:
-            own_stretches.append({name: values[:, part] for name, values in own.items()})
-            server_stretches.append({name: values[part] for name, values in server.items()})
-        views = list(zip(stretches, own_stretches, server_stretches, kernels, strict=True))
-        chosen = [index for index, part in enumerate(self._slices) if trained is None or part in trained]
+        views = [self._view(part, rows, own, server) for part in self._slices]
         total = torch.zeros(self.block, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
-            losses, gradients = self._backward(stretches, self._inputs[indices], indices, weights_BN)
+            losses, gradients = self._backward(views, indices, weights_BN)
             total += losses
             rate = self.rule.rate(step)
-            for index in chosen:
-                numbers, slots, of_server, kernel = views[index]
-                gradient = gradients[index]
-                self.rule.step(numbers, gradient.flatten(1), slots, of_server, rate=rate, kernels=kernel)
+            for view, gradient in zip(views, gradients, strict=True):
+                if trained is not None and view.part not in trained:
+                    continue
+                flat = gradient.flatten(1)
+                self.rule.step(view.rows, flat, view.slots, view.server, rate=rate, kernels=view.kernels)
         return total / len(steps)
+
+    def _view(self, part: slice, rows: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> _View:
+        """One tensor of every client; made once per round, because slicing costs as much as a short update."""
+        return _View(
+            part=part,
+            rows=rows[:, part],
+            slots={name: values[:, part] for name, values in own.items()},
+            server={name: values[part] for name, values in server.items()},
+            kernels=self._kernels[part],
+        )
 
     @torch.enable_grad()
     def _backward(
-        self, stretches: list[Tensor], inputs: Tensor, indices: Tensor, weights_BN: Tensor
+        self, views: Sequence[_View], indices: Tensor, weights_BN: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Every client's weighted loss, and the gradient of each of its tensors."""
         parameters: dict[str, Tensor] = {}
-        for name, stretch, shape in zip(self._names, stretches, self._shapes, strict=True):
-            parameters[name] = stretch.detach().unflatten(1, shape).requires_grad_()
+        for name, shape, view in zip(self._names, self._shapes, views, strict=True):
+            values = view.rows.detach().unflatten(1, shape)
+            parameters[name] = values.requires_grad_()
+        inputs = self._inputs[indices]
         targets = self.batches.data.y_train[indices]
         outputs = stacked_forward(self.binding.module, parameters, inputs)
-        each = cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
-        losses = (each.view(weights_BN.shape) * weights_BN).sum(dim=1)
+        sample_losses = cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+        weighted_BN = sample_losses.view(weights_BN.shape) * weights_BN
+        losses = weighted_BN.sum(dim=1)
         # The clients do not share a parameter: the gradient of the sum holds each client's own
         gradients = torch.autograd.grad(losses.sum(), list(parameters.values()))
         return losses.detach(), gradients

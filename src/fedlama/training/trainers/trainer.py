@@ -34,7 +34,7 @@ class Trainer(Protocol):
     ) -> Tensor:
         """Take these steps with every one of these clients.
 
-        Args:
+        Arguments:
             clients: Who trains, by number.
             rows: Each client's model, [clients, width], changed in place.
             slots: What the local rule keeps for each client, [clients, width] for each name, changed in place.

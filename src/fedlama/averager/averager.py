@@ -1,0 +1,324 @@
+"""Layer-wise averaging for any torch.distributed program: each rank is a client.
+
+Replaces torch's PeriodicModelAverager in a local-SGD loop: call `average_parameters` after every optimizer step, or
+hand the averager to PostLocalSGDOptimizer. Only the layers that are due travel: as one packed all-reduce, or, where an
+`uplink` codes them, as one all-gather of messages that every rank decodes. With an outer optimizer on top
+(`server=fedlama.server.Momentum(0.9, nesterov=True)`) this is an adaptive, compressed DiLoCo.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
+
+from fedlama.averager.messages import Messages
+from fedlama.averager.ranks import HASH_BYTES, Ranks
+from fedlama.averager.reduce import AllReduce, GatheredReduce
+from fedlama.averager.state import MODEL, OWN, SERVER, AveragerState
+from fedlama.averager.tensors import ModuleTensors
+from fedlama.base import InputError, check_whole
+from fedlama.compress import Channel, Codec, Place
+from fedlama.core import FROZEN, FedLAMA, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Rule, Traffic
+from fedlama.server import LAST_CHANGE, Reduce, Server, ServerRule
+
+NO_END = sys.maxsize  # the training loop belongs to someone else: nobody here knows when it ends
+
+
+class LayerwiseModelAverager(ModelAverager):
+    """FedLAMA between the ranks of a process group.
+
+    A layer is averaged every `base_interval` or `increase_factor · base_interval` calls of `average_parameters`; which,
+    is decided anew at the end of every cycle, alike on all ranks. `ledger` counts aggregations and bytes for each layer
+    on this rank. All ranks must be built with the same arguments and module, which is checked.
+
+    Arguments:
+        module: What is trained; a DistributedDataParallel is looked into.
+        base_interval: τ', in calls of `average_parameters`.
+        increase_factor: φ, how many times longer the interval of a layer that drifts little becomes.
+        warmup_steps: Nothing is averaged during the first calls (as in PeriodicModelAverager, where DDP averages
+            gradients then).
+        process_group: The ranks (default: all).
+        rule: Which variant of Algorithm 2 chooses the layers.
+        layers: What is averaged as one: each "tensor", or all tensors of one "module".
+        adaptive: Patterns of the names of layers that may get a longer interval (default: those with a kernel).
+        buffers: Average BatchNorm's statistics, too, whenever something is.
+        policy: Another policy, in place of `base_interval`, `increase_factor` and `rule`.
+        server: What every rank makes of an average: an outer optimizer such as `fedlama.server.Momentum(0.9)`.
+        uplink: The code of what ranks send, such as `fedlama.compress.Rotate(1.6)`. Ranks stay for the whole run, so
+            error feedback has lifetime "run".
+        seed: Of the code's random draws; the same on all ranks.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        base_interval: int | None = None,
+        increase_factor: int | None = None,
+        warmup_steps: int = 0,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        rule: Rule = "crossing",
+        layers: str = "tensor",
+        adaptive: Sequence[str] | None = None,
+        buffers: bool = False,
+        policy: Policy | None = None,
+        server: ServerRule | None = None,
+        uplink: Codec | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.policy = _policy(policy, base_interval, increase_factor, rule)
+        check_whole("warmup_steps", warmup_steps, minimum=0)
+        if process_group is None and not dist.is_initialized():
+            raise InputError("there is no process group: call torch.distributed.init_process_group first")
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            module = module.module
+        self.warmup_steps = warmup_steps
+        self._tensors = ModuleTensors(module, layers, adaptive, buffers=buffers)
+        self.layout = self._tensors.layout
+        row = self._tensors.read()
+        channel = _channel(uplink, self.layout, seed, row.dtype)
+        self._server = Server(self.layout, self.policy, rule=server, uplink=channel)
+        self._server_state = self._server.start(row)
+        self._ranks = Ranks(process_group, row.device)
+        self._messages: Messages | None = None
+        if channel is not None:
+            self._messages = Messages(channel, self._ranks, row)
+        self._has_common_model = False  # whether that was checked
+        self.overhead_bytes = 0  # handed over beside the layers: distances, or what pads a coded message
+        self._step = 0
+        super().__init__(process_group)
+        self._check_same_settings()
+
+    @property
+    def step(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How often `average_parameters` was called."""
+        return self._step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        # PostLocalSGDOptimizer sets this when it loads a checkpoint: without our own state, a new cycle starts there
+        self._step = value
+        trained = max(0, value - self.warmup_steps)
+        plan = self.policy.next(self.state, NO_END)
+        this_round = range(self.state.step, self.state.step + plan.steps)
+        if trained in this_round:
+            return
+        everywhere = (trained,) * len(self.layout.layers)
+        self.state = replace(self.state, step=trained, cycle_start=trained, synchronised_at=everywhere)
+
+    @property
+    def state(self) -> PolicyState:
+        """Intervals, discrepancies and where the run stands."""
+        return self._server_state.policy
+
+    @state.setter
+    def state(self, value: PolicyState) -> None:
+        self._server_state = replace(self._server_state, policy=value)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Aggregations and bytes for each layer on this rank."""
+        return self._server_state.ledger
+
+    @property
+    def sent_bytes(self) -> int:
+        """All bytes that this rank handed to the process group for averaging, the overhead included."""
+        return self.ledger.uplink_bytes + self.overhead_bytes
+
+    def average_parameters(self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]) -> None:
+        """Call after every optimizer step, on every rank.
+
+        Arguments:
+            params: The module's parameters, or an optimizer's groups of them.
+        """
+        self._tensors.check_given(params)
+        self._step += 1
+        plan = self.policy.next(self.state, NO_END)
+        trained = self._step - self.warmup_steps
+        if trained == self.state.step + plan.steps:
+            self._aggregate(plan)
+
+    def average_all(self) -> None:
+        """Average what is not yet: for the end of a training that stops inside a cycle. Call on every rank."""
+        trained = self._step - self.warmup_steps
+        behind: list[int] = []
+        for layer, synchronised_at in enumerate(self.state.synchronised_at):
+            if synchronised_at < trained:
+                behind.append(layer)
+        if not behind:
+            return
+        plan = RoundPlan(
+            steps=trained - self.state.step,
+            due=tuple(behind),
+            cycle=range(self.state.cycle_start, trained),
+            ends_cycle=True,
+        )
+        self._aggregate(plan)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on. Plain values, and rows of tensors where a rule or a codec keeps some."""
+        return self._state().to_plain()
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict` of the same module and settings. Call on every rank.
+
+        Arguments:
+            saved: What `state_dict` gave on this rank.
+        """
+        state = AveragerState.from_plain(saved, self._state())
+        row = state.rows.get(MODEL)
+        if row is None:
+            row = self._tensors.read()
+        slots: dict[str, Tensor] = {}
+        for name in self._server_state.slots:
+            slots[name] = state.rows[SERVER + name]
+        self._server_state = replace(self._server_state, policy=state.policy, ledger=state.ledger, row=row, slots=slots)
+        if self._messages is not None:
+            for name in self._messages.residuals:
+                self._messages.residuals[name] = state.rows[OWN + name]
+            self._messages.capacity = state.capacity
+        self._step = state.step
+        self.overhead_bytes = state.overhead_bytes
+        self._check_same_settings()
+
+    def _state(self) -> AveragerState:
+        capacity = 0
+        if self._messages is not None:
+            capacity = self._messages.capacity
+        return AveragerState(
+            settings=self._settings(),
+            step=self._step,
+            policy=self.state,
+            ledger=self.ledger,
+            overhead_bytes=self.overhead_bytes,
+            rows=self._kept_rows(),
+            capacity=capacity,
+        )
+
+    def _kept_rows(self) -> dict[str, Tensor]:
+        """What is needed to go on beside the module itself; nothing where averages are taken over as they are."""
+        rows: dict[str, Tensor] = {}
+        for name, row in self._server_state.slots.items():
+            rows[SERVER + name] = row
+        if self._messages is not None:
+            for name, row in self._messages.residuals.items():
+                rows[OWN + name] = row
+        if not rows and self._messages is None:
+            return {}
+        return {MODEL: self._server_state.row, **rows}
+
+    def _settings(self) -> dict[str, Any]:
+        """What must be the same on all ranks and in a state that is loaded."""
+        settings: dict[str, Any] = {"policy": repr(self.policy)}
+        if is_dataclass(self.policy) and not isinstance(self.policy, type):
+            settings = asdict(self.policy)  # by name, so that a message can say which one differs
+        settings["warmup_steps"] = self.warmup_steps
+        settings["server"] = repr(self._server.rule)
+        settings["uplink"] = "none"
+        if self._messages is not None:
+            settings["uplink"] = repr(self._messages.channel.codec)
+        return settings
+
+    def _check_same_settings(self) -> None:
+        layers = [(layer.name, layer.size) for layer in self.layout.layers]
+        facts = [
+            repr(layers),
+            repr(self.layout.statistics_size),
+            repr(self._settings()),
+            repr(self.state.intervals),
+            str(self.state.step),
+            str(self._step),
+        ]
+        self._ranks.check_same_settings("\n".join(facts))
+
+    def _check_common_model(self) -> None:
+        """Rules and codes refer to a common model.
+
+        Not before the first average: a restarted rank is built inside a cycle, and its state comes later.
+        """
+        if self._has_common_model or not self._kept_rows():
+            return
+        self._ranks.check_same_model(self._server_state.row)
+        self.overhead_bytes += HASH_BYTES
+        self._has_common_model = True
+
+    @torch.no_grad()
+    def _aggregate(self, plan: RoundPlan) -> None:
+        """Average the due layers, measure how far this rank was from them, and let the policy decide."""
+        self._check_common_model()
+        # Every rank must hand over the same tensors in the same order, whatever gradients it has: a rank that left one
+        # out would wait for ever in a collective of another size.
+        row = self._server_state.row.clone()
+        self._tensors.copy_to(row, plan.due)
+        if self._messages is None:
+            self._close_plain(plan, row)
+        else:
+            self._close_coded(self._messages, plan, row)
+        self._tensors.copy_from(self._server_state.row, plan.renewed)
+
+    def _close_plain(self, plan: RoundPlan, row: Tensor) -> None:
+        """Numbers as wide as the row's, added up by all-reduce."""
+        width = row.element_size()
+        layers: dict[int, int] = {}
+        for layer in plan.due:
+            layers[layer] = width * self.layout.layers[layer].size
+        upload = Message(layers, statistics=width * self.layout.statistics_size)
+        reduce = AllReduce(self.layout, row, self._ranks)
+        self._close(plan, reduce, upload)
+        self.overhead_bytes += reduce.discrepancy_bytes
+
+    def _close_coded(self, messages: Messages, plan: RoundPlan, row: Tensor) -> None:
+        """Messages that every rank decodes, all of them and in the same order, so that all get the same bits."""
+        anchor = self._server_state.row
+        own = self._ranks.own
+        round_ = self.state.round + 1
+        difference = row - anchor
+        content: bytes | None = None
+        if bool(difference.isfinite().all()):
+            warm = self._server_state.slots.get(LAST_CHANGE)
+            content = messages.code(difference, anchor, plan, Place(round_, client=own), warm)
+        before = messages.handed_bytes
+        contents = messages.exchange(content, self._step)
+        handed = messages.handed_bytes - before
+        self.overhead_bytes += handed - len(contents[own])
+        decoded = messages.decode(contents, anchor, plan, round_)
+        reduce = GatheredReduce(messages.channel, anchor, decoded, Place(round_, client=0))
+        self._close(plan, reduce, upload=decoded[own].charged)
+
+    def _close(self, plan: RoundPlan, reduce: Reduce, upload: Message) -> None:
+        self._server_state = self._server.close(self._server_state, plan, reduce, Traffic(up=upload))
+
+
+def _policy(policy: Policy | None, base_interval: int | None, increase_factor: int | None, rule: Rule) -> Policy:
+    if policy is None:
+        if base_interval is None or increase_factor is None:
+            raise InputError("say how often to average: base_interval and increase_factor, or policy=")
+        return FedLAMA(base_interval, increase_factor, rule)
+    if base_interval is not None or increase_factor is not None:
+        raise InputError("base_interval and increase_factor belong to the policy: leave them out beside policy=")
+    if FROZEN in policy.uses:
+        raise InputError(
+            f"{policy} freezes layers, and an averager has no say in what is trained: choose another policy"
+        )
+    return policy
+
+
+def _channel(codec: Codec | None, layout: Layout, seed: int, dtype: torch.dtype) -> Channel | None:
+    if codec is None:
+        return None
+    channel = Channel(codec, layout, seed=seed, direction="uplink")
+    for slot in channel.slots:
+        if slot.lifetime != "run":
+            raise InputError(
+                "ranks stay for the whole run, so write fedlama.compress.ErrorFeedback(codec, lifetime='run')"
+            )
+    if dtype != torch.float32:
+        raise InputError(f"an uplink codes float32, and the module is {dtype}: build it with .float()")
+    return channel

@@ -1,0 +1,99 @@
+"""Coded updates: one message from every rank to every rank, decoded by all of them in the same order."""
+
+from __future__ import annotations
+
+import struct
+
+import torch
+from torch import Tensor
+
+from fedlama.averager.ranks import Ranks
+from fedlama.base import RunError
+from fedlama.compress import Channel, Decoded, Place
+from fedlama.core import RoundPlan
+
+NOT_FINITE = 0xFFFFFFFF  # in place of a message's length
+LENGTH = struct.Struct("<I")
+SPARE = 8  # a buffer is longer by an eighth than the longest message of the round before
+
+
+class Messages:
+    """Codes what this rank sends, and decodes what all ranks sent.
+
+    Messages differ in length, and an all-gather needs buffers of one length that every rank knows before: that of the
+    longest message of the round before and an eighth more. Where a message is longer than that, everyone sees its
+    length, and a second all-gather brings the rest.
+
+    Arguments:
+        channel: The code.
+        ranks: The processes that average with each other.
+        row: The model; residuals are as wide.
+    """
+
+    def __init__(self, channel: Channel, ranks: Ranks, row: Tensor) -> None:
+        self.channel = channel
+        self.ranks = ranks
+        self.residuals = {slot.name: torch.zeros_like(row) for slot in channel.slots}
+        self.capacity = 0  # of a buffer; 0 before the first message
+        self.handed_bytes = 0  # to the process group, padding included
+
+    def code(self, difference: Tensor, anchor: Tensor, plan: RoundPlan, place: Place, warm: Tensor | None) -> bytes:
+        """This rank's message; its residuals are updated.
+
+        Arguments:
+            difference: This rank's row minus the anchor.
+            anchor: The row that all ranks had in common.
+            plan: The round.
+            place: Where this rank's message belongs.
+            warm: The server's last change, where the code wants it.
+        """
+        message = self.channel.simulate(difference, plan.due, place, anchor=anchor, own=self.residuals, warm=warm)
+        return message.to_bytes()
+
+    def decode(self, contents: list[bytes], anchor: Tensor, plan: RoundPlan, round_: int) -> list[Decoded]:
+        """What every rank sent, in their order.
+
+        Arguments:
+            contents: The messages.
+            anchor: The row that they change.
+            plan: The round.
+            round_: Its number.
+        """
+        decoded: list[Decoded] = []
+        for rank, content in enumerate(contents):
+            place = Place(round_, client=rank)
+            decoded.append(self.channel.unpack(content, plan.due, place, anchor=anchor))
+        return decoded
+
+    def exchange(self, content: bytes | None, step: int) -> list[bytes]:
+        """Every rank's message, in their order.
+
+        Arguments:
+            content: This rank's; None where its weights are not finite, which ends the training on all ranks.
+            step: How many steps were taken, for the sentence that says so.
+        """
+        if not self.capacity:
+            # Before the first message nobody knows its length: that of float32 is enough.
+            self.capacity = LENGTH.size + 4 * sum(self.channel.layout.sizes)
+        if content is None:
+            buffer = LENGTH.pack(NOT_FINITE)
+        else:
+            buffer = LENGTH.pack(len(content)) + content
+        received = self._gather(buffer[: self.capacity], self.capacity)
+        lengths = [LENGTH.unpack_from(one)[0] for one in received]
+        if NOT_FINITE in lengths:
+            rank = lengths.index(NOT_FINITE)
+            raise RunError(f"the weights of rank {rank} are not finite after step {step}: the training diverged")
+        longest = LENGTH.size + max(lengths)
+        if longest > self.capacity:
+            rest = self._gather(buffer[self.capacity :], longest - self.capacity)
+            received = [first + second for first, second in zip(received, rest, strict=True)]
+        self.capacity = longest + longest // SPARE
+        messages: list[bytes] = []
+        for one, length in zip(received, lengths, strict=True):
+            messages.append(one[LENGTH.size : LENGTH.size + length])
+        return messages
+
+    def _gather(self, content: bytes, length: int) -> list[bytes]:
+        self.handed_bytes += length
+        return self.ranks.gather(content, length)

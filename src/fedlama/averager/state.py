@@ -1,0 +1,113 @@
+"""What one rank needs to go on: made into plain values, and taken back only where it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from fedlama.base import InputError
+from fedlama.core import Ledger, PolicyState
+from fedlama.core.saved import check_saved
+
+MODEL = "model"  # the name of the anchor's row; those of slots begin with one of these
+SERVER = "server/"
+OWN = "own/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragerState:
+    """Where an averager stands on one rank.
+
+    Arguments:
+        settings: What must be the same on all ranks, and in a state that is loaded.
+        step: How often `average_parameters` was called.
+        policy: Where the policy stands.
+        ledger: Aggregations and bytes so far.
+        overhead_bytes: What was handed over beside the layers.
+        rows: The anchor, and what rules and codecs keep; empty where the module is all that there is.
+        capacity: How long the buffer of a coded message is.
+    """
+
+    settings: dict[str, Any]
+    step: int
+    policy: PolicyState
+    ledger: Ledger
+    overhead_bytes: int
+    rows: dict[str, Tensor]
+    capacity: int = 0
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values, and copies of the rows where there are some."""
+        plain: dict[str, Any] = {
+            "settings": self.settings,
+            "step": self.step,
+            "state": asdict(self.policy),
+            "ledger": asdict(self.ledger),
+            "overhead_bytes": self.overhead_bytes,
+        }
+        if self.rows:
+            plain["rows"] = {name: row.clone() for name, row in self.rows.items()}
+            plain["capacity"] = self.capacity
+        return plain
+
+    @staticmethod
+    def from_plain(saved: Mapping[str, Any], here: AveragerState) -> AveragerState:
+        """Back from `to_plain`; InputError where it does not fit.
+
+        Arguments:
+            saved: What `to_plain` gave, now or in another process.
+            here: The state of the averager that is to go on from it.
+        """
+        try:
+            check_saved(saved["state"], saved["ledger"])
+            state = AveragerState(
+                settings=dict(saved["settings"]),
+                step=int(saved["step"]),
+                policy=PolicyState.from_plain(saved["state"]),
+                ledger=Ledger.from_plain(saved["ledger"]),
+                overhead_bytes=int(saved["overhead_bytes"]),
+                rows={},
+                capacity=int(saved.get("capacity", 0)),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InputError(f"this is not a state of a LayerwiseModelAverager ({error!r})") from None
+        _check_fits(state, here)
+        return replace(state, rows=_checked_rows(saved.get("rows"), here.rows))
+
+
+def _check_fits(state: AveragerState, here: AveragerState) -> None:
+    sizes = here.ledger.sizes
+    intervals = state.policy.intervals
+    if state.ledger.sizes != sizes or len(intervals) != len(sizes):
+        raise InputError("this state is of another model: its layers have other sizes")
+    smallest_count = min(state.step, state.overhead_bytes, state.capacity)
+    if smallest_count < 0 or min(intervals) < 1:
+        raise InputError("this is not a state of a LayerwiseModelAverager: it counts below zero")
+    for name, value in here.settings.items():
+        before = state.settings.get(name)
+        if before != value:
+            raise InputError(f"this state was saved with {name} = {before!r}, not {value!r}")
+
+
+def _checked_rows(saved: Any, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The rows of a state, as many, as long and as finite as this averager needs them."""
+    if not here:
+        return {}
+    if not isinstance(saved, Mapping) or sorted(saved) != sorted(here):
+        raise InputError("this state has other rows than this averager keeps: its rule or codec was another one")
+    rows: dict[str, Tensor] = {}
+    for name, like in here.items():
+        row = saved[name]
+        if not _fits(row, like):
+            raise InputError(f"the row {name!r} of this state does not fit the module")
+        rows[name] = row.to(like).clone()
+    return rows
+
+
+def _fits(row: object, like: Tensor) -> bool:
+    if not isinstance(row, Tensor) or row.shape != like.shape:
+        return False
+    return bool(row.isfinite().all())

@@ -1,0 +1,42 @@
+"""Where the server stands after a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fedlama.core import Ledger, Message, PolicyState
+
+LAST_CHANGE = "last change"  # the slot that low-rank codes start from, and that policies recycle
+AVERAGE = "moving average"  # the slot with the model that is evaluated, where that is not the global model itself
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Where the server stands after a round; none of its rows is ever written to.
+
+    Arguments:
+        policy: Where the policy stands.
+        ledger: Aggregations and bytes so far.
+        row: The global model. Every layer is as it was last synchronised, so it is the anchor of what refers to that.
+        slots: What rules and codecs keep on the server, a row for each name.
+        broadcast: What a client that stays downloads before its next round.
+    """
+
+    policy: PolicyState
+    ledger: Ledger
+    row: Tensor
+    slots: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    broadcast: Message = field(default_factory=Message)
+
+    @property
+    def step(self) -> int:
+        """Global steps taken so far."""
+        return self.policy.step
+
+    @property
+    def evaluated(self) -> Tensor:
+        """The model that is evaluated: the global one, or its moving average where one is kept."""
+        return self.slots.get(AVERAGE, self.row)

@@ -1,0 +1,36 @@
+"""The round that is being played."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedlama.core import RoundPlan
+from fedlama.training.cohorts import Cohort
+from fedlama.training.values import Position
+
+
+@dataclass
+class Round:
+    """A round that is being played.
+
+    Arguments:
+        cohort: Its clients.
+        position: Where the run stands before it.
+        plan: What was planned.
+        entering: Whether its clients are new, and were sent the whole model.
+        figures: What is known of this process's coded messages.
+    """
+
+    cohort: Cohort
+    position: Position
+    plan: RoundPlan
+    entering: bool
+    figures: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def steps(self) -> range:
+        """The global steps of the round."""
+        return range(self.position.step, self.position.step + self.plan.steps)

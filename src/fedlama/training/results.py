@@ -1,0 +1,93 @@
+"""What came of a run: its result, or why it stopped before its last step."""
+
+from __future__ import annotations
+
+from fedlama.rows import Binding
+from fedlama.training.records import ClientScores, LayerSummary, Record, Result, fedavg_at
+from fedlama.training.setup import Setup
+from fedlama.training.values import Job, Position
+
+MAX_NAMED = 4  # clients in a sentence
+
+
+def why_stopped(end: Position, job: Job) -> str:
+    """Why a run stopped before its last step, and how to go on."""
+    where = f"stopped at step {end.step} of {job.iterations}"
+    if end.discarded is None:
+        return f"{where}, as asked; --resume continues from there"
+    assert job.faults, "only faults make a round one to be repeated"
+    tried = ""
+    if end.attempt > 1:
+        tried = f" at {end.attempt} attempts"
+    named: list[str] = []
+    for entry in end.discarded.excluded:
+        if entry["attempt"] != end.attempt:
+            continue
+        if len(named) == MAX_NAMED:
+            named.append("…")
+            break
+        client = job.shards.name_of(entry["client"])
+        named.append(f"{client}: {entry['reason']}")
+    return (
+        f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
+        f"{end.state.round + 1}{tried} ({'; '.join(named)}); --resume continues from there with new clients"
+    )
+
+
+def result_of(
+    setup: Setup, end: Position, records: list[Record], client_scores: ClientScores | None, seconds: float
+) -> Result:
+    """What came of a run that reached its last step, with the global weights in the module."""
+    ledger = end.server.ledger
+    binding = Binding(setup.module.to("cpu"), setup.layout)
+    binding.point_at(end.server.evaluated)
+    binding.load_counters(end.counters)
+    binding.release()
+    layers: list[LayerSummary] = []
+    for index, layer in enumerate(setup.layout.layers):
+        layers.append(
+            LayerSummary(
+                name=layer.name,
+                size=layer.size,
+                adaptive=layer.adaptive,
+                aggregations=ledger.aggregations[index],
+                interval=end.state.intervals[index],
+                uplink_bytes=ledger.layer_uplink[index],
+                downlink_bytes=ledger.layer_downlink[index],
+            )
+        )
+    job = setup.job
+    codec = "none"
+    if job.uplink is not None:
+        codec = str(job.uplink.codec)
+    metric = None
+    if job.metric is not None:
+        metric = job.metric.measure
+    last = records[-1]
+    assert last.test_loss is not None, "the last round is always evaluated"
+    return Result(
+        accuracy=last.accuracy,
+        metric=metric,
+        metrics=dict(last.metrics),
+        clients=client_scores,
+        loss=last.test_loss,
+        cost=ledger.relative_cost(end.step, job.policy.base_interval),
+        uplink_bytes=ledger.uplink_bytes,
+        downlink_bytes=ledger.downlink_bytes,
+        statistics_bytes=ledger.statistics_uplink,
+        iterations=job.iterations,
+        seed=job.seed,
+        seconds=seconds,
+        uplink_share=job.uplink_share(ledger, end.step),
+        codec=codec,
+        server=str(job.server),
+        local=str(job.local),
+        policy=str(job.policy),
+        cost_of=fedavg_at(job.policy.base_interval),
+        layers=layers,
+        records=records,
+        model=setup.module,
+        preparation=job.data.preparation,
+        is_classifier=job.data.classes is not None,
+        client_names=job.shards.names,
+    )

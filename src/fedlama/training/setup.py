@@ -1,0 +1,131 @@
+"""A job with the module that it trains, and how it is to be run here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from fedlama.base import InputError
+from fedlama.compress import Channel, Codec, ErrorFeedback
+from fedlama.core import Layout
+from fedlama.data import Batches
+from fedlama.rows import Binding, ClientStore, counter_width
+from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
+from fedlama.training.memory import check_memory, demand_of, fits
+from fedlama.training.resuming import check_resumable
+from fedlama.training.trainers import OneByOneTrainer, StackedTrainer, Trainer, can_stack, suits_stacking
+from fedlama.training.values import Job
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A job with the module that it trains, and how it is to be run here.
+
+    Arguments:
+        job: The run.
+        module: What is trained.
+        layout: Where its layers are in a row.
+        stacked: Whether clients are trained in stacks.
+        device: Where: "cpu", "cuda" or "auto".
+        checkpointing: Where checkpoints go, and what to resume from, if anybody keeps any.
+    """
+
+    job: Job
+    module: nn.Module
+    layout: Layout
+    stacked: bool
+    device: str
+    checkpointing: Checkpointing | None
+
+    @property
+    def shapes(self) -> Shapes:
+        """What a checkpoint of this job must fit."""
+        job = self.job
+        server = job.make_server(self.layout)
+        return Shapes(
+            width=self.layout.width,
+            counter_width=counter_width(self.module),
+            server_slots=tuple(slot.name for slot in server.slots),
+            cohort_slots=tuple(slot.name for slot in job.client_slots),
+            seen_slots=tuple(slot.name for slot in job.outliving_slots),
+            cohort=job.participation.count(len(job.shards)),
+            clients=len(job.shards),
+        )
+
+    def restored(self, content: bytes) -> Checkpoint:
+        """A checkpoint from its file's content; InputError if the run cannot go on from it."""
+        saved = Checkpoint.decode(content, self.shapes)
+        check_resumable(saved, self.job, self.layout)
+        return saved
+
+    def round_of(self, content: bytes) -> int:
+        """The round after which a checkpoint was saved; InputError if the run cannot go on from it."""
+        return self.restored(content).state.round
+
+    @contextmanager
+    def store(self) -> Iterator[ClientStore | None]:
+        """Where slots that outlive a window are kept; made before processes are forked, so that they share it."""
+        outliving = self.job.outliving_slots
+        if not outliving:
+            yield None
+            return
+        with closing(ClientStore(outliving, len(self.job.shards), self.layout.width)) as store:
+            yield store
+
+    def trainer(self, binding: Binding, batches: Batches) -> Trainer:
+        """Whoever takes the local steps in one process."""
+        job = self.job
+        if self.stacked:
+            return StackedTrainer(binding, batches, job.local)
+        return OneByOneTrainer(binding, batches, job.local, job.loss, job.seed, job.precision)
+
+
+def uplink_channel(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
+    """The code of what clients send, for this model."""
+    if codec is None:
+        return None
+    return Channel(codec, layout, seed=seed, direction="uplink")
+
+
+def downlink_channel(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
+    """The code of what clients that stay are sent. The server stays, so what its code leaves out is never forgotten."""
+    if codec is None:
+        return None
+    lasting = codec.for_whole_run()
+    if not lasting.slots:
+        lasting = ErrorFeedback(codec, lifetime="run")
+    return Channel(lasting, layout, seed=seed, direction="downlink")
+
+
+def check_setup_memory(setup: Setup, workers: int) -> None:
+    """Refuse a run that will not fit into memory."""
+    checkpointing = setup.checkpointing
+    demand = demand_of(
+        setup.job,
+        setup.layout,
+        workers=workers,
+        stacked=setup.stacked,
+        saves=checkpointing is not None,
+    )
+    if checkpointing and not fits(demand):
+        # Between windows no slots of a cohort are to be saved: a run should not fail for its checkpoints.
+        checkpointing.control.between_windows = True
+        demand = replace(demand, saved_clients=0)
+    check_memory(demand)
+
+
+def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
+    """Whether clients are trained in stacks, which is decided by a rule and never by a timing."""
+    if job.local.steps is not None:
+        if execution == "stacked":
+            raise InputError("execution = 'stacked' does not fit this training: clients take unequal numbers of steps")
+        return False
+    if execution == "auto":
+        return suits_stacking(module, layout, job.data, job.loss, job.precision)
+    reason = can_stack(module, job.data, job.loss, job.precision)
+    if execution == "stacked" and reason:
+        raise InputError(f"execution = 'stacked' does not fit this training: {reason}")
+    return execution == "stacked"
