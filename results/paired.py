@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fedlama.report.numbers.comparison import compare
+from fedlama.report.numbers.comparison import Comparison, compare
 from fedlama.report.pictures.paired import draw_paired
 from fedlama.report.tables.paired import paired_grid
 from fedlama.study.runs import load_run
 from fedlama.study.study_file import load_study
 
 
-def main(file: Path, folder: Path) -> None:
-    """The table and the pictures."""
+def comparison_of(file: Path, folder: Path) -> Comparison:
+    """The study's finished runs in a folder."""
     study = load_study(file)
     labels: dict[Path, str] = {}
     for cell in study.cells({}):
@@ -24,7 +24,12 @@ def main(file: Path, folder: Path) -> None:
         if (path / "summary.json").exists():
             labels[path] = cell.setting
     runs = [load_run(path) for path in labels]
-    comparison = compare(runs, labels=labels, baseline=study.options.baseline)
+    return compare(runs, labels=labels, baseline=study.options.baseline)
+
+
+def main(file: Path, folder: Path) -> None:
+    """The table and the pictures."""
+    comparison = comparison_of(file, folder)
     print(paired_grid(comparison).markdown())
     draw_paired(comparison, folder)
 

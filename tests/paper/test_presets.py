@@ -33,7 +33,7 @@ def test_what_the_file_sets_itself_stands():
     given = built(preset="frugal", uplink={"codec": "quantize", "bits": 8}, policy={"kind": "fedlama"})
     assert given["uplink"] == fedlama.compress.Quantize(8)
     assert given["policy"] == fedlama.FedLAMA(6, 4)
-    assert built(preset="frugal", uplink={"bits": 0.5})["uplink"].codec.bits == 0.5
+    assert built(preset="frugal", uplink={"share": 0.5 * 0.01})["uplink"] == fedlama.compress.Fit(0.005)
     assert built(preset="frugal", server={"rule": "momentum", "beta": 0.5})["server"] == fedlama.server.Momentum(0.5)
 
 
@@ -57,14 +57,13 @@ def test_a_preset_that_means_nothing_is_refused(tables, sentence):
     assert str(caught.value).startswith(sentence)
 
 
-def test_bits_follow_the_share():
-    # 24 of 32 bits are for the kernels: 0.24 at a hundredth.
-    assert fedlama.presets.frugal()["uplink"].codec.bits == 0.24
-    assert fedlama.presets.frugal(share=0.1)["uplink"].codec.bits == 2.4
+def test_below_half_a_per_cent_layers_are_sent_less_often():
+    assert fedlama.presets.frugal()["uplink"] == fedlama.compress.Fit(0.01)
+    assert fedlama.presets.frugal(share=0.1)["uplink"] == fedlama.compress.Fit(0.1)
     assert fedlama.presets.frugal(share=0.1)["policy"] == fedlama.Budget(6, 24, 1.0)
-    # 0.06 bits would be too few: half as often with 0.12.
+    # A message of a quarter of a per cent would be too coarse: half as often with half a per cent.
     half = fedlama.presets.frugal(share=0.0025)
-    assert half["uplink"].codec.bits == 0.12
+    assert half["uplink"] == fedlama.compress.Fit(0.005)
     assert half["policy"] == fedlama.Budget(6, 24, 0.5)
 
 
@@ -88,4 +87,4 @@ def test_a_program_with_a_preset_sends_about_its_share():
         window=24,
         iterations=24,
     )
-    assert 0.015 < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers)) <= 0.02
+    assert 0.0196 < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers)) <= 0.02

@@ -38,7 +38,7 @@ def test_another_codec_takes_over_what_is_its_own():
         ({"codec": "rotate", "bits": 9}, "uplink: bits must be at least 0.1 and at most 8, not 9"),
         ({"codec": "rotate", "bits": 1, "block": 8}, "block means nothing with codec = 'rotate', only with 'quantize'"),
         ({"codec": "rotate", "bitz": 1, "bits": 1}, "there is no option 'bitz'; did you mean bits?"),
-        ({"codec": "zip"}, "codec must be one of none, cast, quantize, rotate, topk, lowrank"),
+        ({"codec": "zip"}, "codec must be one of none, cast, quantize, rotate, fit, topk, lowrank"),
         ({"codec": []}, "codec must name at least one of"),
         ({"bits": 2}, "bits means nothing with codec = 'none'"),
         ({"codec": "rotate", "bits": 1, "gain": True}, "mean nothing without error_feedback"),

@@ -10,6 +10,7 @@ from fedlama.compress.channel import Channel
 from fedlama.compress.codec import Codec, Coded, Payload, Reader
 from fedlama.compress.discrepancy import corrected_spread
 from fedlama.compress.error_feedback import ErrorFeedback
+from fedlama.compress.fit import Fit
 from fedlama.compress.lowrank import LowRank
 from fedlama.compress.message import CodedMessage, Decoded
 from fedlama.compress.place import Place
@@ -27,6 +28,7 @@ __all__ = [
     "CodedMessage",
     "Decoded",
     "ErrorFeedback",
+    "Fit",
     "LowRank",
     "Payload",
     "Place",

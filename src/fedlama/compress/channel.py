@@ -54,6 +54,7 @@ class Channel:
             raise InputError(f"{direction} must be a codec of fedlama.compress, not {shown(codec)}")
         if direction not in DIRECTIONS:
             raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, not {shown(direction)}")
+        codec = codec.fitted(layout)
         self.codec = codec
         self.layout = layout
         self.seed = seed

@@ -23,6 +23,7 @@ from torch import Tensor
 from fedlama.base import InputError, shown
 from fedlama.compress.limits import FREE_NUMBERS, MAX_DIMENSIONS, MAX_NUMBERS, MAX_NUMBERS_PER_BYTE
 from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
+from fedlama.core import Layout
 from fedlama.rows import Slot
 
 VERSION = 1
@@ -212,6 +213,10 @@ class Codec(ABC):
     def kept_of(self, coded: Coded) -> float | None:
         """The same for a tensor that was coded, as `coded` holds it."""
         return self.kept()
+
+    def fitted(self, layout: Layout) -> Codec:
+        """The code for one model, where its options follow from the model's layers."""
+        return self
 
     def under_feedback(self) -> Codec:
         """The variant with the least error, for a sender that keeps what was not sent."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from fedlama.base import InputError, Limits, check_options, shown
 from fedlama.compress.codec import Codec, Coded, Reader, Shape
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
+from fedlama.core import Layout
 from fedlama.rows import Lifetime, Slot
 
 RESIDUAL = "residual"
@@ -130,6 +131,10 @@ class ErrorFeedback(Codec):
         if RESIDUAL not in own:
             raise InputError(f"error feedback needs the slot {RESIDUAL!r}, and was given {', '.join(own) or 'none'}")
         return own[RESIDUAL]
+
+    def fitted(self, layout: Layout) -> ErrorFeedback:
+        """Around the code for one model."""
+        return replace(self, codec=self.codec.fitted(layout))
 
     @property
     def wants_warm(self) -> bool:

@@ -17,12 +17,12 @@ def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> dict[str, An
 
     Arguments:
         base_interval: τ', how many steps lie between two averages.
-        share: The share of FedAvg's uplink bytes to spend, from 0.00125 to 0.25. Networks of 40,000 parameters
-            and more keep to it; scales and small tensors weigh more in smaller ones.
+        share: The share of FedAvg's uplink bytes to spend, from 0.00125 to 0.25. The rate follows from it and from the
+            model. Networks of a few thousand parameters take more: a message has its own size.
 
     Returns:
-        The arguments `policy`, `server`, `uplink` and `downlink` of `fedlama.simulate`. Error feedback remembers as
-        long as a cohort stays, which is four base intervals unless you say `window=`, a multiple of that.
+        The arguments `policy`, `server`, `uplink` and `downlink` of `fedlama.simulate`. Clients need no memory. A
+        cohort stays for four base intervals unless you say `window=`, a multiple of that.
     """
     tables = frugal_tables(base_interval, share)
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedlama.compress import Cast, Codec, LowRank, Quantize, Rotate, TopK
+from fedlama.compress import Cast, Codec, Fit, LowRank, Quantize, Rotate, TopK
 from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, Policy
 from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.local import SGD, FedDyn, FedNova, FedProx, LocalRule, Scaffold
@@ -40,6 +40,7 @@ CODECS: Mapping[str, type[Codec]] = {  # [uplink] and [downlink] codec = …
     "cast": Cast,
     "quantize": Quantize,
     "rotate": Rotate,
+    "fit": Fit,
     "topk": TopK,
     "lowrank": LowRank,
 }

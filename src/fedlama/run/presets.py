@@ -13,22 +13,19 @@ from fedlama.base import InputError, check_number, check_whole, shown
 
 DEFAULT_SHARE = 0.01
 MIN_SHARE, MAX_SHARE = 0.00125, 0.25
-# Of 32 bits per number: the rest is for scales, biases and statistics, which are sent at a higher rate.
-BITS_OF_KERNELS = 24
-LEAST_BITS = 0.12  # below that, layers are sent less often instead
-ROUNDS = 4  # of a cycle, and with it of a window: as long as error feedback remembers, if nobody asks for more
+LEAST_MESSAGE = 0.005  # of float32, about 0.15 bits per number: below that, layers are sent less often instead
+ROUNDS = 4  # of a cycle, and with it of a window, if nobody asks for another
 CHOOSING_KEYS = {"policy": "kind", "server": "rule", "uplink": "codec", "downlink": "codec"}
 
 Tables = dict[str, Any]
 
 
 def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> Tables:
-    """Every layer at the base interval as in FedAvg, coded at a fraction of a bit with error feedback in the window."""
+    """Every layer at the base interval as in FedAvg, coded without a bias at a fraction of a bit per number."""
     check_whole("base_interval", base_interval, minimum=1)
     check_number("share", share, minimum=MIN_SHARE, maximum=MAX_SHARE)
-    bits = BITS_OF_KERNELS * share
-    often = min(1.0, bits / LEAST_BITS)
-    bits = max(LEAST_BITS, bits)
+    often = min(1.0, share / LEAST_MESSAGE)
+    message = max(share, LEAST_MESSAGE)
     return {
         "policy": {
             "kind": "budget",
@@ -37,7 +34,7 @@ def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> Tables:
             "share": often,
         },
         "server": {"rule": "mean"},
-        "uplink": {"codec": "rotate", "bits": round(bits, 6), "error_feedback": "window"},
+        "uplink": {"codec": "fit", "share": message},
         "downlink": {"codec": "none"},
     }
 

@@ -1,0 +1,122 @@
+"""The README's picture, docs/images/frontier.png: python results/frontier_picture.py
+
+Accuracy beside FedAvg(6) over the share of its uplink on a logarithmic axis, from the summaries below results/frontier:
+FedAvg's line, FedLAMA, what others published, and frugal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedlama.report.numbers.paired import Pair, paired
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from paired import comparison_of
+
+from fedlama.report.pictures.style import GRID, MUTED, PALETTE, png, styled, titled
+
+ROOT = Path(__file__).parent.parent
+HERE = Path(__file__).parent / "frontier"
+FRUGAL, OURS, PUBLISHED = PALETTE[1], PALETTE[0], PALETTE[2]
+SHOWN: Mapping[str, str] = {
+    "FedAvg(6)": MUTED,
+    "FedAvg(12)": MUTED,
+    "FedAvg(24)": MUTED,
+    "FedAvg(48)": MUTED,
+    "FedLAMA(6, 4)": OURS,
+    "Budget(6, 24, 0.4)": OURS,
+    "FedLUAR(6, 1)": PUBLISHED,
+    "FedPart(6)": PUBLISHED,
+    "Top 1 % + feedback": PUBLISHED,
+    "Rank 1 + feedback": PUBLISHED,
+    "8 bits": PUBLISHED,
+    "4 bits": PUBLISHED,
+    "Rotate(1)": PUBLISHED,
+    "frugal": FRUGAL,
+}
+NAMES: Mapping[str, str] = {"Rotate(1)": "one-bit EDEN", "Top 1 % + feedback": "top 1 %", "Rank 1 + feedback": "rank 1"}
+BELOW = ("Rank 1 + feedback", "FedLAMA(6, 4)", "FedLUAR(6, 1)", "FedAvg(12)")  # where there is room for a label
+LEFT = ("Budget(6, 24, 0.4)", "FedLAMA(6, 4)")
+LEAST_SETTINGS = 4  # of a panel
+WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
+RECIPE = ROOT / "src/fedlama/paper/recipes/frontier.toml"
+SCREENING = HERE / "screening"
+# Of a setting that is in several studies, the last one counts.
+PANELS = (
+    ("digits, a small CNN", ((SCREENING / "digits.toml", SCREENING / "digits"), (RECIPE, HERE / "digits"))),
+    (
+        "UNIPEN-62 by writer, an MLP",
+        ((SCREENING / "unipen62.toml", SCREENING / "unipen62"), (HERE / "unipen62.toml", HERE / "unipen62")),
+    ),
+)
+
+
+def shown_pairs(studies: Sequence[tuple[Path, Path]]) -> list[Pair]:
+    """The settings of the picture, of those that are finished."""
+    found: dict[str, Pair] = {}
+    for file, folder in studies:
+        for pair in paired(comparison_of(file, folder)):
+            if pair.label in SHOWN:
+                found[pair.label] = pair
+    return list(found.values())
+
+
+def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
+    """One data set."""
+    axes.axhspan(-WITHIN, WITHIN, color=GRID, alpha=0.6, linewidth=0)
+    line = sorted((pair for pair in pairs if pair.is_plain), key=lambda pair: pair.uplink_share)
+    axes.plot([pair.uplink_share for pair in line], [100 * pair.mean for pair in line], color=MUTED, linewidth=1.5)
+    for pair in pairs:
+        error = None if pair.error is None else 100 * pair.error
+        colour = SHOWN[pair.label]
+        is_frugal = pair.label == "frugal"
+        axes.errorbar(
+            pair.uplink_share,
+            100 * pair.mean,
+            error,
+            fmt="o" if pair.is_plain else "D",
+            color=colour,
+            markersize=9 if is_frugal else 5,
+            capsize=2,
+            elinewidth=1,
+        )
+        axes.annotate(
+            f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]",
+            (pair.uplink_share, 100 * pair.mean),
+            xytext=(-8 if pair.label in LEFT else 8, -14 if pair.label in BELOW else 6),
+            textcoords="offset points",
+            ha="right" if pair.label in LEFT else "left",
+            fontsize=11 if is_frugal else 7.5,
+            fontweight="bold" if is_frugal else "normal",
+            color=colour,
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(0.005, 3.0)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("uplink bytes, as a share of FedAvg(6)'s")
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    titled(axes, title)
+
+
+@styled
+def picture() -> Figure:
+    """The data sets side by side, those of which enough is finished; seeds are in brackets."""
+    panels: list[tuple[str, list[Pair]]] = []
+    for title, studies in PANELS:
+        pairs = shown_pairs(studies)
+        if len(pairs) >= LEAST_SETTINGS:
+            panels.append((title, pairs))
+    figure = Figure(figsize=(2.5 + 6.0 * len(panels), 4.6), layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False)
+    for axes, (title, pairs) in zip(grid[0], panels, strict=True):
+        draw(axes, f"{title}; seeds in brackets", pairs)
+    figure.axes[0].set_ylabel("accuracy beside FedAvg(6), points")
+    return figure
+
+
+if __name__ == "__main__":
+    (ROOT / "docs/images/frontier.png").write_bytes(png(picture()))

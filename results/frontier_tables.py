@@ -1,0 +1,91 @@
+"""Fill the tables of results/frontier.md from the summaries below results/frontier: python results/frontier_tables.py
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`, where NAME is a key of TABLES. A study without a
+finished baseline leaves its table as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean, stdev
+
+from paired import comparison_of
+
+from fedlama.report.tables.paired import paired_grid
+from fedlama.study.study_file import load_study
+
+HERE = Path(__file__).parent
+PAGE = HERE / "frontier.md"
+STUDIES = HERE / "frontier"
+RECIPE = HERE.parent / "src/fedlama/paper/recipes/frontier.toml"
+TABLES: Mapping[str, tuple[Path, Path]] = {
+    "choose-digits": (STUDIES / "choose-digits.toml", STUDIES / "choose-digits"),
+    "choose-unipen62": (STUDIES / "choose-unipen62.toml", STUDIES / "choose-unipen62"),
+    "choose-unipen62-rates": (STUDIES / "choose-unipen62-rates.toml", STUDIES / "choose-unipen62-rates"),
+    "digits": (RECIPE, STUDIES / "digits"),
+    "unipen62": (STUDIES / "unipen62.toml", STUDIES / "unipen62"),
+    "screening-digits": (STUDIES / "screening/digits.toml", STUDIES / "screening/digits"),
+    "screening-unipen62": (STUDIES / "screening/unipen62.toml", STUDIES / "screening/unipen62"),
+    "unipen62-window24": (STUDIES / "unipen62-window24.toml", STUDIES / "unipen62-window24"),
+}
+
+
+def table(name: str) -> str:
+    """The rows as Markdown, with the difference of losses; the page says once what all tables have in common."""
+    file, folder = TABLES[name]
+    grid = paired_grid(comparison_of(file, folder))
+    losses = loss_differences(file, folder)
+    lines: list[str] = []
+    for number, line in enumerate(grid.markdown().splitlines()):
+        if not line.startswith("|"):
+            continue
+        cell = {0: "loss", 1: "---:"}.get(number)
+        if cell is None:
+            cell = losses[grid.rows[number - 2][0]]
+        *cells, seeds = line.strip("|").split("|")
+        lines.append("|" + "|".join([*cells, f" {cell} ", seeds]) + "|")
+    return "\n".join(lines)
+
+
+def loss_differences(file: Path, folder: Path) -> dict[str, str]:
+    """The loss of each setting beside the baseline's at the same seeds, mean ± standard error."""
+    study = load_study(file)
+    losses: dict[str, dict[int, float]] = {}
+    for cell in study.cells({}):
+        path = folder / cell.path / "summary.json"
+        if path.exists():
+            summary = json.loads(path.read_text(encoding="utf-8"))
+            losses.setdefault(cell.setting, {})[cell.config.seed] = summary["loss"]
+    baseline = losses[study.options.baseline or ""]
+    texts: dict[str, str] = {}
+    for setting, own in losses.items():
+        differences = [loss - baseline[seed] for seed, loss in own.items() if seed in baseline]
+        if setting == study.options.baseline or not differences:
+            texts[setting] = "–"
+            continue
+        texts[setting] = f"{fmean(differences):+.3f}".replace("-", "−")
+        if len(differences) > 1:
+            texts[setting] += f" ± {stdev(differences) / math.sqrt(len(differences)):.3f}"
+    return texts
+
+
+def main() -> None:
+    """Every table of the page whose baseline is finished."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name in re.findall("<!-- table (.*) -->", text):
+        _, folder = TABLES[name]
+        if not any(folder.glob("fedavg-6/seed*/summary.json")):
+            continue
+        begins = f"<!-- table {name} -->"
+        before, rest = text.split(begins)
+        _, after = rest.split("<!-- end -->", maxsplit=1)
+        text = f"{before}{begins}\n{table(name)}\n<!-- end -->{after}"
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""`Rotate` at the rate that makes a whole message a given share of float32, whatever the model.
+
+A rate per number says little of a message: scales, norms, biases and BatchNorm's statistics take room, in small
+networks most of it. Here the message is given, and what the kernels may take of it follows from the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from torch import Tensor
+
+from fedlama.base import Limits, check_options
+from fedlama.compress.codec import SEAL, Codec, Coded, Reader, Shape
+from fedlama.compress.groups import Grouping
+from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS
+from fedlama.compress.rotate import Rotate
+from fedlama.compress.statistics import Statistics
+from fedlama.core import BYTES_PER_NUMBER, Layout
+
+FRAME = 1 + SEAL + 8  # bytes: format, checksum, and what the stream's end takes at most
+NORM = 4  # bytes per layer
+SIDE = 6  # bytes per group: step and scale
+PADDED_TO = 64  # numbers: the shortest block of a rotation
+SMALL_SHARE = 0.1  # of a message at most, for all small tensors and statistics
+MARGIN = 0.99  # chance lets lengths vary at a given rate, by a per cent or so for one message
+
+
+@dataclass(frozen=True)
+class Fit(Codec):
+    """`Rotate` with bits for each model such that a message with all of its layers is a share of its float32 bytes.
+
+    At most a tenth of the message, and at most 2.5 bits per number, is for small tensors and statistics; the kernels
+    have the rest. Rates stay between 0.1 and 8 bits, so a network of a few thousand numbers may take more than its
+    share. A tensor that is coded alone, outside a message, has 32 · `share` bits per number.
+
+    Arguments:
+        share: Of a message of float32 numbers, such as 0.01.
+    """
+
+    share: Annotated[float, Limits(above=0, maximum=0.25)]
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        object.__setattr__(self, "share", float(self.share))
+
+    def fitted(self, layout: Layout) -> Rotate:
+        """The code for one model."""
+        grouping = Grouping(layout, Statistics(layout))
+        layers = range(len(layout.layers))
+        groups = grouping.of(layers, statistics=True)
+        kernels = 0
+        others = 0
+        for group in groups:
+            if group.is_large:
+                kernels += group.size
+            else:
+                others += -(-group.size // PADDED_TO) * PADDED_TO
+        numbers = sum(group.size for group in groups)
+        budget = MARGIN * 8 * self.share * BYTES_PER_NUMBER * numbers
+        left = budget - 8 * (FRAME + NORM * len(layers) + SIDE * len(groups))
+        small_bits = DEFAULT_SMALL_BITS
+        if others:
+            small_bits = _allowed(min(small_bits, SMALL_SHARE * budget / others))
+        left -= small_bits * others
+        bits = MIN_BITS
+        if kernels:
+            bits = _allowed(left / kernels)
+        return Rotate(bits, small_bits=small_bits)
+
+    @property
+    def _alone(self) -> Rotate:
+        """For a tensor outside a message."""
+        return Rotate(_allowed(8 * BYTES_PER_NUMBER * self.share))
+
+    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+        """As `Rotate`."""
+        return self._alone.code(x, key=key, bits=bits, warm=warm)
+
+    def code_all(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        keys: Sequence[int],
+        bits: Sequence[float | None],
+        warm: Sequence[Tensor | None],
+    ) -> list[Coded]:
+        """As `Rotate`."""
+        return self._alone.code_all(tensors, keys=keys, bits=bits, warm=warm)
+
+    def expect(self, side: Reader, shape: Shape) -> Coded:
+        """As `Rotate`."""
+        return self._alone.expect(side, shape)
+
+    def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
+        """As `Rotate`."""
+        return self._alone.rebuild(coded, shape, key=key)
+
+    @property
+    def rate(self) -> float:
+        """Of a tensor outside a message."""
+        return self._alone.bits
+
+    def kept(self, bits: float | None = None) -> float:
+        """As `Rotate`."""
+        return self._alone.kept(bits)
+
+    def kept_of(self, coded: Coded) -> float:
+        """As `Rotate`."""
+        return self._alone.kept_of(coded)
+
+    def under_feedback(self) -> Rotate:
+        """As `Rotate`."""
+        return self._alone.under_feedback()
+
+    def for_small_tensors(self) -> Rotate:
+        """As `Rotate`."""
+        return self._alone.for_small_tensors()
+
+
+def _allowed(bits: float) -> float:
+    """A rate that there is, in as many digits as a configuration has."""
+    return round(min(max(bits, MIN_BITS), MAX_BITS), 4)

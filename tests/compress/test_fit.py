@@ -1,0 +1,70 @@
+"""Fit: the rate follows from the model, and messages have the share that was asked for."""
+
+import pytest
+import torch
+from torch import nn
+
+from compress.vectors import gaussian
+from fedlama import InputError, models
+from fedlama.compress import Channel, ErrorFeedback, Fit, Place, Rotate
+from fedlama.rows import Binding, describe
+
+
+def test_the_rate_by_hand():
+    layout = describe(nn.Linear(100, 64))
+    # 0.99 · 0.1 of 6,464 numbers of 32 bits: 20,477.952 bits. Frame, norms and scales take
+    # 8 · (13 + 4 · 2 + 6 · 2) = 264 of them, the bias 64 · 2.5 = 160. The 6,400 numbers of the kernel share the rest.
+    assert Fit(0.1).fitted(layout) == Rotate(3.1334, small_bits=2.5)
+
+
+def test_small_tensors_have_a_tenth_of_the_message_at_most():
+    layout = describe(models.small_cnn(classes=10))
+    fitted = Fit(0.01).fitted(layout)
+    # 144 + 640 weights and 16 + 32 + 64 + 10 biases are 906 numbers, padded to 960.
+    assert fitted.small_bits == round(0.1 * 0.99 * 0.01 * 32 * 38_282 / 960, 4)
+    assert Fit(0.2).fitted(layout).small_bits == 2.5
+
+
+@pytest.mark.parametrize("share", [0.005, 0.01, 0.05])
+@pytest.mark.parametrize(
+    "model", [models.small_cnn, lambda: models.mlp(62, 784), models.resnet20], ids=["small_cnn", "mlp", "resnet20"]
+)
+def test_a_message_has_its_share(model, share):
+    module = model()
+    layout = describe(module)
+    anchor = Binding(module, layout).read()
+    channel = Channel(Fit(share), layout, seed=0)
+    everything = range(len(layout.layers))
+    total = 0
+    for client in range(8):  # the length of one message is a matter of chance, by a per cent or so
+        change = gaussian(layout.width, seed=client)
+        message = channel.simulate(change, everything, Place(round=1, client=client), anchor=anchor)
+        total += message.estimated_nbytes
+    numbers = sum(layer.size for layer in layout.layers)
+    numbers += sum(part.stop - part.start for part in layout.statistics)
+    assert 0.95 * share < total / (8 * 4 * numbers) <= share
+
+
+def test_a_tiny_network_takes_more_than_its_share_at_the_lowest_rate():
+    assert Fit(0.001).fitted(describe(models.mlp(10, 8, hidden=(4,)))) == Rotate(0.1, small_bits=0.1)
+
+
+def test_feedback_goes_around_what_was_fitted():
+    layout = describe(models.mlp(62, 784))
+    channel = Channel(ErrorFeedback(Fit(0.01)), layout, seed=0)
+    assert channel.codec == ErrorFeedback(Fit(0.01).fitted(layout))
+
+
+def test_alone_it_is_rotate_at_the_share_of_32_bits():
+    x = gaussian(4096, seed=0)
+    codec = Fit(0.02)
+    assert torch.equal(
+        codec.decode(codec.encode(x, key=3), key=3), Rotate(0.64).decode(Rotate(0.64).encode(x, key=3), key=3)
+    )
+    assert codec.decode(codec.encode(x, key=3).to_bytes(), key=3).shape == x.shape
+
+
+@pytest.mark.parametrize("share", [0, 0.3, "all", True])
+def test_a_share_that_there_is_not_is_refused(share):
+    with pytest.raises(InputError, match=r"^share must be"):
+        Fit(share)
