@@ -27,19 +27,36 @@ class Projection(Codec):
 
     @abstractmethod
     def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
-        """Side bytes and symbols, and the numbers that are left."""
+        """Side bytes and symbols, and the numbers that are left.
+
+        Arguments:
+            x: The tensor.
+            key: Its place, from which random draws follow.
+            warm: A tensor of the same shape that it may resemble.
+        """
 
     @abstractmethod
     def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
-        """Read what `reduce` wrote."""
+        """Read what `reduce` wrote.
+
+        Arguments:
+            side: Where the side bytes are read from.
+            shape: The tensor's.
+        """
 
     @abstractmethod
     def reduced_shape(self, shape: Shape) -> Shape:
-        """The shape of the numbers that are left."""
+        """The shape of the numbers that are left of a tensor of this `shape`."""
 
     @abstractmethod
     def expand(self, coded: Coded, values: Tensor, shape: Shape) -> Tensor:
-        """The tensor from the numbers that were left."""
+        """The tensor from the numbers that were left.
+
+        Arguments:
+            coded: What `reduce` wrote beside them.
+            values: The numbers.
+            shape: The tensor's.
+        """
 
     def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
         """As a chain that ends here."""

@@ -138,7 +138,16 @@ class Channel:
         own: Mapping[str, Tensor] | None = None,
         warm: Tensor | None = None,
     ) -> bytes:
-        """The real bytes of one sender's difference; arguments as for `simulate`."""
+        """The real bytes of one sender's difference.
+
+        Arguments:
+            difference: What is coded, as in `simulate`; so are the others.
+            due: The layers in the message.
+            place: Who sends it and when.
+            anchor: The last synchronised row.
+            own: The sender's slots.
+            warm: The server's last change.
+        """
         message = self.simulate(difference, due, place, anchor=anchor, own=own, warm=warm)
         return message.to_bytes()
 

@@ -215,7 +215,7 @@ class Codec(ABC):
         return self.kept()
 
     def fitted(self, layout: Layout) -> Codec:
-        """The code for one model, where its options follow from the model's layers."""
+        """The code for the model with this `layout`, where options follow from the model's layers."""
         return self
 
     def under_feedback(self) -> Codec:
@@ -281,9 +281,12 @@ class Codec(ABC):
     def decode(self, payload: Payload | bytes, *, key: int, shape: Sequence[int] | None = None) -> Tensor:
         """The tensor of a payload or of its bytes, float32 and shaped like the one that was coded.
 
-        `shape` is what the caller expects: anything else is refused before memory is asked for. Without it there is a
-        limit of 2²⁶ numbers, and for bytes one of 2²⁰ numbers and 4,096 more per byte: a few bytes may say that
-        millions of numbers are all zero.
+        Arguments:
+            payload: What `encode` made, or its bytes.
+            key: The place that it was coded for.
+            shape: What the caller expects: anything else is refused before memory is asked for. Without it there is a
+                limit of 2²⁶ numbers, and for bytes one of 2²⁰ numbers and 4,096 more per byte: a few bytes may say
+                that millions of numbers are all zero.
         """
         check_key(key)
         if isinstance(payload, Payload):

@@ -70,12 +70,13 @@ class Run:
         table: Which symbols there are, and how likely each is.
         count: How many symbols there are.
         symbols: The symbols themselves, where they are known.
+        known_bits: What the coder will need for them, where the sender has counted that already.
     """
 
     table: Table
     count: int
     symbols: Tensor | None = None  # whole numbers as float32, flat
-    known_bits: float | None = None  # where the sender has counted them already
+    known_bits: float | None = None
 
     @cached_property
     def bits(self) -> float:
