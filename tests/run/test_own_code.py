@@ -236,6 +236,7 @@ def test_a_transform_is_applied_everywhere_and_an_augmentation_in_training_only(
         ("model", "name", "nomodule:build", "there is no module nomodule: looked for nomodule.py in"),
         ("model", "name", "mymodul:build", "did you mean 'mymodule'"),
         ("model", "name", "mymodule:biuld", "mymodule has no biuld; did you mean 'build'"),
+        ("model", "name", "mymodule:nnn", "mymodule has no nnn; it has "),  # not nn, which is a module
         ("model", "name", "mymodule:LIMIT", "is 3, not a function or a class"),
         ("model", "name", "mymodule:fails", r"raised ValueError: no such disk \(mymodule.py, line \d+\)"),
         ("model", "name", "mymodule:nothing", "must return an nn.Module, not None"),
@@ -282,6 +283,49 @@ def test_what_is_a_reference_and_what_is_not(tmp_path, monkeypatch):
     assert not is_reference("a:b")
     assert reference_to(fedlama.models.mlp) == "fedlama.models.small:mlp"
     assert is_reference(reference_to(lambda: None))
+
+
+WITHOUT_A_FILE = """
+from functools import partial
+import fedlama
+from torch import nn
+from fedlama.run.references import hash_of
+
+def build(width=3):
+    inner = lambda: [nn.Linear(64, width) for _ in (1, 2) if width in {4, 5, "six"}]
+    return inner
+
+class Net(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+for thing in (build, Net, lambda: 7, partial(build, width=4), partial(fedlama.FedAvg, 6), partial(build, Net)):
+    print(hash_of(thing))
+print(hash_of(fedlama.FedAvg))
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "changed"),
+    [
+        (("", ""), []),
+        (("64, width", "65, width"), [0, 3, 5]),
+        (("width=3", "width=9"), [0, 3, 5]),
+        (("x + 1", "x - 1"), [1, 5]),
+        (("lambda: 7", "lambda: 8"), [2]),
+        (("width=4", "width=5"), [3]),
+        (("FedAvg, 6", "FedAvg, 7"), [4]),
+    ],
+)
+def test_code_without_a_file_has_a_hash_that_tells_its_changes(change, changed):
+    def hashes(text):
+        done = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    before = hashes(WITHOUT_A_FILE)
+    after = hashes(WITHOUT_A_FILE.replace(*change))
+    assert [place for place in range(7) if before[place] != after[place]] == changed
+    assert before[6] == "None"  # fedlama's version is recorded
 
 
 # From the command line, where every run is a process of its own.

@@ -6,6 +6,7 @@ only `resolve` does that, so that a report about a run of somebody else never ru
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import os
@@ -15,8 +16,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from fedlama.base import InputError, printable, shown
@@ -27,6 +29,7 @@ REFERENCE = re.compile(rf"({NAME}(?:\.{NAME})*):({NAME}(?:\.{NAME})*)")
 VERSIONED = ("fedlama", "torch", "builtins")
 MAX_LISTED = 8  # names of a module in a sentence
 MAX_REASON = 300  # characters of what the user's code raised
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # which is another in every process
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Reference:
             raise self.wrong(_raised(error)) from error
 
     def file_hash(self) -> str | None:
-        """The SHA-256 of the file that the module is in; None if it is in none of the user's."""
+        """The SHA-256 of the user's code that this names; None for what comes with fedlama or torch."""
         return hash_of(self.load())
 
     def _imported(self) -> ModuleType:
@@ -129,18 +132,66 @@ def _as_name(text: str) -> str:
 
 
 def hash_of(thing: Any) -> str | None:
-    """The SHA-256 of the user's file that a function or a class is written in; None if there is no such file.
+    """The SHA-256 of the user's file that a function or a class is written in, or of its own code without a file.
 
-    What comes with fedlama or torch is told by their versions.
+    What a notebook or `python -` defines is in no file. What comes with fedlama or torch is told by their versions:
+    None, unless arguments of the user's are bound to it.
     """
-    thing = getattr(thing, "func", thing)
+    if isinstance(thing, partial):
+        function: Any = thing.func
+        bound = [hash_of(function) or reference_to(function)]
+        bound += [_stable(value) for value in thing.args]
+        bound += [f"{name}={_stable(value)}" for name, value in thing.keywords.items()]
+        return _text_hash("\n".join(bound))
     if not hasattr(thing, "__qualname__"):
         thing = type(thing)
     module = getattr(thing, "__module__", None) or ""
-    source = _source(sys.modules.get(module))
-    if source is None or module.partition(".")[0] in VERSIONED:
+    if module.partition(".")[0] in VERSIONED:
         return None
-    return file_hash(source)
+    source = _source(sys.modules.get(module))
+    if source is not None:
+        return file_hash(source)
+    return _text_hash(_code_text(thing))
+
+
+def _code_text(thing: Any) -> str:
+    """What a function or a class without a file does: its source where Python still has it, else its compiled code."""
+    try:
+        return inspect.getsource(thing)
+    except (OSError, TypeError):
+        pass
+    if isinstance(thing, type):
+        parts = [thing.__qualname__]
+        for name, value in sorted(vars(thing).items()):
+            if hasattr(value, "__code__"):
+                parts.append(f"{name}: {_code_text(value)}")
+        return "\n".join(parts)
+    code = getattr(thing, "__code__", None)
+    if code is None:
+        return _stable(thing)
+    defaults = [_stable(value) for value in getattr(thing, "__defaults__", None) or ()]
+    return f"{_compiled(code)} {defaults}"
+
+
+def _compiled(code: CodeType) -> str:
+    """Instructions, constants and names; functions within are constants, whose own text has their address."""
+    constants: list[str] = []
+    for constant in code.co_consts:
+        constants.append(_compiled(constant) if isinstance(constant, CodeType) else _stable(constant))
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
+
+
+def _stable(value: Any) -> str:
+    """A value as a text that is the same in every process."""
+    if isinstance(value, frozenset):  # a constant such as {1, 2}, in an order of the process's own
+        return f"frozenset({sorted(map(_stable, value))})"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{reference_to(value)} {hash_of(value)}"
+    return ADDRESS.sub("", repr(value))
+
+
+def _text_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def make_importable(folder: Path) -> None:
@@ -189,7 +240,11 @@ def _not_found(name: str) -> str:
 def _missing(owner: Any, name: str) -> str:
     whose = getattr(owner, "__name__", type(owner).__name__)
     sentence = f"{whose} has no {name}"
-    names = [known for known in dir(owner) if not known.startswith("_")]
+    names: list[str] = []
+    for known in dir(owner):
+        # A module that was imported under a name near this one is not what anybody means.
+        if not known.startswith("_") and callable(getattr(owner, known, None)):
+            names.append(known)
     for near in get_close_matches(name, names, n=1):
         return f"{sentence}; did you mean {near!r}?"
 
