@@ -53,6 +53,8 @@ def test_every_other_whole_number_becomes_int64(dtype):
         ({"y_train": np.zeros((6, 0), int), "y_test": np.zeros((2, 0), int)}, "y_train is empty"),
         ({"clients": [1, 2]}, "one id for each of the 6"),
         ({"clients": [1.0, 2, 3, 4, 5, np.inf]}, "NaN or infinite"),
+        ({"clients": [None] * 6}, "clients must hold numbers or texts, not None"),
+        ({"clients": np.array(["a", 1, "b", 2, "c", 3], dtype=object)}, "numbers or texts, not some of each"),
     ],
 )
 def test_wrong_arrays(changes, word):

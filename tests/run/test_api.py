@@ -238,6 +238,15 @@ def test_one_result_relative_to_another():
     assert short.relative_to(short).loss == 0
     with pytest.raises(fedlama.InputError, match="takes another result, not 3"):
         long.relative_to(3)
+    assert repr(found) == str(found)
+    assert len(repr(found)) < 200
+    assert "<tr><th>uplink</th><td>25.0% of FedAvg(2)</td></tr>" in found._repr_html_()
+
+
+def test_results_of_different_networks_are_not_compared():
+    wide = fedlama.simulate(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fedlama.data.digits(), **JOB)
+    with pytest.raises(fedlama.InputError, match=r"of the same network: this one has 650 parameters in 2 layers"):
+        wide.relative_to(run())
 
 
 def test_predictions_are_prepared_as_in_training():
@@ -253,6 +262,12 @@ def test_predictions_are_prepared_as_in_training():
         result.predict(digits.x_test.float() / 255)
     with pytest.raises(fedlama.InputError, match=r"must have shape \(number of samples, 1, 8, 8\)"):
         result.predict(digits.x_test[0])
+    with pytest.raises(fedlama.InputError, match="such as data.x_test, not a whole data set"):
+        result.predict(digits)
+    with pytest.raises(fedlama.InputError, match="as an array of numbers, not"):
+        result.predict([object()])
+    with pytest.raises(fedlama.InputError, match="no sample to predict"):
+        result.predict(digits.x_test[:0])
     x = np.linspace(-1, 1, 64, dtype="float32")[:, None]
     line = fedlama.data.arrays(x, x, x, x)
     fitted = fedlama.simulate(

@@ -168,7 +168,20 @@ def _ids(name: str, clients: Any, samples: int, part: str) -> NDArray[Any]:
         raise InputError(f"{name} must hold one id for each of the {samples} {part} samples, not shape {ids.shape}")
     if ids.dtype.kind == "f" and not np.isfinite(ids).all():
         raise InputError(f"{name} holds NaN or infinite ids")
+    if ids.dtype.kind == "O":
+        _check_sortable(name, ids)
     return ids
+
+
+def _check_sortable(name: str, ids: NDArray[Any]) -> None:
+    """Python's own objects may be anything: clients are numbered in the order of their ids."""
+    for one in ids.tolist():
+        if one is None:
+            raise InputError(f"{name} must hold numbers or texts, not None")
+    try:
+        np.sort(ids)
+    except TypeError:
+        raise InputError(f"{name} must hold numbers or texts, not some of each") from None
 
 
 def _names(ids: NDArray[Any]) -> tuple[str, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 from importlib import import_module
@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedlama.base import InputError, reason, shown
-from fedlama.data import Preparation
+from fedlama.base import InputError, printable, reason, shown
+from fedlama.data import Dataset, Preparation
 from fedlama.run.curves import draw_curves
 from fedlama.run.directory import WEIGHTS, Run
 from fedlama.training import records
@@ -28,7 +28,7 @@ PREDICTED_AT_ONCE = 256  # samples
 PIXELS = range(256)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Relative:
     """One result beside another.
 
@@ -55,11 +55,30 @@ class Relative:
             f"{self.uplink:.1%} of {self.to}'s uplink bytes",
             f"{self.total:.1%} of all its bytes",
         ]
-        if self.measure is not None and self.score is not None:
-            difference = _difference(self.score, self.measure)
-            parts.append(f"{self.measure.name} {difference}")
-        parts.append(f"test loss {self.loss:+.3f}")
+        parts += [f"{name} {value}" for name, value in self._differences()]
         return ", ".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        shares = [
+            ("uplink", f"{self.uplink:.1%} of {self.to}"),
+            ("all bytes", f"{self.total:.1%} of {self.to}"),
+        ]
+        return _html_table([*shares, *self._differences()])
+
+    def _differences(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        if self.measure is not None and self.score is not None:
+            found.append((self.measure.name, _difference(self.score, self.measure)))
+        found.append(("test loss", f"{self.loss:+.3f}"))
+        return found
+
+
+def _html_table(facts: Sequence[tuple[str, str]]) -> str:
+    rows = [f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts]
+    return f"<table>{''.join(rows)}</table>"
 
 
 def _difference(score: float, measure: records.Measure) -> str:
@@ -82,10 +101,15 @@ class Result(records.Result):
         """Bytes as shares of another run's, and the difference in what both are judged by.
 
         Arguments:
-            other: Another result, such as that of FedAvg.
+            other: Another result of the same network, such as that of FedAvg.
         """
         if not isinstance(other, records.Summary):
             raise InputError(f"relative_to takes another result, not {shown(other)}")
+        if self.network != other.network:
+            raise InputError(
+                f"relative_to takes a result of the same network: this one has {_network_text(self)}, the other "
+                f"{_network_text(other)}"
+            )
         score = None
         if self.metric == other.metric and self.score is not None and other.score is not None:
             score = self.score - other.score
@@ -148,8 +172,7 @@ class Result(records.Result):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        rows = [f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts()]
-        return f"<table>{''.join(rows)}</table>"
+        return _html_table(self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("policy", self.policy or "unknown")]
@@ -215,6 +238,14 @@ def score_text(score: float, measure: records.Measure) -> str:
     return f"{score:.4g}"
 
 
+def _network_text(summary: records.Summary) -> str:
+    size = sum(layer.size for layer in summary.layers)
+    text = f"{size:,} parameters in {len(summary.layers):,} layers"
+    if summary.layers:
+        text += f" from {printable(summary.layers[0].name)} on"
+    return text
+
+
 def _share(part: float, whole: float) -> float:
     if not whole:
         return float("nan")
@@ -243,14 +274,14 @@ def _row(record: records.Record) -> Mapping[str, Any]:
 
 def _as_trained(x: Any, preparation: Preparation) -> Tensor:
     """Samples in the type that the training samples had; what would mean something else is refused."""
-    if isinstance(x, Path | str):
-        raise InputError(f"predict takes samples, not {shown(x)}")
-    samples = x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
-    if tuple(samples.shape[1:]) != preparation.sample_shape or not len(samples):
+    samples = _as_tensor(x)
+    if samples.dim() < 1 or tuple(samples.shape[1:]) != preparation.sample_shape:
         raise InputError(
             f"samples must have shape (number of samples, {', '.join(map(str, preparation.sample_shape))}), as in "
             f"training, not {tuple(samples.shape)}"
         )
+    if not len(samples):
+        raise InputError("there is no sample to predict: x is empty")
     wanted = preparation.dtype
     if samples.dtype == wanted:
         return samples
@@ -266,3 +297,16 @@ def _as_trained(x: Any, preparation: Preparation) -> Tensor:
     if samples.is_floating_point():
         raise InputError(f"the model was trained on whole numbers, not on {samples.dtype}")
     return samples.to(wanted)
+
+
+def _as_tensor(x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x.detach().cpu()
+    if isinstance(x, Dataset):
+        raise InputError("predict takes samples, such as data.x_test, not a whole data set")
+    if isinstance(x, Path | str):
+        raise InputError(f"predict takes samples, not {shown(x)}")
+    try:
+        return torch.from_numpy(np.array(x))
+    except (TypeError, ValueError):
+        raise InputError(f"predict takes samples as an array of numbers, not {shown(x)}") from None

@@ -236,6 +236,11 @@ class Summary:
         """The metric, whatever it is called."""
         return _score(self.accuracy, self.metrics)
 
+    @property
+    def network(self) -> list[tuple[str, int]]:
+        """What was trained: the name and the size of every layer."""
+        return [(layer.name, layer.size) for layer in self.layers]
+
 
 @dataclass(frozen=True)
 class Result(Summary):
