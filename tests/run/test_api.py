@@ -262,7 +262,7 @@ def test_predictions_are_prepared_as_in_training():
         result.predict(digits.x_test.float() / 255)
     with pytest.raises(fedlama.InputError, match=r"must have shape \(number of samples, 1, 8, 8\)"):
         result.predict(digits.x_test[0])
-    with pytest.raises(fedlama.InputError, match="such as data.x_test, not a whole data set"):
+    with pytest.raises(fedlama.InputError, match=r"such as data\.x_test, not a whole data set"):
         result.predict(digits)
     with pytest.raises(fedlama.InputError, match="as an array of numbers, not"):
         result.predict([object()])

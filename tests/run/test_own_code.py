@@ -10,8 +10,8 @@ import torch
 
 import fedlama
 from fedlama.run.config import load_config, parse_config
-from fedlama.run.directory import read_run
-from fedlama.run.execute import execute
+from fedlama.run.directory import RunDirectory, read_run
+from fedlama.run.execute import changed_code, execute
 from fedlama.run.references import is_reference, reference_to
 from fedlama.run.resolve import resolve
 from fedlama.study.runs import find_runs
@@ -285,6 +285,37 @@ def test_what_is_a_reference_and_what_is_not(tmp_path, monkeypatch):
     assert is_reference(reference_to(lambda: None))
 
 
+def test_a_second_change_keeps_the_hash_of_what_is_recorded(folder):
+    config = resolve(parse_config(tables())).config
+    out = RunDirectory.create(folder / "run", config)
+
+    def going_on_with(digit):
+        changed = config.model_copy(update={"hashes": {"mymodule:build": digit * 64}})
+        told = changed_code(folder / "run" / "config.toml", changed)
+        RunDirectory(out.path, changed, resume=True).continue_after(0)
+        return told
+
+    (first,) = going_on_with("a")
+    assert f"changed since the run in {out.path} began (SHA-256" in first
+    (second,) = going_on_with("b")
+    assert f"changed since the run in {out.path} last went on (SHA-256 aaaaaaaaaaaa…, now bbbbbbbbbbbb…)" in second
+    hashes = read_run(out.path).config["hashes"]
+    assert hashes["mymodule:build until round 0"] == config.hashes["mymodule:build"]
+    assert hashes["mymodule:build"] == "b" * 64
+    assert going_on_with("b") == []
+
+
+def test_a_finished_run_of_another_network_is_no_result_of_this_one(folder):
+    run(folder)
+    state = torch.get_rng_state()
+    assert execute(parse_config(tables()), folder / "run", resume=True) is None
+    assert torch.equal(state, torch.get_rng_state())
+    (folder / "mymodule.py").write_text(MODULE.replace("nn.Flatten(), nn.Linear", "nn.Flatten(), nn.ReLU(), nn.Linear"))
+    sys.modules.pop("mymodule")
+    with pytest.raises(fedlama.InputError, match=r"run holds a run of another network \(\d+ parameters in \d layers"):
+        execute(parse_config(tables()), folder / "run", resume=True)
+
+
 WITHOUT_A_FILE = """
 from functools import partial
 import fedlama
@@ -352,7 +383,8 @@ def test_the_folder_of_the_configuration_is_importable_and_changed_code_is_told(
     assert "changed" not in command(folder, "run", "mine/c.toml", "--out", "runs/c", "--resume").stderr
     (folder / "mymodule.py").write_text(MODULE + "\n# another line\n")
     told = command(folder, "run", "mine/c.toml", "--out", "runs/c", "--resume").stderr
-    assert told.count("the file of mymodule:build changed since the run in runs/c began (SHA-256") == 1
+    assert told.count("changed since") == 1  # the network and the data are in one file
+    assert told.count("the code of mymodule changed since the run in runs/c began (SHA-256") == 1
     wrong = command(folder, "run", "mine/c.toml", "--set", "model.name=mymodule:biuld", "--out", "runs/d", fails=True)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("fedlama: model.name = 'mymodule:biuld': mymodule has no biuld; did you mean")

@@ -1,6 +1,8 @@
 """`fedlama.compare`: a study in Python."""
 
+import sys
 from statistics import fmean, stdev
+from types import ModuleType
 
 import pytest
 from torch import nn
@@ -71,6 +73,36 @@ def test_what_is_there_is_not_trained_again_and_what_is_missing_is(tmp_path):
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
     with pytest.raises(fedlama.InputError, match="another configuration"):
         fedlama.compare(SETTINGS, seeds=1, out=tmp_path, **{**COMMON, "iterations": 8})
+
+
+def defined_without_a_file(text):
+    """A function as a notebook has it."""
+    names = {"nn": nn, "__name__": "__main__"}
+    exec(compile(text, "<cell>", "exec"), names)
+    return names["net"]
+
+
+def test_a_changed_network_of_a_notebook_is_noticed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    text = "def net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.{}(), nn.Linear(12, 10))\n"
+    common = {**COMMON, "model": defined_without_a_file(text.format("ReLU"))}
+    fedlama.compare(SETTINGS, seeds=2, out=tmp_path, workers=1, **common)
+    assert "changed since" not in capsys.readouterr().err
+    fedlama.compare(SETTINGS, seeds=2, out=tmp_path, workers=1, **common)
+    assert "changed since" not in capsys.readouterr().err
+
+    # The same layers: told in one line, however many runs there are
+    common["model"] = defined_without_a_file(text.format("Tanh"))
+    fedlama.compare(SETTINGS, seeds=2, out=tmp_path, workers=1, **common)
+    told = capsys.readouterr().err
+    assert told.count("changed since") == 1
+    assert f"the code of __main__:net changed since runs in {tmp_path} began" in told
+
+    # Others: their results are not these
+    common["model"] = defined_without_a_file(text.format("Tanh").replace("12", "7"))
+    with pytest.raises(fedlama.InputError, match="holds a run of another network") as error:
+        fedlama.compare(SETTINGS, seeds=2, out=tmp_path, workers=1, **common)
+    assert "(910 parameters in 4 layers; the model now has 535 in 4)" in str(error.value)
 
 
 def test_settings_that_differ_in_their_metric_or_diverge(tmp_path):

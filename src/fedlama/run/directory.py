@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -38,6 +38,7 @@ TIMINGS = "timings.jsonl"
 SUMMARY = "summary.json"
 FILES = (CONFIG, PARTITION, ROUNDS, TIMINGS, SUMMARY, "report.html", "report.png")
 CHECKPOINTS = "checkpoint"
+UNTIL_ROUND = " until round "  # in [hashes]: of code that changed while the run was interrupted
 WEIGHTS = Path(CHECKPOINTS) / "model.safetensors"
 
 
@@ -157,7 +158,8 @@ class RunDirectory:
         for name, one in now.items():
             was = before.get(name, one)
             if was != one:
-                kept[f"{name} until round {round_}"] = was
+                # A second change before another round is on record: what is recorded is of the first code.
+                kept.setdefault(f"{name}{UNTIL_ROUND}{round_}", was)
         tables["hashes"] = {**kept, **now}
         write_atomically(self.path / CONFIG, to_toml(tables))
 
@@ -262,6 +264,24 @@ def read_run(path: Path) -> Run:
         config=read_toml(path / CONFIG),
         records=list(read_records(path / ROUNDS)),
         summary=read_summary(path / SUMMARY),
+    )
+
+
+def check_same_network(path: Path, network: Sequence[tuple[str, int]]) -> None:
+    """Refuse a finished run of another network: code of the user's own may build another one under the same name.
+
+    Arguments:
+        path: The run's directory.
+        network: The name and the size of every layer now.
+    """
+    summary = read_summary(path / SUMMARY)
+    if summary is None or summary.network == list(network):
+        return
+    before = sum(size for _, size in summary.network)
+    now = sum(size for _, size in network)
+    raise InputError(
+        f"{path} holds a run of another network ({before:,} parameters in {len(summary.network)} layers; the model now "
+        f"has {now:,} in {len(network)}): choose another folder, or delete that one"
     )
 
 

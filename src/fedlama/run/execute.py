@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedlama.base import InputError, printable
 from fedlama.processes.devices import default_workers
 from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import torchrun_rank, torchrun_restarts
+from fedlama.rows import describe
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import Config, read_toml
-from fedlama.run.directory import CHECKPOINTS, CONFIG, RunDirectory
+from fedlama.run.directory import CHECKPOINTS, CONFIG, UNTIL_ROUND, RunDirectory, check_same_network
 from fedlama.run.files import locked
 from fedlama.run.partition_file import PartitionFile
 from fedlama.run.references import is_reference
@@ -21,6 +24,7 @@ from fedlama.run.resolve import Resolved, data_source, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.training import Record, Result, simulate
 from fedlama.training.checkpoint import Check, Checkpointing, Control
+from fedlama.training.modules import build
 
 Observer = Callable[[Record], None]
 
@@ -60,6 +64,8 @@ def execute(
             for sentence in changed_code(out / CONFIG, run.config):
                 print(f"fedlama: {sentence}", file=sys.stderr)
             if directory.is_finished():
+                if run.config.hashes:  # models of fedlama's are told by their names
+                    check_same_network(out, network_of(run))
                 return None
         keeping = _checkpointing(directory, resume)
         board = None
@@ -148,27 +154,48 @@ def _was_given(config: Config) -> bool:
     return config.model.name is not None and is_reference(config.model.name) and not is_reference(config.data.name)
 
 
-def changed_code(path: Path, config: Config) -> list[str]:
+def network_of(run: Resolved) -> list[tuple[str, int]]:
+    """The name and the size of every layer that a run trains."""
+    model = run.config.model
+    with torch.random.fork_rng(devices=[]):  # whoever looks at a finished run keeps the draws of their own
+        module = build(run.model, run.config.seed)
+    layout = describe(module, model.layers, model.adaptive)
+    return [(layer.name, layer.size) for layer in layout.layers]
+
+
+def changed_code(path: Path, config: Config, study: Path | None = None) -> list[str]:
     """A sentence for each file with code of the user's own that is not what it was when a run began.
 
     Arguments:
         path: The configuration in the run's directory.
         config: Of the run that is to go on, resolved.
+        study: The folder to name in place of the run's, so that all runs of a study say the same (default: the run's).
     """
     if not path.exists():
         return []
     before: Any = read_toml(path).get("hashes", {})
     if not isinstance(before, dict):
         return []
-    sentences: list[str] = []
+    sentences: dict[str, None] = {}  # what is in one file has one sentence
     for name, now in config.hashes.items():
         was = str(before.get(name, now))
-        if was != now:
-            sentences.append(
-                f"the file of {printable(name)} changed since the run in {path.parent} began (SHA-256 {was[:12]}…, now "
-                f"{now[:12]}…): what it computed before is of the old code"
-            )
-    return sentences
+        if was == now:
+            continue
+        what = f"the run in {path.parent}"
+        if study is not None:
+            what = f"runs in {study}"
+        happened = "began"
+        if any(known.startswith(f"{name}{UNTIL_ROUND}") for known in before):
+            happened = "last went on"
+        whose = name.partition(":")[0]
+        if whose == "__main__":  # a notebook is no file: each function has its own hash
+            whose = name
+        sentence = (
+            f"the code of {printable(whose)} changed since {what} {happened} (SHA-256 {was[:12]}…, now {now[:12]}…): "
+            f"what was computed before is of the old code"
+        )
+        sentences[sentence] = None
+    return list(sentences)
 
 
 def _stored_hash(path: Path, name: str) -> str | None:

@@ -25,8 +25,8 @@ from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import describe
 from fedlama.run.checkpoints import changed_keys
 from fedlama.run.config import as_written_today, read_toml
-from fedlama.run.directory import CONFIG, SUMMARY
-from fedlama.run.execute import changed_code, execute
+from fedlama.run.directory import CONFIG, SUMMARY, check_same_network
+from fedlama.run.execute import changed_code, execute, network_of
 from fedlama.run.files import write_atomically
 from fedlama.run.resolve import Resolved, resolve
 from fedlama.study.runs import load_run
@@ -82,7 +82,9 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
             f"{path.parent} holds a run of another configuration ({', '.join(different)}): choose another --out, or "
             f"delete that folder"
         )
-    return changed_code(path, run.config)
+    if (path.parent / SUMMARY).is_file() and run.config.hashes:
+        check_same_network(path.parent, network_of(run))
+    return changed_code(path, run.config, out)
 
 
 def resolved(cell: Cell) -> Resolved:
