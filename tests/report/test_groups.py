@@ -50,6 +50,76 @@ def test_runs_of_other_tasks_are_never_compared(tmp_path, one, other, titles):
     assert not any(group.comparison.differences for group in groups)
 
 
+def test_other_networks_under_the_same_name_are_never_compared(tmp_path):
+    own = {"model": {"name": "mymodule:build"}}
+    runs = [
+        write_run(tmp_path / "a", policy="fast", **own),
+        write_run(tmp_path / "b", policy="fast", layers={"fc.weight": 16_000}, **own),
+        write_run(tmp_path / "c", finished=False, **own),
+    ]
+    groups = compare_groups(runs)
+    assert [group.title for group in groups] == ["network of 100 parameters", "network of 16,000 parameters"]
+    assert [labels(group) for group in groups] == [["FedAvg(6)", "FedLAMA(6, 4)"], ["FedAvg(6)"]]
+    # As many parameters, in other layers: only their folders tell them apart.
+    same = [runs[0], write_run(tmp_path / "d", policy="fast", layers={"fc.weight": 100}, **own)]
+    assert [group.title for group in compare_groups(same)] == ["a", "d"]
+
+
+def test_code_that_differs_between_runs_is_noted(tmp_path):
+    def written(name, digit, **changes):
+        hashes = {"mymodule:build": digit * 64, "mymodule:load": "c" * 64, "mymodule:build until round 2": digit * 64}
+        return write_run(tmp_path / name, hashes=hashes, **changes)
+
+    first = written("a", "a", policy="fast")
+    (group,) = compare_groups([first, written("b", "b")])
+    assert "The code of mymodule:build differs between these runs." in markdown_table(group.comparison)
+    (group,) = compare_groups([first, written("c", "a")])
+    assert "differs between" not in markdown_table(group.comparison)
+
+
+@pytest.mark.parametrize("everyone", [{"active": 1.0}, {"active": 8}])
+def test_a_window_means_nothing_where_everyone_trains(tmp_path, everyone):
+    partition = {"kind": "iid", "clients": 8}
+    runs = [
+        write_run(tmp_path / "a", policy="fast", participation={**everyone, "window": 6}, partition=partition),
+        write_run(tmp_path / "b", policy="fedlama", participation={**everyone, "window": 24}, partition=partition),
+    ]
+    (group,) = compare_groups(runs)
+    assert labels(group) == ["FedAvg(6)", "FedLAMA(6, 4)"]
+    assert not group.comparison.differences
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "titles"),
+    [
+        # 48 and 96 steps are evaluated every 3 and every 5: that follows.
+        (
+            {"train": {"evaluate_every": 3}},
+            {"train": {"iterations": 96, "evaluate_every": 5}},
+            ["steps 48", "steps 96"],
+        ),
+        (
+            {"train": {"evaluate_every": 3}},
+            {"train": {"iterations": 96, "evaluate_every": 8}},
+            ["steps 48, evaluated every 3", "steps 96, evaluated every 8"],
+        ),
+        (
+            {"partition": {"kind": "iid", "clients": 8}},
+            {"partition": {**DIRICHLET, "alpha": 0.5}},
+            ["partition iid", "partition dirichlet, α 0.5"],
+        ),
+        (
+            {},
+            {"train": {"metric": "my:error", "metric_name": "mistakes", "higher_is_better": False}},
+            ["metric default", "metric my:error"],
+        ),
+    ],
+)
+def test_a_title_has_neither_what_a_group_lacks_nor_what_follows(tmp_path, one, other, titles):
+    groups = compare_groups([write_run(tmp_path / "a", **one), write_run(tmp_path / "b", **other)])
+    assert [group.title for group in groups] == titles
+
+
 def test_rules_are_compared_and_named(tmp_path):
     runs = [
         write_run(tmp_path / "plain"),

@@ -9,12 +9,12 @@ from statistics import fmean
 
 from fedlama.base import InputError, printable
 from fedlama.report.numbers.outcomes import LOSS, LayerCount, Outcome, known_sizes, outcome
-from fedlama.report.numbers.reading import active_clients
+from fedlama.report.numbers.reading import active_clients, config_of, everyone_trains
 from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, spread_of
 from fedlama.report.numbers.settings import SettingRuns, differing_keys, setting_runs, shown_value
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
-from fedlama.run.directory import Run
+from fedlama.run.directory import UNTIL_ROUND, Run
 from fedlama.training.records import ClientScores, Measure
 
 
@@ -72,6 +72,7 @@ class Comparison:
     metric: str  # its name; "loss" where no run has a metric
     differences: dict[str, list[str]]  # beside the policy: key → its values
     higher_is_better: bool = True
+    changed_code: tuple[str, ...] = ()  # what of the user's own is not the same code in all of these runs
 
     def score(self, setting: Setting) -> Spread | None:
         """The number that the settings are compared by."""
@@ -127,6 +128,7 @@ def compare(
         metric=printable(measure.name),
         differences=_differences(groups),
         higher_is_better=measure.higher_is_better,
+        changed_code=_changed_code(runs),
     )
 
 
@@ -247,6 +249,8 @@ def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
     for key in differing_keys(group.values for group in groups):
         if key.startswith("policy."):
             continue
+        if key == "participation.window" and all(everyone_trains(group.config) for group in groups):
+            continue
         if any(f" {key}=" in group.label for group in groups):
             continue
         values: dict[str, None] = {}  # each once
@@ -255,3 +259,13 @@ def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
             values[value] = None
         found[key] = list(values)
     return found
+
+
+def _changed_code(runs: Sequence[Run]) -> tuple[str, ...]:
+    """What has another hash in one of these runs than in another."""
+    hashes: dict[str, set[str]] = {}
+    for run in runs:
+        for name, one in config_of(run).hashes.items():
+            if UNTIL_ROUND not in name:
+                hashes.setdefault(name, set()).add(one)
+    return tuple(printable(name) for name, found in hashes.items() if len(found) > 1)

@@ -11,8 +11,10 @@ from typing import Any
 
 from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, compare
+from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.settings import differing_keys, flat_config, is_hash, printable, setting_runs, shown_value
 from fedlama.run.directory import Run
+from fedlama.training.simulation import default_evaluate_every
 
 # What an experiment is about: everything in these tables may differ within a comparison.
 COMPARED_TABLES = ("policy", "local", "server", "uplink", "downlink")
@@ -20,6 +22,11 @@ COMPARED_TABLES = ("policy", "local", "server", "uplink", "downlink")
 TASK_OF_CLIENTS = ("local.batch_size", "local.momentum", "local.weight_decay", "local.decayed")
 # How a run is carried out, not what it is.
 OPERATION = ("train.checkpoint_minutes", "train.device", "train.execution", "evaluate.clients")
+WINDOW = "participation.window"
+METRIC = "train.metric"
+OF_METRIC = ("train.metric_name", "train.higher_is_better")
+ITERATIONS = "train.iterations"
+EVALUATE_EVERY = "train.evaluate_every"
 # The words of the field for keys of a configuration.
 NAMES = {
     "data.name": "data",
@@ -36,6 +43,8 @@ NAMES = {
     "local.weight_decay": "weight decay",
     "train.iterations": "steps",
     "train.evaluate_every": "evaluated every",
+    "train.loss": "loss",
+    "train.metric": "metric",
     "train.weights": "weights",
     "train.precision": "precision",
 }
@@ -65,15 +74,11 @@ def compare_groups(
     if not runs:
         raise InputError("there is no run to compare")
 
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        task = json.dumps(_task(run), sort_keys=True)
-        groups.setdefault(task, []).append(run)
-
-    _check_baseline(baseline, list(groups.values()), labels)
-    titles = _titles(list(groups.values()))
+    groups = _grouped(runs)
+    _check_baseline(baseline, groups, labels)
+    titles = _titles(groups)
     found: list[ComparisonGroup] = []
-    for title, members in zip(titles, groups.values(), strict=True):
+    for title, members in zip(titles, groups, strict=True):
         own_baseline = None
         if baseline in _labels(members, labels):
             own_baseline = baseline
@@ -82,12 +87,35 @@ def compare_groups(
     return found
 
 
+def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs by their task and, as code of the user's own may build another one under the same name, by their network.
+
+    An unfinished run does not tell its network yet, and is taken to have that of the first finished one of its task.
+    """
+    tasks = [json.dumps(_task(run), sort_keys=True) for run in runs]
+    networks: dict[str, str] = {}
+    for run, task in zip(runs, tasks, strict=True):
+        if run.summary is not None:
+            networks.setdefault(task, json.dumps(run.summary.network))
+
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run, task in zip(runs, tasks, strict=True):
+        network = networks.get(task, "")
+        if run.summary is not None:
+            network = json.dumps(run.summary.network)
+        groups.setdefault((task, network), []).append(run)
+    return list(groups.values())
+
+
 def _task(run: Run) -> dict[str, Any]:
     """What must agree: the configuration without what is compared."""
     task: dict[str, Any] = {}
+    everyone = everyone_trains(config_of(run))
     for key, value in flat_config(run).items():
         table = key.split(".")[0]
         compared = table in COMPARED_TABLES and key not in TASK_OF_CLIENTS
+        if key == WINDOW and everyone:  # it follows from the policy's cycle
+            continue
         if not compared and key not in OPERATION:
             task[key] = value
     return task
@@ -113,11 +141,13 @@ def _titles(groups: Sequence[Sequence[Run]]) -> list[str]:
         return [""]
 
     tasks = [_task(members[0]) for members in groups]
-    keys = [key for key in differing_keys(tasks) if not is_hash(key)]
-    titles: list[str] = []
-    for task in tasks:
-        parts = [f"{NAMES.get(key, key)} {shown_value(task.get(key))}" for key in keys]
-        titles.append(", ".join(parts))
+    keys = _titled_keys(tasks)
+    titles = [_title(task, keys) for task in tasks]
+    if len(set(titles)) < len(titles):
+        sizes = [_network_text(members) for members in groups]
+        if len(set(sizes)) > 1:
+            both = zip(titles, sizes, strict=True)
+            titles = [", ".join(part for part in parts if part) for parts in both]
 
     if len(set(titles)) == len(titles):
         return titles
@@ -128,6 +158,36 @@ def _titles(groups: Sequence[Sequence[Run]]) -> list[str]:
         place = printable(os.path.relpath(folder, above))
         named.append(f"{title} ({place})" if title else place)
     return named
+
+
+def _titled_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys in which tasks differ, without digests and without those that follow from others."""
+    keys = [key for key in differing_keys(tasks) if not is_hash(key)]
+    following: list[str] = []
+    if METRIC in keys:
+        following += OF_METRIC
+    if ITERATIONS in keys and all(_is_evaluated_by_default(task) for task in tasks):
+        following.append(EVALUATE_EVERY)
+    return [key for key in keys if key not in following]
+
+
+def _is_evaluated_by_default(task: Mapping[str, Any]) -> bool:
+    return task.get(EVALUATE_EVERY) in (None, default_evaluate_every(task[ITERATIONS]))
+
+
+def _title(task: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """A task's values of these keys; one that it does not have says nothing, unless it has none of them."""
+    own = [key for key in keys if task.get(key) is not None]
+    parts = [f"{NAMES.get(key, key)} {shown_value(task.get(key))}" for key in own or keys]
+    return ", ".join(parts)
+
+
+def _network_text(runs: Sequence[Run]) -> str:
+    for run in runs:
+        if run.summary is not None:
+            size = sum(layer.size for layer in run.summary.layers)
+            return f"network of {size:,} parameters"
+    return ""
 
 
 def _common_folder(runs: Sequence[Run]) -> str:

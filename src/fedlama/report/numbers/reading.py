@@ -12,6 +12,14 @@ def config_of(run: Run) -> Config:
     return parse_config(run.config, str(run.path / "config.toml"))
 
 
+def everyone_trains(config: Config) -> bool:
+    """Whether all clients train at a time: then a window, which says how long a cohort stays, draws nobody else."""
+    if config.participation.active == 1.0 and isinstance(config.participation.active, float):
+        return True
+    population = config.partition.clients
+    return population is not None and active_clients(config) == population
+
+
 def active_clients(config: Config) -> int | None:
     """How many clients train at a time; None where the configuration does not say."""
     active = config.participation.active

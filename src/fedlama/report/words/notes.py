@@ -23,6 +23,9 @@ def notes(comparison: Comparison) -> list[str]:
             values.append(f"{key} ({', '.join(shown)})")
         found.append(f"The settings differ in more than the policy: {joined(values)}.")
 
+    if comparison.changed_code:
+        found.append(f"The code of {joined(comparison.changed_code)} differs between these runs.")
+
     for setting in comparison.settings:
         found += _setting_notes(setting)
     return found
