@@ -29,6 +29,10 @@ def torchrun(*arguments: str, ranks: int = 2) -> subprocess.CompletedProcess[str
 def ranks_of(mode: str, folder: Path, ranks: int = 2) -> list[dict]:
     finished = torchrun(str(HERE / "averager_program.py"), mode, str(folder), ranks=ranks)
     assert finished.returncode == 0, finished.stderr
+    return seen_by(folder, ranks)
+
+
+def seen_by(folder: Path, ranks: int) -> list[dict]:
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
 
 
@@ -88,6 +92,15 @@ def test_coded_messages_leave_all_ranks_with_the_same_model(mode, ranks, tmp_pat
         assert one["ledger_bytes"] < 0.1 * plain["ledger_bytes"]
         # the first buffer has room for float32
         assert one["handed_bytes"] < 0.25 * plain["handed_bytes"]
+
+
+@pytest.mark.slow
+def test_ranks_with_a_budget_of_coded_bytes_take_the_same_decisions(tmp_path):
+    first, second = ranks_of("budget", tmp_path)
+    assert first["ledger_bytes"] != second["ledger_bytes"], "all messages were as long: a weak test"
+    assert first["own"] == second["own"]
+    assert first["intervals"] == second["intervals"]
+    assert first["aggregations"] == second["aggregations"]
 
 
 @pytest.mark.slow
@@ -154,6 +167,31 @@ def test_nothing_is_averaged_during_warmup(alone):
     assert averager.sent_bytes == 0
     averager.average_parameters(module.parameters())  # the second step after the warm-up
     assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_a_budget_counts_the_bytes_of_one_rank(alone):
+    module = nn.Linear(4, 8)
+    averager = fedlama.LayerwiseModelAverager(module, policy=fedlama.Budget(1, 2, 1.0))
+    averager._ranks = TwoAlike(averager._ranks)
+    averager.average_parameters(module.parameters())
+    assert averager.state.own["bytes"] == [4 * 32, 4 * 8]
+    assert averager.ledger.uplink_bytes == 4 * 40  # what this rank sent
+
+
+class TwoAlike:
+    """Two ranks that always have the same numbers."""
+
+    count = 2
+    own = 0
+
+    def __init__(self, ranks) -> None:
+        self.ranks = ranks
+
+    def sum_(self, tensor: torch.Tensor) -> None:
+        tensor *= 2
+
+    def gather(self, content: bytes, length: int) -> list[bytes]:
+        return 2 * self.ranks.gather(content, length)
 
 
 def test_batchnorm_buffers_travel_when_asked(alone):

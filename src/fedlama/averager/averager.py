@@ -271,7 +271,7 @@ class LayerwiseModelAverager(ModelAverager):
             layers[layer] = width * self.layout.layers[layer].size
         upload = Message(layers, statistics=width * self.layout.statistics_size)
         reduce = AllReduce(self.layout, row, self._ranks)
-        self._close(plan, reduce, upload)
+        self._close(plan, reduce, upload, of_all_ranks=upload.times(self._ranks.count))
         self.overhead_bytes += reduce.discrepancy_bytes
 
     def _close_coded(self, messages: Messages, plan: RoundPlan, row: Tensor) -> None:
@@ -290,10 +290,20 @@ class LayerwiseModelAverager(ModelAverager):
         self.overhead_bytes += handed - len(contents[own])
         decoded = messages.decode(contents, anchor, plan, round_)
         reduce = GatheredReduce(messages.channel, anchor, decoded, Place(round_, client=0))
-        self._close(plan, reduce, upload=decoded[own].charged)
+        of_all_ranks = Message()
+        for message in decoded:
+            of_all_ranks = of_all_ranks.plus(message.charged)
+        self._close(plan, reduce, decoded[own].charged, of_all_ranks)
 
-    def _close(self, plan: RoundPlan, reduce: Reduce, upload: Message) -> None:
-        self._server_state = self._server.close(self._server_state, plan, reduce, Traffic(up=upload))
+    def _close(self, plan: RoundPlan, reduce: Reduce, upload: Message, of_all_ranks: Message) -> None:
+        """The account is of this rank's upload; the policy is told that of all ranks, so that all decide alike."""
+        self._server_state = self._server.close(
+            self._server_state,
+            plan,
+            reduce,
+            Traffic(up=upload),
+            sent=of_all_ranks.layers,
+        )
 
 
 def _policy(policy: Policy | None, base_interval: int | None, increase_factor: int | None, rule: Rule) -> Policy:
