@@ -169,6 +169,63 @@ def test_nothing_is_averaged_during_warmup(alone):
     assert averager.ledger.aggregations == (1,) * 6
 
 
+def shift(module: nn.Module, by: float) -> None:
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.add_(by)
+
+
+def test_an_outer_optimizer_refers_to_the_model_at_the_end_of_the_warmup(alone):
+    module = nn.Linear(4, 8)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    rule = fedlama.server.Momentum(0.5, nesterov=False)
+    averager = fedlama.LayerwiseModelAverager(module, 1, 1, warmup_steps=3, server=rule)
+    for _ in range(3):
+        shift(module, 100.0)
+        averager.average_parameters(module.parameters())
+    shift(module, 1.0)
+    averager.average_parameters(module.parameters())
+    assert torch.equal(module.weight, torch.full((8, 4), 301.0))
+    shift(module, 1.0)
+    averager.average_parameters(module.parameters())
+    # the momentum is half of the change before, which was 1, and not 301
+    assert torch.equal(module.weight, torch.full((8, 4), 302.5))
+
+
+def test_a_code_refers_to_the_model_at_the_end_of_the_warmup(alone):
+    module = nn.Linear(64, 64, bias=False)
+    averager = fedlama.LayerwiseModelAverager(module, 1, 1, warmup_steps=3, uplink=fedlama.compress.Rotate(4.0))
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(3):
+        with torch.no_grad():
+            module.weight += 100 * torch.randn(64, 64, generator=generator)
+        averager.average_parameters(module.parameters())
+    change = torch.randn(64, 64, generator=generator)
+    with torch.no_grad():
+        module.weight += change
+    exact = module.weight.detach().clone()
+    averager.average_parameters(module.parameters())
+    error = (module.weight - exact).norm()
+    assert 0 < error < 0.2 * change.norm()
+
+
+def test_statistics_that_differ_after_a_warmup_do_not_hinder(alone):
+    module, averager = averager_with_bn(alone, warmup_steps=1, buffers=True, uplink=fedlama.compress.Rotate(4.0))
+    before = averager._server_state.row.clone()
+    shift(module, 1.0)
+    module[1].running_mean.fill_(3.0)  # DistributedDataParallel leaves them to each rank
+    averager.average_parameters(module.parameters())
+    anchor = averager._server_state.row
+    for part in averager.layout.statistics:
+        assert torch.equal(anchor[part], before[part])
+    for part in averager.layout.tensor_slices:
+        assert torch.allclose(anchor[part], before[part] + 1)
+    for _ in range(2):
+        averager.average_parameters(module.parameters())
+    assert averager.ledger.aggregations == (1,) * 6
+
+
 def test_a_budget_counts_the_bytes_of_one_rank(alone):
     module = nn.Linear(4, 8)
     averager = fedlama.LayerwiseModelAverager(module, policy=fedlama.Budget(1, 2, 1.0))

@@ -43,7 +43,7 @@ class LayerwiseModelAverager(ModelAverager):
         base_interval: τ', in calls of `average_parameters`.
         increase_factor: φ, how many times longer the interval of a layer that drifts little becomes.
         warmup_steps: Nothing is averaged during the first calls (as in PeriodicModelAverager, where DDP averages
-            gradients then).
+            gradients then). Rules and codes refer to the model at their end, which must be the same on all ranks.
         process_group: The ranks (default: all).
         rule: Which variant of Algorithm 2 chooses the layers.
         layers: What is averaged as one: each "tensor", or all tensors of one "module".
@@ -140,6 +140,8 @@ class LayerwiseModelAverager(ModelAverager):
         """
         self._tensors.check_given(params)
         self._step += 1
+        if self._step == self.warmup_steps:
+            self._begin_from_the_module()
         plan = self.policy.next(self.state, NO_END)
         trained = self._step - self.warmup_steps
         if trained == self.state.step + plan.steps:
@@ -187,6 +189,14 @@ class LayerwiseModelAverager(ModelAverager):
         self._step = state.step
         self.overhead_bytes = state.overhead_bytes
         self._check_same_settings()
+
+    def _begin_from_the_module(self) -> None:
+        """The warm-up is over: rules and codes refer to the layers as they are now, not as they were built."""
+        row = self._tensors.read()
+        for part in self.layout.statistics:
+            # DistributedDataParallel averages gradients only: after a warm-up each rank has statistics of its own.
+            row[part] = self._server_state.row[part]
+        self._server_state = replace(self._server_state, row=row)
 
     def _state(self) -> AveragerState:
         capacity = 0
