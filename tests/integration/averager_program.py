@@ -43,6 +43,7 @@ OPTIONS = {
         "policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6),  # asks for the bytes of a layer, which differ over ranks
         "uplink": fedlama.compress.Rotate(1.0),
     },
+    "relative": {"policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6, drift="relative")},  # asks for norms of the anchor
     "diloco": {
         "policy": POLICY,
         "server": fedlama.server.Momentum(0.5, nesterov=True),
@@ -92,7 +93,7 @@ def train(mode: str, folder: Path) -> None:
         from torch.distributed.optim import PostLocalSGDOptimizer  # its import warns of torch's own deprecations
 
         optimizer = PostLocalSGDOptimizer(optim=optimizer, averager=averager)
-    intervals, cycle_end_weights, rounds = [], [], []
+    intervals, cycle_end_weights, rounds, own = [], [], [], []
     counted_before = 0
     for step in range(STEPS):
         if mode == "restart" and step == 20:  # a new process would do just this, inside a cycle
@@ -114,6 +115,7 @@ def train(mode: str, folder: Path) -> None:
             averager.average_parameters(model.parameters())
         if averager.state.round > len(rounds):
             rounds.append(synchronised(averager, model))
+            own.append(averager.state.own)
         if (step + 1) % (BASE * FACTOR) == 0:
             intervals.append(list(averager.state.intervals))
             cycle_end_weights.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist())
@@ -121,7 +123,7 @@ def train(mode: str, folder: Path) -> None:
         "intervals": intervals,
         "cycle_end_weights": cycle_end_weights,
         "rounds": rounds,
-        "own": averager.state.own,
+        "own": own,
         "aggregations": list(averager.ledger.aggregations),
         "discrepancy": list(averager.state.discrepancy),
         "sent_bytes": averager.sent_bytes - counted_before,

@@ -104,10 +104,11 @@ def test_ranks_with_a_budget_of_coded_bytes_take_the_same_decisions(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["coded", "diloco"])
-def test_a_coded_run_goes_on_from_its_state(mode, tmp_path):
+@pytest.mark.parametrize("mode", ["coded", "diloco", "relative"])
+def test_a_run_with_a_common_model_goes_on_from_its_state(mode, tmp_path):
     whole = ranks_of(mode, tmp_path)[0]
-    again = ranks_of(f"{mode}-restart", tmp_path)[0]
+    again, other = ranks_of(f"{mode}-restart", tmp_path)
+    assert again["own"] == other["own"] == whole["own"]
     assert again["cycle_end_weights"] == whole["cycle_end_weights"]
     assert again["aggregations"] == whole["aggregations"]
     assert again["sent_bytes"] == again["handed_bytes"]
@@ -167,6 +168,32 @@ def test_nothing_is_averaged_during_warmup(alone):
     assert averager.sent_bytes == 0
     averager.average_parameters(module.parameters())  # the second step after the warm-up
     assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_a_policy_that_asks_for_norms_has_its_anchor_in_the_state(alone):
+    def build():
+        module = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+        return module, fedlama.LayerwiseModelAverager(module, policy=fedlama.Budget(1, 4, 0.5, drift="relative"))
+
+    module, averager = build()
+    anchor = averager._server_state.row.clone()
+    shift(module, 1.0)  # a step inside the cycle
+    averager.average_parameters(module.parameters())
+    saved = averager.state_dict()
+    assert list(saved["rows"]) == ["model"]
+    behind = averager.layout.layers[0]
+    assert averager.state.synchronised_at[0] == 0
+    for part in behind.slices:
+        assert torch.equal(saved["rows"]["model"][part], anchor[part])
+    again, resumed = build()
+    again.load_state_dict(module.state_dict())
+    resumed.load_state_dict(saved)
+    assert torch.equal(resumed._server_state.row, saved["rows"]["model"])
+
+
+def test_a_policy_that_asks_for_nothing_has_no_rows_in_the_state(alone):
+    _, averager = averager_with_bn(alone)
+    assert "rows" not in averager.state_dict()
 
 
 def shift(module: nn.Module, by: float) -> None:

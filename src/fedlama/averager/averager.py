@@ -165,7 +165,7 @@ class LayerwiseModelAverager(ModelAverager):
         self._aggregate(plan)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on. Plain values, and rows of tensors where a rule or a codec keeps some."""
+        """Everything needed to go on: plain values, and rows of tensors where a rule, codec or policy needs some."""
         return self._state().to_plain()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -187,6 +187,7 @@ class LayerwiseModelAverager(ModelAverager):
                 self._messages.residuals[name] = state.rows[OWN + name]
             self._messages.capacity = state.capacity
         self._step = state.step
+        self._has_common_model = False
         self.overhead_bytes = state.overhead_bytes
         self._check_same_settings()
 
@@ -214,15 +215,24 @@ class LayerwiseModelAverager(ModelAverager):
 
     def _kept_rows(self) -> dict[str, Tensor]:
         """What is needed to go on beside the module itself; nothing where averages are taken over as they are."""
-        rows: dict[str, Tensor] = {}
+        if not self._needs_anchor():
+            return {}
+        rows = {MODEL: self._server_state.row}
         for name, row in self._server_state.slots.items():
             rows[SERVER + name] = row
         if self._messages is not None:
             for name, row in self._messages.residuals.items():
                 rows[OWN + name] = row
-        if not rows and self._messages is None:
-            return {}
-        return {MODEL: self._server_state.row, **rows}
+        return rows
+
+    def _needs_anchor(self) -> bool:
+        """Whether a rule, a code or the policy refers to the last synchronised model.
+
+        Inside a cycle the module is not that: there each rank has layers of its own.
+        """
+        if self._messages is not None or self._server_state.slots:
+            return True
+        return bool({"moved", "norm"} & set(self.policy.uses))
 
     def _settings(self) -> dict[str, Any]:
         """What must be the same on all ranks and in a state that is loaded."""
@@ -249,11 +259,11 @@ class LayerwiseModelAverager(ModelAverager):
         self._ranks.check_same_settings("\n".join(facts))
 
     def _check_common_model(self) -> None:
-        """Rules and codes refer to a common model.
+        """Rules, codes and some policies refer to a common model.
 
         Not before the first average: a restarted rank is built inside a cycle, and its state comes later.
         """
-        if self._has_common_model or not self._kept_rows():
+        if self._has_common_model or not self._needs_anchor():
             return
         self._ranks.check_same_model(self._server_state.row)
         self.overhead_bytes += HASH_BYTES
