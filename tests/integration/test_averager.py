@@ -95,12 +95,24 @@ def test_coded_messages_leave_all_ranks_with_the_same_model(mode, ranks, tmp_pat
 
 
 @pytest.mark.slow
-def test_ranks_with_a_budget_of_coded_bytes_take_the_same_decisions(tmp_path):
-    first, second = ranks_of("budget", tmp_path)
-    assert first["ledger_bytes"] != second["ledger_bytes"], "all messages were as long: a weak test"
-    assert first["own"] == second["own"]
-    assert first["intervals"] == second["intervals"]
-    assert first["aggregations"] == second["aggregations"]
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_all_ranks_hold_the_same_layers_after_every_synchronisation(ranks, tmp_path):
+    modes = ["plain", "coded", "diloco", "budget", "relative"]
+    finished = torchrun(str(HERE / "averager_program.py"), ",".join(modes), str(tmp_path), ranks=ranks)
+    assert finished.returncode == 0, finished.stderr
+    for mode in modes:
+        first, *others = seen_by(tmp_path / mode, ranks)
+        layers = len(first["aggregations"])
+        assert any(len(hashes) < layers for hashes in first["rounds"]), (
+            f"{mode}: all layers are always due: a weak test"
+        )
+        for other in others:
+            assert other["rounds"] == first["rounds"], mode
+            assert other["own"] == first["own"], mode
+            assert other["intervals"] == first["intervals"], mode
+            assert other["aggregations"] == first["aggregations"], mode
+            if mode == "budget":
+                assert other["ledger_bytes"] != first["ledger_bytes"], "all messages were as long: a weak test"
 
 
 @pytest.mark.slow
