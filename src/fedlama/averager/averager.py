@@ -1,8 +1,9 @@
 """Layer-wise averaging for any torch.distributed program: each rank is a client.
 
 Replaces torch's PeriodicModelAverager in a local-SGD loop: call `average_parameters` after every optimizer step, or
-hand the averager to PostLocalSGDOptimizer. Only the layers that are due travel: as one packed all-reduce, or, where an
-`uplink` codes them, as one all-gather of messages that every rank decodes. With an outer optimizer on top
+hand the averager to PostLocalSGDOptimizer. Only the layers that are due travel: packed into one all-reduce, which a
+small one of their distances follows, or, where an `uplink` codes them, as an all-gather of messages that every rank
+decodes, and a second one where a message is longer than its buffer. With an outer optimizer on top
 (`server=fedlama.server.Momentum(0.9, nesterov=True)`) this is an adaptive, compressed DiLoCo.
 """
 
