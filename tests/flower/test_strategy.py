@@ -292,6 +292,27 @@ def test_hostile_replies_are_excluded_and_the_others_go_on(how, code):
         assert excluded[0]["reason"].startswith("refused")
 
 
+def test_a_policy_is_told_the_bytes_of_those_who_were_averaged():
+    def misbehave(partition, message, reply):
+        if partition != 2 or message.metadata.message_type != "train" or reply.has_error():
+            return reply
+        return Message(broken(reply, "NaN"), reply_to=message)
+
+    told = []
+
+    class Watched(fedlama.FedAvg):
+        def observe(self, state, plan, evidence, layers):
+            told.append((evidence, [layer.size for layer in layers]))
+            return super().observe(state, plan, evidence, layers)
+
+    plan = strategy(Watched(2), clients=None)
+    train(MemoryGrid(app(), range(CLIENTS), misbehave=misbehave), plan, iterations=4)
+    assert plan.records[0].excluded
+    for evidence, sizes in told:
+        assert evidence.clients == CLIENTS - 1
+        assert [evidence.sent[layer] / evidence.clients for layer in range(len(sizes))] == [4 * n for n in sizes]
+
+
 def test_errors_and_silence_exclude_until_the_next_cycle():
     def misbehave(partition, message, reply):
         if message.metadata.message_type != "train":

@@ -54,7 +54,7 @@ class Evidence:
         spread: Σ_i w_i ‖u_l − x_l^i‖², the numerator of Eq. 2.
         moved: ‖u_l − a_l‖², where a_l is the layer's value after the synchronisation before.
         norm: ‖a_l‖².
-        sent: Bytes as encoded, summed over clients.
+        sent: Bytes as encoded, summed over the clients that were averaged.
         clients: How many were averaged.
     """
 
