@@ -145,6 +145,7 @@ def main(modes: str, folder: Path) -> None:
             place = folder / mode
         place.mkdir(exist_ok=True)
         train(mode, place)
+    dist.barrier()
     dist.destroy_process_group()
 
 
