@@ -147,6 +147,15 @@ def test_rules_with_a_part_on_the_server_are_those_of_the_simulator(local, optio
     assert all(not context.state for context in grid.contexts.values() if context.node_id in last_cohort(grid, plan))
 
 
+@pytest.mark.parametrize("local", [UNEVEN_SGD, fedlama.FedNova(UNEVEN_SGD)])
+def test_a_client_without_a_step_in_a_round_is_that_of_the_simulator(local):
+    policy = fedlama.FedLAMA(6, 3, "accelerate")
+    plan = strategy(policy, local=local)
+    result = train(MemoryGrid(app(local), range(CLIENTS)), plan)
+    assert any(record.step % 6 for record in plan.records)
+    assert_same_run(result, plan, simulated(policy, local=local))
+
+
 def last_cohort(grid, plan):
     count = 3
     asked = [partition for partition, kind, *_ in grid.sent if kind == "train"]

@@ -259,7 +259,7 @@ class Server:
         average.add_(row, alpha=1 - kept)
 
     def _movement(self, before: Tensor, after: Tensor, plan: RoundPlan) -> tuple[dict[int, float], dict[int, float]]:
-        """‖u_l − a_l‖² and ‖a_l‖² of every due layer, where the policy looks at them."""
+        """How far every due layer moved, ‖y_l − a_l‖², and ‖a_l‖², where the policy looks at them."""
         moved: dict[int, float] = {}
         norm: dict[int, float] = {}
         if not {"moved", "norm"} & set(self.policy.uses):
