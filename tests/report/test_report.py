@@ -6,6 +6,7 @@ times: C = 800, 6,400 bytes. FedAvg(24) does so twice: C = 200. FedLAMA with the
 
 import io
 import json
+import re
 
 import pytest
 from hand_made import write_run
@@ -213,16 +214,28 @@ def test_verdict_names_the_best_of_many(write):
 def test_tables_in_the_terminal_and_in_markdown(write):
     comparison = compare(three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9)))
     line = next(line for line in shown(terminal_table(comparison)).splitlines() if "FedLAMA" in line)
-    assert line.strip("│ ").replace(" ", "").split("│") == [
-        "FedLAMA(6,4)",
-        "85.00±7.07%",
-        "40.00%",
-        "2.56kB",
-        "2.56kB",
-        "2",
-    ]
+    assert re.split("  +", line.strip()) == ["FedLAMA(6, 4)", "85.00 ± 7.07 %", "40.00 %", "2.56 kB", "2.56 kB", "2"]
     assert "| FedLAMA(6, 4) | 85.00 ± 7.07 % | 40.00 % | 2.56 kB | 2.56 kB | 2 |" in markdown_table(comparison)
     assert "Mean ± sample standard deviation over 2 seeds (0, 1)." in markdown_table(comparison)
+
+
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_a_narrow_terminal_loses_columns_and_never_a_name_or_a_digit(write, width):
+    runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
+    coded = [write(seed=seed, bits=4, uplink={"codec": "topk", "share": 0.1}) for seed in (0, 1)]
+    labels = {run.path: "frugal, at a tenth" for run in coded}
+    comparison = compare([*runs, *coded], labels=labels)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(terminal_table(comparison, width))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for setting in comparison.settings:
+        (row,) = [line for line in lines if line.startswith(f"{setting.label}  ")]
+        assert "…" not in row
+        assert f"{100 * comparison.score(setting).mean:.2f} ±" in row
+        assert row.rstrip().endswith(" 2")  # seeds
+    assert any("FedAvg(6)   uplink  FedAvg(6)" in line for line in lines) == (width == 80)
+    assert not any("downlink" in line for line in lines[:3])
 
 
 def test_hostile_names_neither_format_nor_command_a_table(write):

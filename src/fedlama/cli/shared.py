@@ -50,10 +50,11 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
     index = read_index(folders[0])
     baseline = index.baseline if index else None
     page = draw_report(runs, out, baseline=baseline, view=view)
+    console = Console()
     for group in compare_groups(runs, baseline=baseline):
         if group.title:
             print(f"\n{group.title}")
-        Console().print(terminal_table(group.comparison))
+        console.print(terminal_table(group.comparison, console.width))
         print(verdict(group.comparison))
         if view is not None:
             _print_replay(group.comparison, view)

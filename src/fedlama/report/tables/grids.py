@@ -91,7 +91,7 @@ class Grid:
             side = "right" if number else "left"
             # A name that is broken in two is hard to find again; numbers fold first.
             keeps_whole = number == 0 and max(len(row[0]) for row in self.rows[start:end]) <= MAX_WHOLE_NAME
-            heading = _wrapped(self.headings[number], [row[number] for row in self.rows[start:end]])
+            heading = wrapped(self.headings[number], [row[number] for row in self.rows[start:end]])
             table.add_column(Text(heading), justify=side, overflow="fold", no_wrap=keeps_whole)
 
         for row in self.rows[start:end]:
@@ -171,7 +171,7 @@ class Grid:
         write_atomically(folder / f"{name}.tex", self.latex())
 
 
-def _wrapped(heading: str, cells: Sequence[str]) -> str:
+def wrapped(heading: str, cells: Sequence[str]) -> str:
     """A heading on as many lines as make it no wider than what stands below it: numbers need the room."""
     width = max([1, *map(len, cells)])
     return "\n".join(wrap(heading, width, break_long_words=False))
