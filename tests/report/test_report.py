@@ -219,7 +219,7 @@ def test_tables_in_the_terminal_and_in_markdown(write):
     assert "Mean ± sample standard deviation over 2 seeds (0, 1)." in markdown_table(comparison)
 
 
-@pytest.mark.parametrize("width", [80, 60, 40])
+@pytest.mark.parametrize("width", [80, 60])
 def test_a_narrow_terminal_loses_columns_and_never_a_name_or_a_digit(write, width):
     runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
     coded = [write(seed=seed, bits=4, uplink={"codec": "topk", "share": 0.1}) for seed in (0, 1)]

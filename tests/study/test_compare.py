@@ -69,8 +69,17 @@ def test_what_is_there_is_not_trained_again_and_what_is_missing_is(tmp_path):
     assert second["FedAvg"].seeds == (0, 3)
     assert second.runs["FedAvg"][0].records == first.runs["FedAvg"][0].records
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    with pytest.raises(fedlama.InputError, match="another configuration"):
-        fedlama.compare(SETTINGS, seeds=1, out=tmp_path, **{**COMMON, "iterations": 8})
+
+
+def test_a_refused_comparison_leaves_the_finished_one_as_it_was(tmp_path, capsys):
+    fedlama.compare(SETTINGS, seeds=1, out=tmp_path, workers=1, **COMMON)
+    kept = (tmp_path / "study.json").read_bytes()
+    settings = {**SETTINGS, "another": {"policy": fedlama.FedAvg(4)}}
+    for progress in (False, True):
+        with pytest.raises(fedlama.InputError, match="another configuration"):
+            fedlama.compare(settings, seeds=2, out=tmp_path, progress=progress, **{**COMMON, "iterations": 8})
+        assert (tmp_path / "study.json").read_bytes() == kept
+    assert "plan" not in capsys.readouterr().err  # of what would not be done
 
 
 def test_settings_that_differ_in_their_metric_or_diverge(tmp_path):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from fedlama.base.times import rough_time
 from fedlama.paper.costs import CostLine
 from fedlama.paper.recipe import SCALES
 from fedlama.report.words.formats import UNKNOWN
-from fedlama.study.plan import rough_time
 
 TOO_LONG = "very long"
 
