@@ -200,6 +200,7 @@ def test_verdict_of_one_setting(write):
 def test_verdict_by_loss_where_there_is_no_accuracy(write):
     runs = [write(policy="fast", accuracy=None), write(policy="slow", accuracy=None)]
     assert "reached a loss of 0.125 against 0.125. The two are level." in verdict(compare(runs))
+    assert markdown_table(compare(runs)).startswith("| setting | test loss | ")
 
 
 def test_verdict_names_the_best_of_many(write):
@@ -296,9 +297,7 @@ def test_another_metric_is_called_by_its_name_and_read_in_its_direction(write):
     assert (comparison.metric, comparison.sign) == ("RMSE", -1)
     said = verdict(comparison)
     assert "accuracy" not in said
-    assert (
-        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 higher." in said
-    )
+    assert "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 worse." in said
     assert markdown_table(comparison).startswith("| setting | RMSE | cost, of FedAvg(6) |")
     assert common_target(comparison) == 3.0  # the best that both reach, and less is better
     charts = {chart.id: chart.title for chart in score_charts(comparison)}

@@ -13,6 +13,7 @@ from fedlama.report.tables.grids import MAX_WHOLE_NAME, markdown_line, markdown_
 from fedlama.report.words.formats import human_bytes, percent, share_text, spread_text
 from fedlama.report.words.notes import (
     cost_heading,
+    metric_heading,
     notes,
     rate_text,
     seeds_text,
@@ -31,7 +32,7 @@ def headings(comparison: Comparison) -> list[str]:
     """The columns of the main table."""
     names = [
         "setting",
-        comparison.metric,
+        metric_heading(comparison),
         cost_heading(comparison),
         "uplink",
     ]
