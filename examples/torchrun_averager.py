@@ -44,6 +44,7 @@ def main() -> None:
         print(f"sent {averager.sent_bytes:,} bytes per rank, {averager.sent_bytes / every_time:.0%} of full averaging")
         for layer, count in zip(averager.layout.layers, averager.ledger.aggregations, strict=True):
             print(f"  {layer.name:14} {layer.size:6,} parameters, averaged {count:3} times")
+    dist.barrier()  # nobody leaves while another is still at work: gloo may abort there
     dist.destroy_process_group()
 
 

@@ -184,11 +184,17 @@ def due_after(done, cycle, intervals, iterations):
 
 
 def local_steps(pace, base_interval, first, last):
-    """The numbers of a client's own steps while the schedule goes from `first` to `last`; at least one."""
+    """The numbers of a client's own steps while the schedule goes from `first` to `last`."""
     if pace is None:
         return list(range(first, last))
-    start = math.floor(first * pace / base_interval)
-    return list(range(start, max(start + 1, math.floor(last * pace / base_interval))))
+    numbers = []
+    for step in range(first, last):
+        # In every base interval the client's steps are spread evenly, beginning with the interval.
+        interval, into = divmod(step, base_interval)
+        for own in range(pace):
+            if own * base_interval // pace == into:
+                numbers.append(interval * pace + own)
+    return numbers
 
 
 def how_far(count, momentum):

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+import fedlama
 from compress.vectors import gaussian
+from doors.harness import run
 from fedlama.base import InputError
 from fedlama.compress import Cast, Channel, ErrorFeedback, Place, Quantize, Rotate, TopK
 from fedlama.compress.error_feedback import delivered, window_gain, window_noise
@@ -151,3 +153,52 @@ def test_a_profile_of_another_length_is_refused():
         channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 3), own=own)
     # A layer that is synchronised once in the window has nothing to share out.
     channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 2, {0: (0, 1)}), own=own)
+
+
+def test_rarer_synchronisations_get_the_shares_of_the_rounds_between():
+    """1/6 + 1/6 of four rounds' bits in the first half, 1/6 + 1/2 in the second: by hand, at 0.6 bits a round."""
+    codec = ErrorFeedback(Rotate(0.6), profile=(1 / 6, 1 / 6, 1 / 6, 1 / 2))
+    assert [codec.for_round(turn, 4)[0] for turn in range(4)] == pytest.approx([0.4, 0.4, 0.4, 1.2])
+    assert [codec.for_round(turn, 2)[0] for turn in range(2)] == pytest.approx([0.4, 0.8])
+    assert codec.for_round(0, 1)[0] is None
+    with pytest.raises(InputError, match="profile has 4 shares, but the window has 3 rounds"):
+        codec.for_round(0, 3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "window", "shares"),
+    [
+        (fedlama.FedLAMA(2, 2), 8, 4),
+        (fedlama.FedLAMA(2, 2), 8, 8),
+        (fedlama.FedLAMA(4, 2, "accelerate"), 8, 4),
+        (fedlama.Budget(2, 8, 0.7), 8, 4),
+        (fedlama.Budget(1, 4, 0.6, staggered=True), 8, 8),
+        (fedlama.Fixed(2, {"*weight": 4}), 8, 4),
+    ],
+    ids=str,
+)
+def test_a_profile_fits_layers_of_every_interval(policy, window, shares):
+    profile = (1 / 2 / (shares - 1),) * (shares - 1) + (1 / 2,)
+    uplink = ErrorFeedback(Rotate(0.6), profile=profile)
+    result = run(policy=policy, window=window, iterations=24, uplink=uplink)
+    rounds = {window // interval for record in result.records for interval in record.intervals}
+    assert rounds - {1, shares}  # otherwise nothing was tried
+    assert result.records[-1].step == 24
+
+
+def test_a_profile_that_does_not_fit_is_refused_before_training():
+    """As many rounds as the layers with the shortest interval have, which may come later in the run."""
+    thirds = ErrorFeedback(Rotate(0.6), profile=(0.2, 0.3, 0.5))
+    halves = ErrorFeedback(Rotate(0.6), profile=(0.4, 0.6))
+    cases = [
+        (fedlama.FedLAMA(2, 2), thirds, 4),
+        (fedlama.FedLAMA(2, 2), halves, 4),
+        (fedlama.Budget(2, 8, 0.5), thirds, 4),
+        (fedlama.FedLAMA(4, 2, "accelerate"), halves, 4),
+    ]
+    for policy, uplink, rounds in cases:
+        records = []
+        shares = len(uplink.profile)
+        with pytest.raises(InputError, match=f"profile has {shares} shares, but the window has {rounds} rounds"):
+            run(policy=policy, window=8, uplink=uplink, on_record=records.append)
+        assert not records

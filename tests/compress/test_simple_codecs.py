@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compress.vectors import gaussian, real_difference
 from fedlama.compress import Cast, Chain, ErrorFeedback, LowRank, Quantize, Rotate, TopK
@@ -37,6 +39,25 @@ def test_a_power_of_two_by_hand():
     content = Cast("float16").encode(torch.tensor([2.0**-20]), key=0).to_bytes()
     assert content[3] == 34
     assert content[4:6] == torch.tensor([2.0**14]).half().numpy().tobytes()
+
+
+@given(
+    st.sampled_from([("bfloat16", 2.0**-8), ("float16", 2.0**-11)]),
+    st.integers(-100, 100),
+    st.lists(st.floats(1, 16, exclude_max=True, width=32), min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_a_cast_errs_by_half_a_unit_of_the_last_digit(cast, exponent, numbers, negative):
+    dtype, bound = cast
+    x = torch.tensor(numbers) * 2.0**exponent * (-1 if negative else 1)
+    error = (coded(Cast(dtype), x).double() - x.double()).abs()
+    assert bool((error <= bound * x.double().abs()).all())
+
+
+def test_the_bounds_of_a_cast_are_reached():
+    """1 + 2⁻⁸ lies between the bfloat16 numbers 1 and 1 + 2⁻⁷, 1 + 2⁻¹¹ between the float16 numbers 1 and 1 + 2⁻¹⁰."""
+    assert coded(Cast("bfloat16"), torch.tensor([1 + 2.0**-8])).tolist() == [1.0]
+    assert coded(Cast("float16"), torch.tensor([1 + 2.0**-11])).tolist() == [1.0]
 
 
 def test_quantising_to_the_nearest_of_seven_levels():

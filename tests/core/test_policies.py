@@ -4,7 +4,9 @@ import dataclasses
 import itertools
 import json
 import math
+import pickle
 from collections import Counter
+from copy import deepcopy
 from fractions import Fraction
 
 import pytest
@@ -74,6 +76,19 @@ def test_fixed_intervals_are_those_of_the_first_pattern_that_matches():
     assert [plan.ends_cycle for plan in plans] == [False] * 5 + [True]
     assert {state.intervals for state in states} == {(2, 6, 4)}
     assert str(policy) == "Fixed(2, fc.b*: 4, *c.*: 6)"
+
+
+def test_fixed_intervals_cannot_be_changed():
+    given_table = {"fc.b*": 4}
+    policy = Fixed(2, given_table)
+    with pytest.raises(TypeError):
+        policy.intervals["x"] = 5
+    given_table["x"] = 5
+    assert policy == Fixed(2, {"fc.b*": 4}) != Fixed(2, {"fc.b*": 6})
+    assert policy.intervals == {"fc.b*": 4}
+    assert hash(policy) == hash(Fixed(2, {"fc.b*": 4}))
+    assert repr(policy) == "Fixed(base_interval=2, intervals={'fc.b*': 4})"
+    assert pickle.loads(pickle.dumps(policy)) == deepcopy(policy) == dataclasses.replace(policy) == policy
 
 
 @given(st.integers(1, 5), st.integers(1, 40))

@@ -219,13 +219,12 @@ def measured(deployment, app):
         folder = play(deployment, app, setting, setting=setting, iterations=ITERATIONS_OF[setting])
         seconds = time.monotonic() - started
         after = counted(deployment)
-        # SuperNodes ask for work every three seconds, whether there is some or not.
-        idle = [rate * seconds for rate in deployment.idle]
-        up = after[0] - before[0] - idle[0]
-        down = after[1] - before[1] - idle[1]
-        # Each object of a message is a request of its own, of 900 bytes. How often nodes ask for work varies a little.
+        up = after[0] - before[0]
+        down = after[1] - before[1]
+        # Each object of a message is a request of its own, of 900 bytes.
         messages = 2 * (2 * rounds_of(setting) + CLIENTS)  # tasks and replies, and a question to each client
-        beside = [5_000 * messages + 0.3 * one for one in idle]
+        # SuperNodes ask for work every three seconds, whether there is some or not, and more often after a message.
+        beside = [5_000 * messages + 2 * rate * seconds for rate in deployment.idle]
         found[setting] = Measured(folder, summary_of(folder), up, down, *beside)
     return found
 

@@ -147,6 +147,15 @@ def test_rules_with_a_part_on_the_server_are_those_of_the_simulator(local, optio
     assert all(not context.state for context in grid.contexts.values() if context.node_id in last_cohort(grid, plan))
 
 
+@pytest.mark.parametrize("local", [UNEVEN_SGD, fedlama.FedNova(UNEVEN_SGD)])
+def test_a_client_without_a_step_in_a_round_is_that_of_the_simulator(local):
+    policy = fedlama.FedLAMA(6, 3, "accelerate")
+    plan = strategy(policy, local=local)
+    result = train(MemoryGrid(app(local), range(CLIENTS)), plan)
+    assert any(record.step % 6 for record in plan.records)
+    assert_same_run(result, plan, simulated(policy, local=local))
+
+
 def last_cohort(grid, plan):
     count = 3
     asked = [partition for partition, kind, *_ in grid.sent if kind == "train"]
@@ -290,6 +299,27 @@ def test_hostile_replies_are_excluded_and_the_others_go_on(how, code):
         assert excluded[0]["reason"] == "not finite"
     else:
         assert excluded[0]["reason"].startswith("refused")
+
+
+def test_a_policy_is_told_the_bytes_of_those_who_were_averaged():
+    def misbehave(partition, message, reply):
+        if partition != 2 or message.metadata.message_type != "train" or reply.has_error():
+            return reply
+        return Message(broken(reply, "NaN"), reply_to=message)
+
+    told = []
+
+    class Watched(fedlama.FedAvg):
+        def observe(self, state, plan, evidence, layers):
+            told.append((evidence, [layer.size for layer in layers]))
+            return super().observe(state, plan, evidence, layers)
+
+    plan = strategy(Watched(2), clients=None)
+    train(MemoryGrid(app(), range(CLIENTS), misbehave=misbehave), plan, iterations=4)
+    assert plan.records[0].excluded
+    for evidence, sizes in told:
+        assert evidence.clients == CLIENTS - 1
+        assert [evidence.sent[layer] / evidence.clients for layer in range(len(sizes))] == [4 * n for n in sizes]
 
 
 def test_errors_and_silence_exclude_until_the_next_cycle():

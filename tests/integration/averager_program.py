@@ -1,5 +1,6 @@
 """A torch.distributed program under test: torchrun runs it, it writes what each rank saw to a folder."""
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -35,9 +36,16 @@ def count_bytes(log: list[int]) -> None:
     dist.all_gather = counting_gather
 
 
-CODED = {
-    "coded": {"uplink": fedlama.compress.Rotate(1.6), "seed": SEED},
+POLICY = fedlama.FedLAMA(BASE, FACTOR)
+OPTIONS = {
+    "coded": {"policy": POLICY, "uplink": fedlama.compress.Rotate(1.6), "seed": SEED},
+    "budget": {
+        "policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6),  # asks for the bytes of a layer, which differ over ranks
+        "uplink": fedlama.compress.Rotate(1.0),
+    },
+    "relative": {"policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6, drift="relative")},  # asks for norms of the anchor
     "diloco": {
+        "policy": POLICY,
         "server": fedlama.server.Momentum(0.5, nesterov=True),
         "uplink": fedlama.compress.ErrorFeedback(fedlama.compress.Rotate(1.0), lifetime="run"),
     },
@@ -53,14 +61,24 @@ def averager_for(mode: str, model: nn.Module) -> fedlama.LayerwiseModelAverager:
         with torch.no_grad():
             next(model.parameters()).add_(dist.get_rank())
         return fedlama.LayerwiseModelAverager(model, BASE, FACTOR, uplink=fedlama.compress.Cast("float16"))
-    options = CODED.get(mode.removesuffix("-restart"))
+    options = OPTIONS.get(mode.removesuffix("-restart"))
     if options is None:
         return fedlama.LayerwiseModelAverager(model, BASE, FACTOR)
-    return fedlama.LayerwiseModelAverager(model, policy=fedlama.FedLAMA(BASE, FACTOR), **options)
+    return fedlama.LayerwiseModelAverager(model, **options)
 
 
-def main(mode: str, folder: Path) -> None:
-    dist.init_process_group("gloo")
+def synchronised(averager: fedlama.LayerwiseModelAverager, model: nn.Module) -> dict[str, str]:
+    """The layers that were just averaged, and a hash of what this rank's module has there."""
+    hashes = {}
+    tensors = dict(model.named_parameters())
+    for layer, step in zip(averager.layout.layers, averager.state.synchronised_at, strict=True):
+        if step == averager.state.step:
+            content = tensors[layer.name].detach().numpy().tobytes()
+            hashes[layer.name] = hashlib.sha256(content).hexdigest()
+    return hashes
+
+
+def train(mode: str, folder: Path) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
     data = fedlama.data.digits()
@@ -75,7 +93,7 @@ def main(mode: str, folder: Path) -> None:
         from torch.distributed.optim import PostLocalSGDOptimizer  # its import warns of torch's own deprecations
 
         optimizer = PostLocalSGDOptimizer(optim=optimizer, averager=averager)
-    intervals, cycle_end_weights = [], []
+    intervals, cycle_end_weights, rounds, own = [], [], [], []
     counted_before = 0
     for step in range(STEPS):
         if mode == "restart" and step == 20:  # a new process would do just this, inside a cycle
@@ -95,12 +113,17 @@ def main(mode: str, folder: Path) -> None:
         optimizer.step()
         if mode != "post-local":
             averager.average_parameters(model.parameters())
+        if averager.state.round > len(rounds):
+            rounds.append(synchronised(averager, model))
+            own.append(averager.state.own)
         if (step + 1) % (BASE * FACTOR) == 0:
             intervals.append(list(averager.state.intervals))
             cycle_end_weights.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist())
     seen = {
         "intervals": intervals,
         "cycle_end_weights": cycle_end_weights,
+        "rounds": rounds,
+        "own": own,
         "aggregations": list(averager.ledger.aggregations),
         "discrepancy": list(averager.state.discrepancy),
         "sent_bytes": averager.sent_bytes - counted_before,
@@ -110,6 +133,19 @@ def main(mode: str, folder: Path) -> None:
         "step": averager.step,
     }
     (folder / f"rank{rank}.json").write_text(json.dumps(seen))
+
+
+def main(modes: str, folder: Path) -> None:
+    """One mode writes to the folder itself; several, as in "coded,budget", to a folder each."""
+    dist.init_process_group("gloo")
+    names = modes.split(",")
+    for mode in names:
+        place = folder
+        if len(names) > 1:
+            place = folder / mode
+        place.mkdir(exist_ok=True)
+        train(mode, place)
+    dist.barrier()
     dist.destroy_process_group()
 
 

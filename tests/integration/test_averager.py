@@ -29,6 +29,10 @@ def torchrun(*arguments: str, ranks: int = 2) -> subprocess.CompletedProcess[str
 def ranks_of(mode: str, folder: Path, ranks: int = 2) -> list[dict]:
     finished = torchrun(str(HERE / "averager_program.py"), mode, str(folder), ranks=ranks)
     assert finished.returncode == 0, finished.stderr
+    return seen_by(folder, ranks)
+
+
+def seen_by(folder: Path, ranks: int) -> list[dict]:
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
 
 
@@ -91,10 +95,32 @@ def test_coded_messages_leave_all_ranks_with_the_same_model(mode, ranks, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["coded", "diloco"])
-def test_a_coded_run_goes_on_from_its_state(mode, tmp_path):
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_all_ranks_hold_the_same_layers_after_every_synchronisation(ranks, tmp_path):
+    modes = ["plain", "coded", "diloco", "budget", "relative"]
+    finished = torchrun(str(HERE / "averager_program.py"), ",".join(modes), str(tmp_path), ranks=ranks)
+    assert finished.returncode == 0, finished.stderr
+    for mode in modes:
+        first, *others = seen_by(tmp_path / mode, ranks)
+        layers = len(first["aggregations"])
+        assert any(len(hashes) < layers for hashes in first["rounds"]), (
+            f"{mode}: all layers are always due: a weak test"
+        )
+        for other in others:
+            assert other["rounds"] == first["rounds"], mode
+            assert other["own"] == first["own"], mode
+            assert other["intervals"] == first["intervals"], mode
+            assert other["aggregations"] == first["aggregations"], mode
+            if mode == "budget":
+                assert other["ledger_bytes"] != first["ledger_bytes"], "all messages were as long: a weak test"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["coded", "diloco", "relative"])
+def test_a_run_with_a_common_model_goes_on_from_its_state(mode, tmp_path):
     whole = ranks_of(mode, tmp_path)[0]
-    again = ranks_of(f"{mode}-restart", tmp_path)[0]
+    again, other = ranks_of(f"{mode}-restart", tmp_path)
+    assert again["own"] == other["own"] == whole["own"]
     assert again["cycle_end_weights"] == whole["cycle_end_weights"]
     assert again["aggregations"] == whole["aggregations"]
     assert again["sent_bytes"] == again["handed_bytes"]
@@ -154,6 +180,114 @@ def test_nothing_is_averaged_during_warmup(alone):
     assert averager.sent_bytes == 0
     averager.average_parameters(module.parameters())  # the second step after the warm-up
     assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_a_policy_that_asks_for_norms_has_its_anchor_in_the_state(alone):
+    def build():
+        module = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+        return module, fedlama.LayerwiseModelAverager(module, policy=fedlama.Budget(1, 4, 0.5, drift="relative"))
+
+    module, averager = build()
+    anchor = averager._server_state.row.clone()
+    shift(module, 1.0)  # a step inside the cycle
+    averager.average_parameters(module.parameters())
+    saved = averager.state_dict()
+    assert list(saved["rows"]) == ["model"]
+    behind = averager.layout.layers[0]
+    assert averager.state.synchronised_at[0] == 0
+    for part in behind.slices:
+        assert torch.equal(saved["rows"]["model"][part], anchor[part])
+    again, resumed = build()
+    again.load_state_dict(module.state_dict())
+    resumed.load_state_dict(saved)
+    assert torch.equal(resumed._server_state.row, saved["rows"]["model"])
+
+
+def test_a_policy_that_asks_for_nothing_has_no_rows_in_the_state(alone):
+    _, averager = averager_with_bn(alone)
+    assert "rows" not in averager.state_dict()
+
+
+def shift(module: nn.Module, by: float) -> None:
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.add_(by)
+
+
+def test_an_outer_optimizer_refers_to_the_model_at_the_end_of_the_warmup(alone):
+    module = nn.Linear(4, 8)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    rule = fedlama.server.Momentum(0.5, nesterov=False)
+    averager = fedlama.LayerwiseModelAverager(module, 1, 1, warmup_steps=3, server=rule)
+    for _ in range(3):
+        shift(module, 100.0)
+        averager.average_parameters(module.parameters())
+    shift(module, 1.0)
+    averager.average_parameters(module.parameters())
+    assert torch.equal(module.weight, torch.full((8, 4), 301.0))
+    shift(module, 1.0)
+    averager.average_parameters(module.parameters())
+    # the momentum is half of the change before, which was 1, and not 301
+    assert torch.equal(module.weight, torch.full((8, 4), 302.5))
+
+
+def test_a_code_refers_to_the_model_at_the_end_of_the_warmup(alone):
+    module = nn.Linear(64, 64, bias=False)
+    averager = fedlama.LayerwiseModelAverager(module, 1, 1, warmup_steps=3, uplink=fedlama.compress.Rotate(4.0))
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(3):
+        with torch.no_grad():
+            module.weight += 100 * torch.randn(64, 64, generator=generator)
+        averager.average_parameters(module.parameters())
+    change = torch.randn(64, 64, generator=generator)
+    with torch.no_grad():
+        module.weight += change
+    exact = module.weight.detach().clone()
+    averager.average_parameters(module.parameters())
+    error = (module.weight - exact).norm()
+    assert 0 < error < 0.2 * change.norm()
+
+
+def test_statistics_that_differ_after_a_warmup_do_not_hinder(alone):
+    module, averager = averager_with_bn(alone, warmup_steps=1, buffers=True, uplink=fedlama.compress.Rotate(4.0))
+    before = averager._server_state.row.clone()
+    shift(module, 1.0)
+    module[1].running_mean.fill_(3.0)  # DistributedDataParallel leaves them to each rank
+    averager.average_parameters(module.parameters())
+    anchor = averager._server_state.row
+    for part in averager.layout.statistics:
+        assert torch.equal(anchor[part], before[part])
+    for part in averager.layout.tensor_slices:
+        assert torch.allclose(anchor[part], before[part] + 1)
+    for _ in range(2):
+        averager.average_parameters(module.parameters())
+    assert averager.ledger.aggregations == (1,) * 6
+
+
+def test_a_budget_counts_the_bytes_of_one_rank(alone):
+    module = nn.Linear(4, 8)
+    averager = fedlama.LayerwiseModelAverager(module, policy=fedlama.Budget(1, 2, 1.0))
+    averager._ranks = TwoAlike(averager._ranks)
+    averager.average_parameters(module.parameters())
+    assert averager.state.own["bytes"] == [4 * 32, 4 * 8]
+    assert averager.ledger.uplink_bytes == 4 * 40  # what this rank sent
+
+
+class TwoAlike:
+    """Two ranks that always have the same numbers."""
+
+    count = 2
+    own = 0
+
+    def __init__(self, ranks) -> None:
+        self.ranks = ranks
+
+    def sum_(self, tensor: torch.Tensor) -> None:
+        tensor *= 2
+
+    def gather(self, content: bytes, length: int) -> list[bytes]:
+        return 2 * self.ranks.gather(content, length)
 
 
 def test_batchnorm_buffers_travel_when_asked(alone):

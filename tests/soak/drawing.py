@@ -4,7 +4,9 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from fedlama.run.choices import POLICIES
+from fedlama.compress import ErrorFeedback
+from fedlama.compress.chain import Projection
+from fedlama.run.choices import CODECS, POLICIES
 from fedlama.run.config import parse_config
 
 BY_INTERVALS = ("fedlama", "fedavg")
@@ -15,6 +17,7 @@ OPTIONS = {
     "fedpart": {"base_interval": 3},
     "fixed": {"base_interval": 2, "intervals": {"*weight": 4}},
 }
+PROJECTIONS = [name for name, kind in CODECS.items() if issubclass(kind, Projection)]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def draw(number: int) -> Trial:
     workers = chance.randint(1, 3)
     kind = "kill a worker" if chance.random() < 0.3 else "kill"
     _choose(random.Random(f"choices {number}"), tables)
+    _share_out(random.Random(f"profile {number}"), tables)
     more = random.Random(f"interruptions {number}")
     if more.random() < 0.25:
         kind = "stop"
@@ -131,27 +135,48 @@ def _rules(chance: random.Random, sgd: dict) -> dict:
 
 
 def _codec(chance: random.Random, clients: bool = False) -> dict:
-    table = chance.choice(
-        [
-            {},
-            {"codec": "cast", "dtype": chance.choice(["float16", "bfloat16", "float32"])},
-            {"codec": "quantize", "bits": chance.randint(2, 8)},
-            {
-                "codec": "rotate",
-                "bits": chance.choice([0.64, 1.6, 4.0]),
-                "allocation": chance.choice(["uniform", "water"]),
-            },
-            {"codec": "topk", "share": 0.2},
-            {"codec": "lowrank", "rank": 2},
-            {"codec": ["topk", "quantize"], "share": 0.2, "bits": 6},
-        ]
-    )
+    """None, any codec that can be chosen by name, or any chain of two or three."""
+    names = chance.choice([[], [], *([name] for name in CODECS), *_chains()])
     feedback = chance.choice(["none", "window", "run"] if clients else ["none", "run"])
-    if not table:
-        return table
-    if table["codec"] in ("topk", "lowrank", ["topk", "quantize"]) and feedback == "none":
+    if not names:
+        return {}
+    options = {name: value for codec in names for name, value in _codec_options(codec, chance).items()}
+    if feedback == "none" and names[0] in PROJECTIONS:
         feedback = "run"
-    return {**table, "error_feedback": feedback}
+    return {"codec": names if len(names) > 1 else names[0], **options, "error_feedback": feedback}
+
+
+def _chains() -> list[list[str]]:
+    lasts = [name for name in CODECS if name not in PROJECTIONS]
+    pairs = [[first, last] for first in PROJECTIONS for last in lasts]
+    return [*pairs, ["lowrank", "topk"], *(["lowrank", "topk", last] for last in lasts)]
+
+
+def _codec_options(name: str, chance: random.Random) -> dict:
+    """Small ones; a codec that nobody thought of here has to do with its defaults."""
+    options = {
+        "cast": {"dtype": chance.choice(["float16", "bfloat16", "float32"])},
+        "quantize": {"bits": chance.randint(2, 8)},
+        "rotate": {"bits": chance.choice([0.64, 1.6, 4.0]), "allocation": chance.choice(["uniform", "water"])},
+        "fit": {"share": chance.choice([0.01, 0.2])},
+        "topk": {"share": 0.2},
+        "lowrank": {"rank": 2},
+    }
+    return options.get(name, {})
+
+
+def _share_out(chance: random.Random, tables: dict) -> None:
+    """A profile over the rounds of a window, where the uplink can have one."""
+    drawn = parse_config(tables)
+    uplink = drawn.uplink.build()
+    if not isinstance(uplink, ErrorFeedback) or uplink.lifetime != "window" or uplink.rate is None:
+        return
+    policy = drawn.policy.build()
+    shortest = getattr(policy, "shortest_interval", policy.base_interval)
+    rounds = tables["participation"]["window"] // shortest
+    if rounds > 1 and chance.random() < 0.7:
+        parts = [chance.choice([0, 1, 1, 2, 3]) for _ in range(rounds - 1)] + [3]
+        tables["uplink"]["profile"] = [part / sum(parts) for part in parts]
 
 
 def _evaluated(chance: random.Random) -> dict:

@@ -124,6 +124,39 @@ def test_bytes_and_reasons_by_hand():
     assert result.cost == 1  # C counts averages, not clients
 
 
+class Watched(fedlama.FedAvg):
+    """Keeps what it is told."""
+
+    told: list = []  # noqa: RUF012 - set once, on a subclass
+
+    def observe(self, state, plan, evidence, layers):
+        self.told.append(evidence)
+        return super().observe(state, plan, evidence, layers)
+
+
+def watched(*arguments):
+    return type("Watched", (Watched,), {"told": []})(*arguments)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        fedlama.Faults(straggle=0.4),
+        fedlama.Faults(corrupt=0.4, exclude_nonfinite=True),
+        fedlama.Faults(fail_before=0.2, fail_during=0.2),
+    ],
+)
+def test_a_policy_is_told_the_bytes_of_those_who_were_averaged(faults):
+    policy = watched(2)
+    result = run(faults, policy=policy, iterations=12)
+    assert any(record.excluded for record in result.records)
+    assert len(policy.told) == len(result.records)
+    sizes = (20, 4, 12, 3)
+    for evidence in policy.told:
+        of_one_client = {layer: total / evidence.clients for layer, total in evidence.sent.items()}
+        assert of_one_client == {layer: 4 * size for layer, size in enumerate(sizes)}
+
+
 def one_weight(targets):
     """w starts at 1, and client i sees x = 1 and y = targets[i]: its first step is −η·2·(1 − y)."""
 

@@ -1,8 +1,9 @@
 """Layer-wise averaging for any torch.distributed program: each rank is a client.
 
 Replaces torch's PeriodicModelAverager in a local-SGD loop: call `average_parameters` after every optimizer step, or
-hand the averager to PostLocalSGDOptimizer. Only the layers that are due travel: as one packed all-reduce, or, where an
-`uplink` codes them, as one all-gather of messages that every rank decodes. With an outer optimizer on top
+hand the averager to PostLocalSGDOptimizer. Only the layers that are due travel: packed into one all-reduce, which a
+small one of their distances follows, or, where an `uplink` codes them, as an all-gather of messages that every rank
+decodes, and a second one where a message is longer than its buffer. With an outer optimizer on top
 (`server=fedlama.server.Momentum(0.9, nesterov=True)`) this is an adaptive, compressed DiLoCo.
 """
 
@@ -43,7 +44,7 @@ class LayerwiseModelAverager(ModelAverager):
         base_interval: τ', in calls of `average_parameters`.
         increase_factor: φ, how many times longer the interval of a layer that drifts little becomes.
         warmup_steps: Nothing is averaged during the first calls (as in PeriodicModelAverager, where DDP averages
-            gradients then).
+            gradients then). Rules and codes refer to the model at their end, which must be the same on all ranks.
         process_group: The ranks (default: all).
         rule: Which variant of Algorithm 2 chooses the layers.
         layers: What is averaged as one: each "tensor", or all tensors of one "module".
@@ -140,6 +141,8 @@ class LayerwiseModelAverager(ModelAverager):
         """
         self._tensors.check_given(params)
         self._step += 1
+        if self._step == self.warmup_steps:
+            self._begin_from_the_module()
         plan = self.policy.next(self.state, NO_END)
         trained = self._step - self.warmup_steps
         if trained == self.state.step + plan.steps:
@@ -163,7 +166,7 @@ class LayerwiseModelAverager(ModelAverager):
         self._aggregate(plan)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on. Plain values, and rows of tensors where a rule or a codec keeps some."""
+        """Everything needed to go on: plain values, and rows of tensors where a rule, codec or policy needs some."""
         return self._state().to_plain()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -185,8 +188,17 @@ class LayerwiseModelAverager(ModelAverager):
                 self._messages.residuals[name] = state.rows[OWN + name]
             self._messages.capacity = state.capacity
         self._step = state.step
+        self._has_common_model = False
         self.overhead_bytes = state.overhead_bytes
         self._check_same_settings()
+
+    def _begin_from_the_module(self) -> None:
+        """The warm-up is over: rules and codes refer to the layers as they are now, not as they were built."""
+        row = self._tensors.read()
+        for part in self.layout.statistics:
+            # DistributedDataParallel averages gradients only: after a warm-up each rank has statistics of its own.
+            row[part] = self._server_state.row[part]
+        self._server_state = replace(self._server_state, row=row)
 
     def _state(self) -> AveragerState:
         capacity = 0
@@ -204,15 +216,24 @@ class LayerwiseModelAverager(ModelAverager):
 
     def _kept_rows(self) -> dict[str, Tensor]:
         """What is needed to go on beside the module itself; nothing where averages are taken over as they are."""
-        rows: dict[str, Tensor] = {}
+        if not self._needs_anchor():
+            return {}
+        rows = {MODEL: self._server_state.row}
         for name, row in self._server_state.slots.items():
             rows[SERVER + name] = row
         if self._messages is not None:
             for name, row in self._messages.residuals.items():
                 rows[OWN + name] = row
-        if not rows and self._messages is None:
-            return {}
-        return {MODEL: self._server_state.row, **rows}
+        return rows
+
+    def _needs_anchor(self) -> bool:
+        """Whether a rule, a code or the policy refers to the last synchronised model.
+
+        Inside a cycle the module is not that: there each rank has layers of its own.
+        """
+        if self._messages is not None or self._server_state.slots:
+            return True
+        return bool({"moved", "norm"} & set(self.policy.uses))
 
     def _settings(self) -> dict[str, Any]:
         """What must be the same on all ranks and in a state that is loaded."""
@@ -239,11 +260,11 @@ class LayerwiseModelAverager(ModelAverager):
         self._ranks.check_same_settings("\n".join(facts))
 
     def _check_common_model(self) -> None:
-        """Rules and codes refer to a common model.
+        """Rules, codes and some policies refer to a common model.
 
         Not before the first average: a restarted rank is built inside a cycle, and its state comes later.
         """
-        if self._has_common_model or not self._kept_rows():
+        if self._has_common_model or not self._needs_anchor():
             return
         self._ranks.check_same_model(self._server_state.row)
         self.overhead_bytes += HASH_BYTES
@@ -271,7 +292,7 @@ class LayerwiseModelAverager(ModelAverager):
             layers[layer] = width * self.layout.layers[layer].size
         upload = Message(layers, statistics=width * self.layout.statistics_size)
         reduce = AllReduce(self.layout, row, self._ranks)
-        self._close(plan, reduce, upload)
+        self._close(plan, reduce, upload, of_all_ranks=upload.times(self._ranks.count))
         self.overhead_bytes += reduce.discrepancy_bytes
 
     def _close_coded(self, messages: Messages, plan: RoundPlan, row: Tensor) -> None:
@@ -290,10 +311,20 @@ class LayerwiseModelAverager(ModelAverager):
         self.overhead_bytes += handed - len(contents[own])
         decoded = messages.decode(contents, anchor, plan, round_)
         reduce = GatheredReduce(messages.channel, anchor, decoded, Place(round_, client=0))
-        self._close(plan, reduce, upload=decoded[own].charged)
+        of_all_ranks = Message()
+        for message in decoded:
+            of_all_ranks = of_all_ranks.plus(message.charged)
+        self._close(plan, reduce, decoded[own].charged, of_all_ranks)
 
-    def _close(self, plan: RoundPlan, reduce: Reduce, upload: Message) -> None:
-        self._server_state = self._server.close(self._server_state, plan, reduce, Traffic(up=upload))
+    def _close(self, plan: RoundPlan, reduce: Reduce, upload: Message, of_all_ranks: Message) -> None:
+        """The account is of this rank's upload; the policy is told that of all ranks, so that all decide alike."""
+        self._server_state = self._server.close(
+            self._server_state,
+            plan,
+            reduce,
+            Traffic(up=upload),
+            sent=of_all_ranks.layers,
+        )
 
 
 def _policy(policy: Policy | None, base_interval: int | None, increase_factor: int | None, rule: Rule) -> Policy:

@@ -70,7 +70,7 @@ class Ranks:
         if rank is not None:
             raise InputError(
                 f"rank {rank} of the group began with other weights than this one: broadcast the module first, because "
-                f"coded changes and outer optimizers refer to a common model"
+                f"coded changes, outer optimizers and policies that ask for norms refer to a common model"
             )
 
     def _first_that_differs(self, facts: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""Shorter floats: half the bytes for a relative error of 2⁻⁹ (bfloat16) or 2⁻¹² (float16).
+"""Shorter floats: half the bytes for a relative error of 2⁻⁸ (bfloat16) or 2⁻¹¹ (float16).
 
 Numbers go to the nearest short float, so the error is tiny but not unbiased: equal numbers err alike on all clients.
 

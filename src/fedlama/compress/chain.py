@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from torch import Tensor
@@ -101,22 +102,22 @@ class Chain(Codec):
                 raise InputError(f"a chain is made of codecs, not of {shown(codec)}")
             if codec.slots:
                 raise InputError(f"put the chain inside {type(codec).__name__}, which must be the outermost codec")
-        if not isinstance(self.first, Projection):
-            raise InputError(
-                f"a chain must begin with a codec that leaves fewer numbers (TopK, LowRank), not with {self.first!r}: "
-                f"send {_first_of(self.second)!r} alone"
-            )
         following = _first_of(self.second)
-        if type(following) is type(self.first):
+        if type(following) is type(self._projection):
             raise InputError(f"{type(following).__name__} cannot follow itself in a chain: once with less is the same")
         if isinstance(following, Projection) and following.needs_matrix:
             name = type(following).__name__
             raise InputError(f"{name} must come first in a chain: it needs a matrix, and {self.first!r} leaves a list")
 
-    @property
+    @cached_property
     def _projection(self) -> Projection:
-        assert isinstance(self.first, Projection)
-        return self.first
+        """The first as what it must be, which is found out when the chain is made."""
+        if isinstance(self.first, Projection):
+            return self.first
+        raise InputError(
+            f"a chain must begin with a codec that leaves fewer numbers (TopK, LowRank), not with {self.first!r}: "
+            f"send {_first_of(self.second)!r} alone"
+        )
 
     @property
     def wants_warm(self) -> bool:

@@ -35,7 +35,8 @@ class ErrorFeedback(Codec):
         lifetime: How long a client's residual is kept: "window", until its cohort leaves, or "run", until the client
             returns.
         profile: How a window's bits are shared among its rounds, for example (1/6, 1/6, 1/6, 1/2). It needs a codec
-            with a rate and the lifetime of a window. By default all rounds get the same.
+            with a rate and the lifetime of a window. A layer that is synchronised less often gets the shares of all
+            rounds since it last was. By default all rounds get the same.
         gain: Whether the server multiplies what it receives in a window by K/Σ_j c_j, so that the sum over the window
             is not smaller than it should be although the last residual is lost. By default it does so wherever it can:
             for a lifetime of a window and a codec whose error is known. Without it, what is sent once in a window at
@@ -179,11 +180,16 @@ class ErrorFeedback(Codec):
     def _rates(self, profile: tuple[float, ...], rounds_per_window: int) -> list[float | None]:
         if rounds_per_window == 1:  # synchronised once in the window: nothing to share out
             return [None]
-        if rounds_per_window != len(profile):
-            raise InputError(f"profile has {len(profile)} shares, but the window has {rounds_per_window} rounds")
+        if len(profile) % rounds_per_window:
+            raise InputError(
+                f"profile has {len(profile)} shares, but the window has {rounds_per_window} rounds: "
+                f"it must have one for each of them, or the same number for each"
+            )
+        together = len(profile) // rounds_per_window
         rates: list[float | None] = []
-        for share in profile:
-            rate = (self.rate or 0.0) * len(profile) * share
+        for first in range(0, len(profile), together):
+            share = sum(profile[first : first + together])
+            rate = (self.rate or 0.0) * rounds_per_window * share
             if rate > 0:
                 rate = min(max(rate, MIN_BITS), MAX_BITS)
             rates.append(rate)

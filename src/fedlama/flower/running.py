@@ -206,6 +206,7 @@ class FlowerRun:
             plan,
             reduce,
             traffic,
+            sent=total_of([update.upload for update in updates]).layers,
             share=len(counted) / self.nodes.population,
             paces=paces,
             place=place,

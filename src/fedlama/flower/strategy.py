@@ -24,6 +24,7 @@ from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import check_choice, check_codecs
+from fedlama.training.coding import check_window
 from fedlama.training.faults import OnTooFew
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
@@ -93,7 +94,7 @@ class LayerwiseStrategy(Strategy):
         participation = Participation(clients=clients, window=window)
         if clients is None:
             participation = Participation(fraction=float(fraction), window=window)
-        participation.window_steps(policy)  # it must fit the policy's cycle
+        check_window(uplink, policy, participation.window_steps(policy))
         if downlink is not None and not downlink.slots:
             # The server stays as long as the run does, so what its code leaves out is never forgotten.
             downlink = ErrorFeedback(downlink, lifetime="run")

@@ -22,7 +22,8 @@ class FedNova(OnSGD):
     ‖a_i‖₁ is what the client's steps since the layer's last synchronisation amount to, momentum included, and ‖a‖₁ what
     the schedule's would. So the discrepancy of Eq. 2 is between clients as if all had kept to the schedule; and where
     they do, both factors are one, and it is `base`, bit for bit. With momentum, ‖a_i‖₁ is that from rest, as in the
-    paper; a velocity goes on over the synchronisations of a window, which is not counted.
+    paper; a velocity goes on over the synchronisations of a window, which is not counted. Clients that took no step
+    since then count in the mean number of steps and not in the mean update per step.
 
     Arguments:
         base: The SGD that takes the steps; `steps` of it lets clients take unequal numbers.
@@ -33,7 +34,9 @@ class FedNova(OnSGD):
     ) -> None:
         """Scale the client's difference to what the schedule's steps would have amounted to."""
         amount = self.amount(taken.double())
-        factor = self._scheduled(steps) / amount
+        # A client that took no step has nothing to scale.
+        scheduled = self._scheduled(steps)
+        factor = scheduled / torch.where(taken > 0, amount, scheduled)
         on_schedule = factor == 1
         if bool(on_schedule.all()):
             return
@@ -56,9 +59,19 @@ class FedNova(OnSGD):
         """Scale the averaged difference to what the clients' steps amount to on average, τ_eff there."""
         scheduled = self._scheduled(steps)
         factor = 1.0
+        with_steps = 0.0
+        all_took_some = True
         for weight, count in taken:
             amount = self._amount_of(count)
             factor += weight * (amount / scheduled - 1)  # exactly 1 where all kept to the schedule
+            if count:
+                with_steps += weight
+            elif weight:
+                all_took_some = False
+        if not with_steps:
+            return mean
+        if not all_took_some:  # then updates per step are averaged over the others
+            factor /= with_steps
         if factor == 1:
             return mean
         return anchor + (mean - anchor) * factor

@@ -66,7 +66,9 @@ def steps_per_interval(
 
 
 def steps_taken(per_interval: int | None, base_interval: int, steps: range) -> range:
-    """The local steps of a client in these global steps; a client takes at least one.
+    """The local steps of a client in these global steps; in a part of a base interval it may have none.
+
+    Local step k is taken in global step ⌊k·τ'/per_interval⌋. So steps add up, however a run is split into rounds.
 
     Arguments:
         per_interval: How many steps the client takes for every base interval; None for each of them.
@@ -75,6 +77,6 @@ def steps_taken(per_interval: int | None, base_interval: int, steps: range) -> r
     """
     if per_interval is None:
         return steps
-    first = steps.start * per_interval // base_interval
-    last = steps.stop * per_interval // base_interval
-    return range(first, max(last, first + 1))
+    first = -(-steps.start * per_interval // base_interval)  # rounded up
+    last = -(-steps.stop * per_interval // base_interval)
+    return range(first, last)

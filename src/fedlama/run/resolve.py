@@ -26,6 +26,7 @@ from fedlama.run.references import Reference, is_reference
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.arguments import task_of
+from fedlama.training.coding import check_window
 from fedlama.training.evaluation import Loss
 from fedlama.training.simulation import default_evaluate_every
 from fedlama.version import __version__
@@ -84,6 +85,8 @@ def _resolve(config: Config) -> Resolved:
             f"partition.kind = {shown(config.partition.kind)}: assign must return fedlama.data.Shards, "
             f"not {shown(shards)}"
         )
+    uplink = config.uplink.build()
+    check_window(uplink, policy, participation.window_steps(policy))
     local = config.local.build()
     server = config.server.build()
     loss = _own_function("train.loss", config.train.loss)
@@ -117,7 +120,7 @@ def _resolve(config: Config) -> Resolved:
         policy=policy,
         local=local,
         server=server,
-        uplink=config.uplink.build(),
+        uplink=uplink,
         downlink=config.downlink.build(),
         participation=participation,
         faults=config.faults.build() if config.faults else None,

@@ -126,6 +126,7 @@ class Server:
         reduce: Reduce,
         traffic: Traffic,
         *,
+        sent: Mapping[int, int] | None = None,
         share: float = 1.0,
         paces: Sequence[tuple[float, int | None]] = ((1.0, None),),
         place: Place | None = None,
@@ -137,7 +138,9 @@ class Server:
             state: The state before the round.
             plan: The round.
             reduce: The clients' numbers.
-            traffic: What travelled in this round.
+            traffic: What travelled in this round, for the account.
+            sent: Bytes of each layer, summed over the clients that were averaged, for the policy (default: what
+                travelled up, which is more where some sent in vain, and less where the account is of one rank only).
             share: Which share of the whole population was averaged.
             paces: The weight of every client, and how many steps it takes per base interval (None: each of them).
             place: Where the round stands in its window; the draws of a downlink code follow from it.
@@ -162,11 +165,13 @@ class Server:
         if self.average_steps is not None and plan.ends_cycle:
             self._move_average(state, plan, row, slots[AVERAGE], self.average_steps)
         moved, norm = self._movement(state.row, row, plan)
+        if sent is None:
+            sent = traffic.up.layers
         evidence = Evidence(
             spread=spread,
             moved=moved,
             norm=norm,
-            sent=traffic.up.layers,
+            sent=sent,
             clients=reduce.clients,
         )
         return ServerState(
@@ -254,7 +259,7 @@ class Server:
         average.add_(row, alpha=1 - kept)
 
     def _movement(self, before: Tensor, after: Tensor, plan: RoundPlan) -> tuple[dict[int, float], dict[int, float]]:
-        """‖u_l − a_l‖² and ‖a_l‖² of every due layer, where the policy looks at them."""
+        """How far every due layer moved, ‖y_l − a_l‖², and ‖a_l‖², where the policy looks at them."""
         moved: dict[int, float] = {}
         norm: dict[int, float] = {}
         if not {"moved", "norm"} & set(self.policy.uses):

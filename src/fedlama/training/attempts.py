@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from fedlama.core import RoundPlan, Traffic
+from fedlama.core import Message, RoundPlan, Traffic
 from fedlama.training.cohorts import Cohort
 from fedlama.training.faults import (
     FAILED_BEFORE,
@@ -95,7 +95,8 @@ class FaultyRounds:
         cohort = current.cohort
         finite = reports.largest.isfinite().all(dim=1).tolist()
         reasons = dict(reasons)
-        uploads = []
+        uploads: list[Message] = []
+        counted: list[Message] = []
         for index, client in enumerate(cohort.clients):
             if index in cohort.absent:
                 continue
@@ -104,7 +105,9 @@ class FaultyRounds:
                 uploads.append(reports.uploads[index])
             if reason is None:
                 reason = self._refusal(current, index, reports, finite[index])
-            if reason is not None:
+            if reason is None:
+                counted.append(reports.uploads[index])
+            else:
                 reasons[index] = reason
         cohort.absent.update(reasons)
         losses = list(reports.losses)
@@ -117,6 +120,7 @@ class FaultyRounds:
             losses=losses,
             largest=largest.amax(dim=0).tolist(),
             upload=total_of(uploads),
+            counted=total_of(counted),
             decoded=reports.decoded,
             excluded=self._entries(cohort, reasons, place.attempt),
         )

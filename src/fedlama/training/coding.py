@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedlama.compress import Channel, Decoded, Place
-from fedlama.core import Message, RoundPlan
+from fedlama.compress import Channel, Codec, Decoded, Place
+from fedlama.core import Message, Policy, RoundPlan
 from fedlama.server import LAST_CHANGE
 from fedlama.training.cohorts import Cohort
 from fedlama.training.values import Position
@@ -112,6 +112,23 @@ class Uplink:
             mean_sq,
             self.place(position, plan, client=0),
         )
+
+
+def check_window(codec: Codec | None, policy: Policy, window_steps: int) -> None:
+    """Refuse an uplink whose profile does not fit the rounds of a window.
+
+    Every interval is a multiple of the shortest one and divides the window. So a profile that can be shared out over
+    the rounds of the layers that are synchronised most often fits all other layers, too.
+
+    Arguments:
+        codec: The code of what clients send, if any.
+        policy: Which layers are averaged when.
+        window_steps: How many steps a cohort stays.
+    """
+    if codec is None:
+        return
+    shortest: int = getattr(policy, "shortest_interval", policy.base_interval)
+    codec.for_round(0, max(1, window_steps // shortest))
 
 
 def place_in_window(

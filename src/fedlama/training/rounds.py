@@ -127,11 +127,13 @@ class Rounds:
         finite = reports.largest.isfinite().all(dim=1).tolist()
         for index, client in enumerate(current.cohort.clients):
             check_finite(client, reports.losses[index], finite[index], current, self.job.shards)
+        upload = total_of(reports.uploads)
         return Verdict(
             weights=current.cohort.weights(),
             losses=reports.losses,
             largest=reports.largest.amax(dim=0).tolist(),
-            upload=total_of(reports.uploads),
+            upload=upload,
+            counted=upload,
             decoded=reports.decoded,
             excluded=[],
         )
@@ -161,6 +163,7 @@ class Rounds:
                 plan,
                 ExactReduce(self.layout, current, verdict, self.world, self.uplink),
                 Traffic(up=verdict.upload, down=down),
+                sent=verdict.counted.layers,
                 share=cohort.present / len(self.job.shards),
                 paces=list(zip(verdict.weights, cohort.paces, strict=True)),
                 place=self._server_place(current),

@@ -32,6 +32,7 @@ from fedlama.training.arguments import (
     task_of,
 )
 from fedlama.training.checkpoint import Checkpoint, Checkpointing
+from fedlama.training.coding import check_window
 from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
 from fedlama.training.modules import build, torch_settings
@@ -102,7 +103,7 @@ def simulate(
     )
     check_numbers(workers=workers)
     participation = participation_of(participation, window)
-    participation.window_steps(policy)
+    check_window(uplink, policy, participation.window_steps(policy))
     if not launched_by_torchrun():
         check_workers(device, workers)
     shards = (partition or default_partition(data)).assign(data, seed)  # shards that were dealt before give themselves

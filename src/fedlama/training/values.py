@@ -161,6 +161,7 @@ class Verdict:
     losses: list[float]
     largest: list[float]  # magnitudes of the slices that are averaged
     upload: Message  # what all clients sent, also those that are excluded
+    counted: Message  # what those sent whose update counts
     decoded: list[Decoded]
     excluded: list[Exclusion]
 

@@ -48,6 +48,13 @@ class FedLAMA:
             return self.base_interval
         return self.base_interval * self.increase_factor
 
+    @property
+    def shortest_interval(self) -> int:
+        """τ', or τ'/φ where intervals are shortened."""
+        if self.rule == "accelerate":
+            return self.base_interval // self.increase_factor
+        return self.base_interval
+
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: every layer at τ' (Algorithm 1, line 1)."""
         count = len(layers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -30,7 +30,7 @@ class Fixed:
     def __post_init__(self) -> None:
         if not isinstance(self.intervals, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"intervals must be a table of pattern → interval, not {self.intervals!r}")
-        object.__setattr__(self, "intervals", dict(self.intervals))
+        object.__setattr__(self, "intervals", _FixedTable(self.intervals))
         check_options(self)
         for pattern, interval in self.intervals.items():
             if interval % self.base_interval:
@@ -81,3 +81,22 @@ class Fixed:
     def __str__(self) -> str:
         by_hand = ", ".join(f"{pattern}: {interval}" for pattern, interval in self.intervals.items())
         return f"Fixed({self.base_interval}, {by_hand})"
+
+
+class _FixedTable(Mapping[str, int]):
+    """A table that nobody can change; unlike `MappingProxyType` it can be copied and pickled."""
+
+    def __init__(self, table: Mapping[str, int]) -> None:
+        self._table = dict(table)
+
+    def __getitem__(self, name: str) -> int:
+        return self._table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __repr__(self) -> str:
+        return repr(self._table)

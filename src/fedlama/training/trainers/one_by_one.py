@@ -92,6 +92,8 @@ class OneByOneTrainer:
         local_steps: range,
         trained: Sequence[slice] | None,
     ) -> Tensor:
+        if not local_steps:
+            return self._measured(client, row, counters, steps, local_steps.start)
         binding = self.binding
         binding.point_at(row)
         binding.load_counters(counters)
@@ -122,6 +124,19 @@ class OneByOneTrainer:
                 "register it as a buffer instead"
             )
         return total / len(local_steps)
+
+    def _measured(self, client: int, row: Tensor, counters: Tensor, steps: range, next_step: int) -> Tensor:
+        """The loss of a client that takes no step in these global ones, on its next batch; nothing changes."""
+        binding = self.binding
+        binding.point_at(row.clone())  # the forward pass may write to the statistics
+        binding.load_counters(counters)
+        seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
+        ((inputs, targets),) = self.batches.of_steps(client, range(next_step, next_step + 1))
+        with torch.no_grad():
+            loss = self._forward(client, next_step, inputs, targets)
+        binding.collect()
+        binding.point_at(row)
+        return loss.double()
 
     def _pieces(
         self,

@@ -45,6 +45,7 @@ class Trainer(Protocol):
             trained: The slices of the tensors to train; all others stay as they are (default: all tensors).
 
         Returns:
-            The mean loss of every client over these steps, in float64.
+            The mean loss of every client over these steps, in float64; of a client that takes none, that of its next
+            batch.
         """
         ...
