@@ -12,5 +12,8 @@ class ToTensorBoard:
         self.writer.add_scalar("bytes/uplink", record.uplink_bytes, record.step)
         if record.test_loss is not None:  # where the global model was evaluated
             self.writer.add_scalar("test/loss", record.test_loss, record.step)
+        if record.accuracy is not None:
             self.writer.add_scalar("test/accuracy", record.accuracy, record.step)
+        for name, value in record.metrics.items():  # a metric of your own
+            self.writer.add_scalar(f"test/{name}", value, record.step)
         self.writer.flush()

@@ -9,5 +9,8 @@ class ToWandb:
         numbers = {"train/loss": record.loss, "bytes/uplink": record.uplink_bytes, "layers due": len(record.due)}
         if record.test_loss is not None:  # where the global model was evaluated
             numbers["test/loss"] = record.test_loss
+        if record.accuracy is not None:
             numbers["test/accuracy"] = record.accuracy
+        for name, value in record.metrics.items():  # a metric of your own
+            numbers[f"test/{name}"] = value
         self.run.log(numbers, step=record.step)

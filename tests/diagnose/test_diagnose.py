@@ -86,7 +86,7 @@ def test_everything_as_json(command, tmp_path):
         (("batch_size = 16", "learning_rate = 0.0"), "local.learning_rate"),
         (('name = "digits"', 'name = "no-such-data"'), "data.name"),
         (("iterations = 48", "iterations = 0"), "train.iterations"),
-        (("active = 3", "active = 9"), "participation.active is 9, but there are only 8 clients"),
+        (("active = 3", "active = 9"), "participation: 9 clients, but there are only 8 clients"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(command, change, sentence):

@@ -15,7 +15,7 @@ from documentation.pages import ROOT, python_blocks
 NAMES = ("to_tensorboard", "to_wandb", "to_mlflow")
 
 
-def simulate(on_record):
+def simulate(on_record, **options):
     return fedlama.simulate(
         fedlama.models.mlp,
         fedlama.data.digits(),
@@ -25,6 +25,7 @@ def simulate(on_record):
         iterations=24,
         evaluate_every=12,
         on_record=on_record,
+        **options,
     )
 
 
@@ -60,6 +61,34 @@ def test_wandb():
     stand_in = StandIn()
     result = simulate(import_module("tracking.to_wandb").ToWandb(stand_in))
     check(stand_in.told, result, "test/accuracy")
+
+
+def error(outputs, targets):
+    return (outputs.argmax(dim=1) != targets).float().mean()
+
+
+OWN_METRIC = fedlama.Metric(error, name="error", higher_is_better=False)
+
+
+def check_own_metric(told: list[tuple[int, dict]], result: fedlama.Result, name: str) -> None:
+    evaluated = {step: numbers[name] for step, numbers in told if name in numbers}
+    assert evaluated == {record.step: record.metrics["error"] for record in result.records if record.metrics}
+    assert len(evaluated) == 2
+    assert not any("accuracy" in key for _, numbers in told for key in numbers)
+
+
+def test_a_metric_of_ones_own_has_its_name_and_there_is_no_accuracy(monkeypatch):
+    stand_in = StandIn()
+    result = simulate(import_module("tracking.to_wandb").ToWandb(stand_in), metric=OWN_METRIC)
+    check_own_metric(stand_in.told, result, "test/error")
+
+    stand_in = StandIn()
+    module = ModuleType("mlflow")
+    module.log_metrics = stand_in.log  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    monkeypatch.delitem(sys.modules, "tracking.to_mlflow", raising=False)
+    result = simulate(import_module("tracking.to_mlflow").to_mlflow, metric=OWN_METRIC)
+    check_own_metric(stand_in.told, result, "test_error")
 
 
 def test_mlflow(monkeypatch):

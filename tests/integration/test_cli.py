@@ -178,8 +178,9 @@ def test_progress_in_a_log_is_plain_lines_on_stderr(finished):
     path, done = finished
     progress = done.stderr.splitlines()
     reached = r"loss \d+\.\d+ · accuracy [\d.]+% · sent \d+% of FedAvg\(2\)"
-    shape = rf"FedLAMA\(2, 2\) · step \d+/12 · round \d+ · {reached} · \d+ s left"
-    assert all(re.fullmatch(shape, line) for line in progress), done.stderr
+    shape = rf"FedLAMA\(2, 2\) · step \d+/12 · round \d+ · {reached}"
+    assert all(re.fullmatch(f"{shape} · under a minute left", line) for line in progress[:-1]), done.stderr
+    assert re.fullmatch(shape, progress[-1]), done.stderr  # nothing is left
     assert "step 12/12" in progress[-1]
     assert "\x1b" not in done.stdout + done.stderr
     evaluated = [line for line in (path / "rounds.jsonl").read_text().splitlines() if '"accuracy": null' not in line]
@@ -238,6 +239,8 @@ def test_report_replays_the_runs_on_a_network(finished, tmp_path):
     page = (tmp_path / "there" / "report.html").read_text(encoding="utf-8")
     for words in ("sends at 5 Mbit/s and receives at 50 Mbit/s", "one round trip of 80 ms", "σ = 0.5", "as asked for"):
         assert words in page
+    told = "The network: 5 Mbit/s up and 50 Mbit/s down per client, a round trip of 80 ms, 20 ms per local step"
+    assert done.stdout.count(told) == 1
 
 
 @pytest.mark.parametrize(
@@ -291,7 +294,7 @@ def test_demo_prints_four_settings_and_draws_the_report(small_demo):
     folder, done = small_demo
     assert done.returncode == 0, done.stderr
     for setting in ("FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)", "frugal"):
-        row = next(line for line in done.stdout.splitlines() if line.startswith(f"│ {setting} "))
+        row = next(line for line in done.stdout.splitlines() if line.startswith(f"{setting} "))
         assert row.count("%") == 3  # accuracy, cost and share of the uplink
     assert "of FedAvg(6)" in done.stdout  # what the cost is a share of
     assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
@@ -337,6 +340,8 @@ def test_a_smoke_test_makes_a_figure_and_says_everywhere_that_it_is_no_result(tm
     done = command("reproduce", "figure2", "--scale", "smoke", "--out", out)
     assert done.returncode == 0, done.stderr
     assert "Smoke test, no result" in done.stdout
+    reports = [line for line in done.stdout.splitlines() if line.startswith("report: ")]
+    assert len(reports) == len(set(reports))
     files = [*out.glob("figure2*"), *out.rglob("report.html")]
     assert {path.suffix for path in files} == {".md", ".csv", ".tex", ".svg", ".html"}
     for path in files:
@@ -429,6 +434,7 @@ MISUSE = [
     (["run", "tiny.toml", "--workers", "0"], "--workers"),
     (["demo", "--seeds", "many"], "--seeds"),
     (["frobnicate"], "frobnicate"),
+    (["data", "lsit"], "lsit"),
 ]
 
 
@@ -438,6 +444,10 @@ def test_misuse_is_exit_code_2_and_names_what_is_wrong(arguments, said):
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr.lower()
     assert "Traceback" not in done.stderr
+
+
+def test_a_suggestion_is_made_once():
+    assert forked("data", "lsit").stderr.count("Did you mean") == 1
 
 
 def test_misuse_is_answered_in_a_line_or_two():

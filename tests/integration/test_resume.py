@@ -143,6 +143,13 @@ def test_another_configuration_is_refused_by_its_keys(tmp_path):
         execute(config(local={"learning_rate": 0.2}), tmp_path / "run", workers=1, resume=True)
 
 
+def test_a_run_may_go_on_with_other_checkpoints(tmp_path, uninterrupted):
+    with pytest.raises(KilledError):
+        execute(config(), tmp_path / "run", [kill_after(9)], workers=1)
+    assert execute(config(train={"checkpoint_minutes": 7.0}), tmp_path / "run", workers=1, resume=True) is not None
+    assert contents(tmp_path / "run")["rounds.jsonl"] == uninterrupted["rounds.jsonl"]
+
+
 def flip_a_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1

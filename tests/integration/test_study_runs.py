@@ -117,7 +117,7 @@ def test_report_names_settings_as_the_study_does_and_leaves_the_pilots_out(finis
     shown = subprocess.run(
         [*FEDLAMA, "report", "out", "--out", "again"], cwd=folder, capture_output=True, text=True, check=True
     ).stdout
-    places = [shown.index(f"│ {name}") for name in ("FedAvg(6)", "FedLAMA(6, 4)", "FedAvg(12)")]
+    places = [shown.index(f"\n{name} ") for name in ("FedAvg(6)", "FedLAMA(6, 4)", "FedAvg(12)")]
     assert places == sorted(places)  # as in the study's file
     assert "validation" not in shown
 

@@ -50,3 +50,12 @@ def test_a_scale_that_was_not_measured_in_time_says_so(monkeypatch):
     assert "very long" in shown
     (row,) = [line for line in shown.splitlines() if line.startswith("table1 ")]
     assert "< 1 min" in row
+
+
+def test_runs_are_told_for_each_scale(lines):
+    console = Console(file=io.StringIO(), width=80)
+    console.print(cost_table([lines["table1"]]))
+    counted = " ".join(console.file.getvalue().split())
+    for cost in lines["table1"].costs.values():
+        assert f"{cost.runs} runs" in counted
+    assert "15 runs" in counted  # the paper's three seeds

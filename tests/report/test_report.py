@@ -6,6 +6,7 @@ times: C = 800, 6,400 bytes. FedAvg(24) does so twice: C = 200. FedLAMA with the
 
 import io
 import json
+import re
 
 import pytest
 from hand_made import write_run
@@ -199,6 +200,7 @@ def test_verdict_of_one_setting(write):
 def test_verdict_by_loss_where_there_is_no_accuracy(write):
     runs = [write(policy="fast", accuracy=None), write(policy="slow", accuracy=None)]
     assert "reached a loss of 0.125 against 0.125. The two are level." in verdict(compare(runs))
+    assert markdown_table(compare(runs)).startswith("| setting | test loss | ")
 
 
 def test_verdict_names_the_best_of_many(write):
@@ -213,16 +215,28 @@ def test_verdict_names_the_best_of_many(write):
 def test_tables_in_the_terminal_and_in_markdown(write):
     comparison = compare(three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9)))
     line = next(line for line in shown(terminal_table(comparison)).splitlines() if "FedLAMA" in line)
-    assert line.strip("│ ").replace(" ", "").split("│") == [
-        "FedLAMA(6,4)",
-        "85.00±7.07%",
-        "40.00%",
-        "2.56kB",
-        "2.56kB",
-        "2",
-    ]
+    assert re.split("  +", line.strip()) == ["FedLAMA(6, 4)", "85.00 ± 7.07 %", "40.00 %", "2.56 kB", "2.56 kB", "2"]
     assert "| FedLAMA(6, 4) | 85.00 ± 7.07 % | 40.00 % | 2.56 kB | 2.56 kB | 2 |" in markdown_table(comparison)
     assert "Mean ± sample standard deviation over 2 seeds (0, 1)." in markdown_table(comparison)
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_narrow_terminal_loses_columns_and_never_a_name_or_a_digit(write, width):
+    runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
+    coded = [write(seed=seed, bits=4, uplink={"codec": "topk", "share": 0.1}) for seed in (0, 1)]
+    labels = {run.path: "frugal, at a tenth" for run in coded}
+    comparison = compare([*runs, *coded], labels=labels)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(terminal_table(comparison, width))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for setting in comparison.settings:
+        (row,) = [line for line in lines if line.startswith(f"{setting.label}  ")]
+        assert "…" not in row
+        assert f"{100 * comparison.score(setting).mean:.2f} ±" in row
+        assert row.rstrip().endswith(" 2")  # seeds
+    assert any("FedAvg(6)   uplink  FedAvg(6)" in line for line in lines) == (width == 80)
+    assert not any("downlink" in line for line in lines[:3])
 
 
 def test_hostile_names_neither_format_nor_command_a_table(write):
@@ -283,9 +297,7 @@ def test_another_metric_is_called_by_its_name_and_read_in_its_direction(write):
     assert (comparison.metric, comparison.sign) == ("RMSE", -1)
     said = verdict(comparison)
     assert "accuracy" not in said
-    assert (
-        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 higher." in said
-    )
+    assert "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 worse." in said
     assert markdown_table(comparison).startswith("| setting | RMSE | cost, of FedAvg(6) |")
     assert common_target(comparison) == 3.0  # the best that both reach, and less is better
     charts = {chart.id: chart.title for chart in score_charts(comparison)}

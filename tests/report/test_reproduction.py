@@ -103,6 +103,7 @@ def test_the_terminal_has_room_for_the_widest_line(outcome):
     shown = console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")
     for number in grid.narrow:
         assert widest[number] in shown
+    assert grid.headings.count("cost, of FedAvg(3)") == 2
 
 
 def test_a_rate_at_the_edge_is_told_of_its_group(outcome):

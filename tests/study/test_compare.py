@@ -51,7 +51,11 @@ def test_settings_are_compared_seed_by_seed(tmp_path, capsys):
     assert found["FedAvg"].difference is None
     assert found["FedAvg"].uplink == 1.0
     assert "uplink, of FedAvg" in repr(found)
-    assert len(repr(found).splitlines()) == 3
+    *table, note = repr(found).splitlines()
+    assert len(table) == 3
+    assert note.endswith("differences are to FedAvg, seed by seed: mean ± standard error.")
+    sign = "−" if row.difference.mean < 0 else "+"
+    assert f"{sign}{abs(100 * row.difference.mean):.1f} ± {100 * row.difference.error:.1f} points" in table[2]
     assert "<th>− FedAvg</th>" in found._repr_html_()
     assert len(found.plot().axes[0].lines) == 2
 
@@ -71,8 +75,17 @@ def test_what_is_there_is_not_trained_again_and_what_is_missing_is(tmp_path):
     assert second["FedAvg"].seeds == (0, 3)
     assert second.runs["FedAvg"][0].records == first.runs["FedAvg"][0].records
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    with pytest.raises(fedlama.InputError, match="another configuration"):
-        fedlama.compare(SETTINGS, seeds=1, out=tmp_path, **{**COMMON, "iterations": 8})
+
+
+def test_a_refused_comparison_leaves_the_finished_one_as_it_was(tmp_path, capsys):
+    fedlama.compare(SETTINGS, seeds=1, out=tmp_path, workers=1, **COMMON)
+    kept = (tmp_path / "study.json").read_bytes()
+    settings = {**SETTINGS, "another": {"policy": fedlama.FedAvg(4)}}
+    for progress in (False, True):
+        with pytest.raises(fedlama.InputError, match=r"another configuration .*choose another folder \(out="):
+            fedlama.compare(settings, seeds=2, out=tmp_path, progress=progress, **{**COMMON, "iterations": 8})
+        assert (tmp_path / "study.json").read_bytes() == kept
+    assert "plan" not in capsys.readouterr().err  # of what would not be done
 
 
 def defined_without_a_file(text):
@@ -112,6 +125,13 @@ def test_settings_that_differ_in_their_metric_or_diverge(tmp_path):
     assert found["too fast"].score is None
     assert "(1 diverged)" in repr(found)
     assert found["FedLAMA"].difference.error is None
+
+
+def test_mistakes_are_told_in_words_of_python(tmp_path):
+    with pytest.raises(fedlama.InputError, match=r"^baseline='nope' is none of the settings: FedAvg, FedLAMA$"):
+        fedlama.compare(SETTINGS, baseline="nope", out=tmp_path, **COMMON)
+    with pytest.raises(fedlama.InputError, match=r"participation: 99 clients, but there are only 6"):
+        fedlama.compare(SETTINGS, out=tmp_path, **{**COMMON, "participation": 99})
 
 
 def test_a_preset_is_a_setting(tmp_path):

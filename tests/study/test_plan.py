@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from fedlama.base.times import about, rough_time
 from fedlama.run.resolve import resolve
 from fedlama.study import plan as plans
-from fedlama.study.plan import about, amount_text, announce, counted, estimated, planned, rough_time, time_text
+from fedlama.study.plan import amount_text, announce, counted, estimated, planned, time_text
 from fedlama.study.progress import StudyDisplay, baselines_of, sent_share
 from fedlama.study.speed import Amount, Speed, amount_of, first_look, kind_of, measure, measured, total_seconds
 from fedlama.study.study_file import parse_study

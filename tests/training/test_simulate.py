@@ -588,7 +588,7 @@ def test_settings_out_of_range_are_refused():
 
 
 def test_participation_out_of_range_is_refused():
-    with refused("participation.active is 7, but there are only 6 clients"):
+    with refused("participation: 7 clients, but there are only 6 clients"):
         run(participation=7)
     with refused("participation.clients must be at least 1, not 0"):
         run(participation=0)

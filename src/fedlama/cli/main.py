@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated, NoReturn
 
@@ -83,7 +84,8 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error)
             sys.exit(2)
-        _fail(f"{getattr(error, 'format_message', error.__str__)()} (see fedlama --help)", 2)
+        said = getattr(error, "format_message", error.__str__)()
+        _fail(f"{_without_repeats(said)} (see fedlama --help)", 2)
     except InputError as error:
         _fail(error, 2)
     except (RunError, OSError) as error:
@@ -95,6 +97,11 @@ def main() -> None:
     if code == INTERRUPTED:  # typer, too, turns Ctrl-C into this
         _fail("interrupted; the rounds that were finished are on disk, and --resume goes on", INTERRUPTED)
     sys.exit(code)
+
+
+def _without_repeats(said: str) -> str:
+    """Some versions of typer and of what it is built on both add the same suggestion."""
+    return re.sub(r"(Did you mean [^?]*\?)(\s+\1)+", r"\1", said)
 
 
 def _fail(problem: Exception | str, code: int) -> NoReturn:

@@ -159,7 +159,7 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     for outcome in outcomes:
         page = folder / outcome.panel.folder / "report.html"
         files.append(f"report: {page}")
-    print_lines(grid.notes, files)
+    print_lines(grid.notes, list(dict.fromkeys(files)))  # panels may share a page
 
 
 def _frontier(folder: Path, scale: str, workers: int | None, sit_down: SitDown, *, plan_only: bool) -> None:

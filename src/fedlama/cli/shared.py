@@ -50,29 +50,34 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
     index = read_index(folders[0])
     baseline = index.baseline if index else None
     page = draw_report(runs, out, baseline=baseline, view=view)
+    console = Console()
+    was_told = False  # which network it is
     for group in compare_groups(runs, baseline=baseline):
         if group.title:
             print(f"\n{group.title}")
-        Console().print(terminal_table(group.comparison))
+        console.print(terminal_table(group.comparison, console.width))
         print(verdict(group.comparison))
         if view is not None:
-            _print_replay(group.comparison, view)
+            was_told = _print_replay(group.comparison, view, was_told)
     print(f"report: {page}")
 
 
-def _print_replay(comparison: Comparison, view: View) -> None:
-    """On the network that was asked for, how long each setting would have taken."""
+def _print_replay(comparison: Comparison, view: View, was_told: bool) -> bool:
+    """On the network that was asked for, how long each setting would have taken; whether the network is told now."""
     from fedlama.report.numbers.network import replay
     from fedlama.report.tables.network import network_rows
-    from fedlama.report.words.network import payoff_sentences, target_text
+    from fedlama.report.words.network import network_text, payoff_sentences, target_text
 
     played = replay(comparison, view.network, view.target)
     if played is None:
-        return
+        return was_told
+    if not was_told:
+        print(f"The network: {network_text(played.network)}.")
     for row in network_rows(played, comparison):
         print(f"{row.label}: {row.time} to {target_text(played, comparison)} on this network")
     for sentence in payoff_sentences(played, comparison):
         print(sentence)
+    return True
 
 
 def report_on_study(folder: Path, index: StudyIndex, *, draw: bool = True) -> tuple[Comparison, Path]:

@@ -128,7 +128,8 @@ def simulate(
         precision: "float32", or "bfloat16" for local steps under autocast; weights and averages stay float32.
         on_record: Called with the record of every round.
         out: A folder to write the run into, as `fedlama run` does: configuration, every round, checkpoints, the model
-            and the summary; `fedlama report` draws it (default: nothing is written).
+            and the summary. Its page and picture are not drawn here: `fedlama report DIR` does (default: nothing is
+            written).
         resume: Whether a run that was interrupted in `out` goes on from its last checkpoint. One that is finished is
             read back.
         progress: Whether progress is shown on standard error.

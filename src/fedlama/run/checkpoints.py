@@ -20,6 +20,8 @@ from fedlama.run.files import write_atomically, writing
 KEPT = 2
 MAX_MANIFEST = 16 << 20  # bytes
 MAX_CONTENT = 64 << 30
+# How a run is kept and watched, which changes none of its numbers: a run may go on with others.
+OPERATION = ("train.checkpoint_minutes", "output.tensorboard")
 MAX_NAMED = 8  # keys in a sentence
 MAX_KEY = 100  # characters
 # What reading a file that someone damaged may raise, from the disk to a missing key
@@ -154,7 +156,10 @@ def _check_records(path: Path, manifest: Mapping[str, Any], records: Sequence[by
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two configurations, as `key (was …, is …)`; they may be of earlier versions."""
+    """What differs between two configurations, as `key (was …, is …)`; they may be of earlier versions.
+
+    How a run is operated makes no difference.
+    """
     old = _flat(as_written_today(before))
     new = _flat(as_written_today(now))
     different: list[str] = []
@@ -162,6 +167,8 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
         if key == "data.sha256" and key not in old:  # which older runs do not have
             continue
         if key.startswith("hashes."):  # code that changed is told, and does not stop a run from going on
+            continue
+        if key in OPERATION:
             continue
         was = old.get(key, "not set")
         is_now = new.get(key, "not set")

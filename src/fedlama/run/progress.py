@@ -11,6 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from fedlama.base.times import about
 from fedlama.processes.world import torchrun_rank
 from fedlama.training import Record
 from fedlama.training.records import fedavg_at
@@ -37,6 +38,8 @@ class ProgressDisplay:
         self._baseline: int | None = None
         self._steps_before = 0  # of the runs before this one
         self._started = time.monotonic()
+        self._taken_before = 0  # steps of runs that go on, taken before they were resumed
+        self._has_record = False  # of this run
         self._latest_line = self._started
         self._task: TaskID | None = None
         if bar is not None:
@@ -55,12 +58,16 @@ class ProgressDisplay:
         self._own_interval = base_interval
         self._baseline = baseline or base_interval
         self._steps_before = self.done
+        self._has_record = False
         if self.bar and self._task is not None:
             self.bar.update(self._task, description=label)
 
     def __call__(self, record: Record) -> None:
         """Take one round's record."""
         self.done = self._steps_before + record.step
+        if record.round > 1 and not self._has_record:
+            self._note_resumed(record)
+        self._has_record = True
         if record.accuracy is not None:
             self.score = f"accuracy {record.accuracy:.1%}"
         for name, value in record.metrics.items():
@@ -70,6 +77,14 @@ class ProgressDisplay:
             self.bar.update(self._task, completed=self.done, description=self.label, status=status)
         elif self._is_worth_a_line(record):
             self._print_line(record)
+
+    def _note_resumed(self, record: Record) -> None:
+        """What was done before took none of this time: the clock starts with the first record."""
+        self._taken_before += record.step
+        if self.done == self._taken_before:
+            self._started = time.monotonic()
+        if self.bar and self._task is not None:
+            self.bar.reset(self._task, total=self.total, completed=self.done)
 
     def _short_status(self, record: Record) -> str:
         """Beside a bar: eighty columns must do."""
@@ -107,15 +122,19 @@ class ProgressDisplay:
             f"loss {record.loss:.3f}",
             self.score,
             sent,
-            f"{self._seconds_left():.0f} s left",
+            self._left(),
         ]
         print(" · ".join(part for part in parts if part), file=self.stream, flush=True)
 
-    def _seconds_left(self) -> float:
-        elapsed = time.monotonic() - self._started
-        seconds_per_step = elapsed / max(1, self.done)
+    def _left(self) -> str:
+        """The time that the rest takes; empty at the end, and where no step was timed yet."""
+        taken = self.done - self._taken_before
         steps_left = self.total - self.done
-        return seconds_per_step * steps_left
+        if steps_left <= 0 or not taken:
+            return ""
+        elapsed = time.monotonic() - self._started
+        seconds_per_step = elapsed / taken
+        return f"{about(seconds_per_step * steps_left)} left"
 
 
 def _percent(share: float) -> str:

@@ -79,8 +79,8 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
     different = changed_keys(_keys_of_both(before, now), _keys_of_both(now, before))
     if different:
         raise InputError(
-            f"{path.parent} holds a run of another configuration ({', '.join(different)}): choose another --out, or "
-            f"delete that folder"
+            f"{path.parent} holds a run of another configuration ({', '.join(different)}): choose another folder "
+            f"(out=, on the command line --out), or delete that one"
         )
     if (path.parent / SUMMARY).is_file() and run.config.hashes:
         check_same_network(path.parent, network_of(run))

@@ -112,7 +112,7 @@ class Comparison:
         for row in table:
             padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
             lines.append("  ".join(padded).rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -121,7 +121,16 @@ class Comparison:
         for row in self.settings:
             cells = "".join(f"<td>{escape(cell)}</td>" for cell in self._cells(row))
             rows.append(f"<tr>{cells}</tr>")
-        return f"<table><tr>{titles}</tr>{''.join(rows)}</table>"
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes())
+        return f"<table><tr>{titles}</tr>{''.join(rows)}</table>{notes}"
+
+    def _notes(self) -> list[str]:
+        """How to read the two kinds of ±; nothing where one seed has neither."""
+        if all(row.deviation is None for row in self.settings):
+            return []
+        scores = "Scores are mean ± sample standard deviation over seeds"
+        differences = f"differences are to {self.baseline}, seed by seed: mean ± standard error"
+        return [f"{scores}; {differences}."]
 
     def _titles(self) -> list[str]:
         what = "test loss" if self.measure is None else self.measure.name
@@ -195,7 +204,7 @@ def compare(
         settings: For each setting, by its name, the arguments of `fedlama.simulate` in which it differs from the
             others, such as `{"FedAvg": {"policy": fedlama.FedAvg(6)}, "frugal": fedlama.presets.frugal()}`.
         seeds: How many seeds, from 0, or which ones.
-        out: The study's folder; `fedlama report` draws it.
+        out: The study's folder. Its page and picture are not drawn here: `fedlama report DIR` does.
         baseline: The setting that the others are compared with (default: the first).
         workers: How many processes may run at a time (default: one per GPU, or one per core).
         progress: Whether what it will take, and then its progress, is shown on standard error.
@@ -210,6 +219,8 @@ def compare(
     arguments = _arguments(settings, common)
     numbers = _seeds(seeds)
     first = next(iter(arguments))
+    if baseline is not None and baseline not in arguments:
+        raise InputError(f"baseline={shown(baseline)} is none of the settings: {', '.join(arguments)}")
     study = _study(arguments, numbers, baseline or first)
     folder = Path(out)
     with _watching(study, folder, workers, progress) as watch:
@@ -362,10 +373,14 @@ def _mean_bytes(runs: Sequence[Run], fields: Sequence[str]) -> float:
 def _difference(difference: PairedDifference | None, measure: Measure) -> str:
     if difference is None:
         return ""
-    scale, unit = (100, " points") if measure.is_accuracy else (1, "")
-    text = f"{scale * difference.mean:+.3g}"
+    scale, digits, unit = 1, 3, ""
+    if measure.is_accuracy:
+        scale, digits, unit = 100, 1, " points"
+    text = f"{scale * difference.mean:+.{digits}f}".replace("-", "−")
+    if not float(f"{scale * difference.mean:.{digits}f}"):
+        text = f"{0:.{digits}f}"  # a sign would say that there is a difference
     if difference.error is not None:
-        text += f" ± {scale * difference.error:.2g}"
+        text += f" ± {scale * difference.error:.{digits}f}"
     return text + unit
 
 

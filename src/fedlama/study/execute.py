@@ -48,8 +48,9 @@ def run_study(
         run_cells(missing(pilots, out), out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
+        to_run = missing(cells, out)  # refuses a folder of another study before anything in it is touched
         _keep(_index(study, choices, cells, out), others, out)
-        run_cells(missing(cells, out), out, processes, watch, sitting)
+        run_cells(to_run, out, processes, watch, sitting)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
         _check_anything_came_of_it(study, cells, out)

@@ -8,17 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from fedlama.base.times import about
 from fedlama.processes.cpu import cpu_type
 from fedlama.processes.devices import default_workers
 from fedlama.run.directory import CHECKPOINTS
 from fedlama.run.resolve import Resolved
-from fedlama.study.cells import is_done, resolved
+from fedlama.study.cells import check_same_config, is_done, resolved
 from fedlama.study.speed import Amount, Kind, Speed, amount_of, kind_of, measured, total_seconds
 from fedlama.study.study_file import Cell, Study
-
-MINUTE = 60.0
-HOUR = 3600.0
-DAY = 24 * HOUR
 
 Studies = Sequence[tuple[Study, Path]]  # each with the folder that it is written to
 
@@ -68,6 +65,7 @@ def announce(studies: Studies, workers: int | None, stream: TextIO | None = None
         stream: Where it is printed (default: standard error).
     """
     out: TextIO = stream or sys.stderr
+    check_folders(studies)
     plan, examples = counted(studies, workers)
     print(f"plan: {amount_text(plan)}", file=out, flush=True)
     if not plan.jobs:
@@ -77,6 +75,25 @@ def announce(studies: Studies, workers: int | None, stream: TextIO | None = None
     plan = replace(plan, seconds=estimated(plan, speeds))
     print(f"plan: {time_text(plan)}", file=out, flush=True)
     return plan
+
+
+def check_folders(studies: Studies) -> None:
+    """Refuse folders with finished runs of another configuration, before a plan counts them as done.
+
+    One run of each setting is looked at; running the study looks at all of them.
+
+    Arguments:
+        studies: What is to be run.
+    """
+    for study, out in studies:
+        seen: set[str] = set()
+        # Where pilots choose learning rates, what the table's runs have is not known yet.
+        chosen = {setting.name for setting in study.settings if setting.learning_rates}
+        for cell in study.cells({}):
+            if cell.setting in chosen or cell.setting in seen or not is_done(out, cell):
+                continue
+            seen.add(cell.setting)
+            check_same_config(out, cell)
 
 
 def planned(studies: Studies) -> list[Cell]:
@@ -169,24 +186,6 @@ def time_text(plan: Plan) -> str:
     if plan.seconds is None:
         return f"how long that takes could not be measured within a few seconds: it will be long ({machine})"
     return f"{about(plan.seconds)} on this machine ({machine}), after a few measured steps"
-
-
-def about(seconds: float) -> str:
-    """A rough time in a sentence: `under a minute`, `about 5 min`, `about 2.5 h`, `about 12 days`."""
-    if seconds < MINUTE:
-        return "under a minute"
-    return f"about {rough_time(seconds)}"
-
-
-def rough_time(seconds: float) -> str:
-    """A rough time: `< 1 min`, `5 min`, `2.5 h`, `12 days`."""
-    if seconds < MINUTE:
-        return "< 1 min"
-    if seconds < 90 * MINUTE:
-        return f"{seconds / MINUTE:.0f} min"
-    if seconds < 2 * DAY:
-        return f"{seconds / HOUR:.1f} h"
-    return f"{seconds / DAY:,.0f} days"
 
 
 def _runs(count: int) -> str:

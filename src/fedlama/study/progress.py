@@ -12,8 +12,9 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from fedlama.base.times import about
 from fedlama.study.cells import End
-from fedlama.study.plan import Studies, about, planned
+from fedlama.study.plan import Studies, planned
 from fedlama.study.study_file import Cell
 from fedlama.training import Record
 from fedlama.training.records import fedavg_at

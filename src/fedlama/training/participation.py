@@ -68,7 +68,10 @@ class Participation:
             assert self.fraction is not None
             return max(1, math.floor(self.fraction * population + 0.5))
         if self.clients > population:
-            raise InputError(f"participation.active is {self.clients}, but there are only {population} clients")
+            raise InputError(
+                f"participation: {self.clients} clients, but there are only {population} clients (in a configuration: "
+                f"participation.active)"
+            )
         return int(self.clients)
 
     def window_steps(self, policy: Policy) -> int:

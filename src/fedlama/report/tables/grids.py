@@ -91,7 +91,8 @@ class Grid:
             side = "right" if number else "left"
             # A name that is broken in two is hard to find again; numbers fold first.
             keeps_whole = number == 0 and max(len(row[0]) for row in self.rows[start:end]) <= MAX_WHOLE_NAME
-            heading = _wrapped(self.headings[number], [row[number] for row in self.rows[start:end]])
+            under = [row[number] for row in self.rows[start:end]]
+            heading = _narrowed(wrapped(self.headings[number], under), under)
             table.add_column(Text(heading), justify=side, overflow="fold", no_wrap=keeps_whole)
 
         for row in self.rows[start:end]:
@@ -171,10 +172,22 @@ class Grid:
         write_atomically(folder / f"{name}.tex", self.latex())
 
 
-def _wrapped(heading: str, cells: Sequence[str]) -> str:
+def wrapped(heading: str, cells: Sequence[str]) -> str:
     """A heading on as many lines as make it no wider than what stands below it: numbers need the room."""
     width = max([1, *map(len, cells)])
     return "\n".join(wrap(heading, width, break_long_words=False))
+
+
+def _narrowed(heading: str, cells: Sequence[str]) -> str:
+    """The name of a policy that is still wider than the numbers below it breaks before its arguments."""
+    width = max([1, *map(len, cells)])
+    lines: list[str] = []
+    for line in heading.split("\n"):
+        if len(line) > width:
+            lines.append(line.replace("(", "\n(", 1))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def markdown_text(text: str) -> str:

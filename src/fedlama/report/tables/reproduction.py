@@ -16,8 +16,6 @@ from fedlama.report.words.notes import rate_text, seeds_text, warning_fields
 from fedlama.report.words.pairs import difference_notes, difference_text
 from fedlama.report.words.study import choice_notes
 
-COST = "cost, of the first"  # that of a panel, which a note names; a longer heading would not fit eighty columns
-
 
 def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> Grid:
     """The paper's figures beside ours, panel by panel.
@@ -35,15 +33,16 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
             rows.append(_cells(setting, outcome))
             records.append(_record(setting, outcome))
 
+    cost = _cost_heading(outcomes)
     return Grid(
         headings=[
             "setting",
             "paper: accuracy",
-            COST,
+            cost,
             "rate",
             "here: accuracy",
             "difference",
-            COST,
+            cost,
             "rate",
             "seeds",
         ],
@@ -54,6 +53,18 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
         caption=_caption(made),
         narrow=[0, 1, 2, 4, 5, 6, 8],  # without learning rates it fits eighty columns
     )
+
+
+def _cost_heading(outcomes: Sequence[PanelOutcome]) -> str:
+    """What costs are a share of, by its name where all panels have the same."""
+    names: set[str] = set()
+    for outcome in outcomes:
+        baseline = outcome.comparison.baseline
+        if baseline is not None:
+            names.add(baseline.label)
+    if len(names) == 1:
+        return f"cost, of {names.pop()}"
+    return "cost, of each first"  # which a note names
 
 
 def _caption(made: Reproduction) -> str:

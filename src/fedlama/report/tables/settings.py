@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.report.tables.grids import markdown_line, markdown_text
+from fedlama.report.tables.grids import MAX_WHOLE_NAME, markdown_line, markdown_text, wrapped
 from fedlama.report.words.formats import human_bytes, percent, share_text, spread_text
 from fedlama.report.words.notes import (
     cost_heading,
+    metric_heading,
     notes,
     rate_text,
     seeds_text,
@@ -19,12 +23,16 @@ from fedlama.report.words.notes import (
     uplink_share,
 )
 
+GAP = 2  # columns between two numbers
+# What a narrow terminal goes without; the beginnings of headings.
+LEAST_IMPORTANT_FIRST = ("downlink", "uplink, of", "learning rate", "uplink")
+
 
 def headings(comparison: Comparison) -> list[str]:
     """The columns of the main table."""
     names = [
         "setting",
-        comparison.metric,
+        metric_heading(comparison),
         cost_heading(comparison),
         "uplink",
     ]
@@ -59,25 +67,57 @@ def _rates_differ(comparison: Comparison) -> bool:
     return len(rates) > 1
 
 
-def terminal_table(comparison: Comparison) -> Table:
-    """The main table for `rich.console.Console.print`."""
-    table = Table(
-        caption=Text("\n".join(notes(comparison))),
-        caption_justify="left",
-        header_style="bold",
-    )
-    first, *numbers = headings(comparison)
-    table.add_column(first, overflow="fold")
-    for heading in numbers:
-        # What a cost is a share of may be long: on a line of its own it widens the column less.
-        broken = heading.replace(", ", ",\n", 1)
-        table.add_column(Text(broken), justify="right", no_wrap=True)
+def terminal_table(comparison: Comparison, width: int | None = None) -> Group:
+    """The main table for `rich.console.Console.print`, with its notes below.
 
-    for setting in comparison.settings:
+    Arguments:
+        comparison: the settings.
+        width: the columns of the terminal; where they do not suffice, less important numbers are left out, and names
+            stay whole (default: no limit).
+    """
+    names = headings(comparison)
+    rows = [cells(setting, comparison) for setting in comparison.settings]
+    shown = _that_fit(names, rows, width)
+
+    table = Table(header_style="bold", box=None, padding=(0, GAP, 0, 0))
+    for number in shown:
+        under = [row[number] for row in rows]
+        if number == 0:
+            # A name that is broken in two is hard to find again.
+            keeps_whole = max(map(len, under)) <= MAX_WHOLE_NAME
+            table.add_column(names[0], overflow="fold", no_wrap=keeps_whole)
+        else:
+            table.add_column(Text(wrapped(names[number], under)), justify="right", no_wrap=True)
+
+    for row in rows:
         # Text: a label is never markup.
-        row = [Text(cell) for cell in cells(setting, comparison)]
-        table.add_row(*row)
-    return table
+        table.add_row(*[Text(row[number]) for number in shown])
+    return Group(table, Text("\n".join(notes(comparison))))
+
+
+def _that_fit(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[int]:
+    """The numbers of the columns that a terminal has room for; the files and the page have all of them."""
+    shown = list(range(len(names)))
+    if width is None:
+        return shown
+    for heading in LEAST_IMPORTANT_FIRST:
+        if _needed(names, rows, shown) <= width:
+            break
+        shown = [number for number in shown if not names[number].startswith(heading)]
+    return shown
+
+
+def _needed(names: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> int:
+    """How wide a table of these columns is."""
+    total = 0
+    for number in shown:
+        under = [row[number] for row in rows]
+        heading = wrapped(names[number], under)
+        widest = max(len(text) for text in [*heading.split("\n"), *under])
+        if number == 0:
+            widest = min(widest, MAX_WHOLE_NAME)
+        total += widest + GAP
+    return total
 
 
 def markdown_table(comparison: Comparison) -> str:

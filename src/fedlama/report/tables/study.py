@@ -10,6 +10,7 @@ from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, human_bytes, percent, share_text, spread_text
 from fedlama.report.words.notes import (
     cost_heading,
+    metric_heading,
     notes,
     rate_text,
     seeds_text,
@@ -62,7 +63,7 @@ def _narrow(headings: Sequence[str]) -> list[int]:
 
 
 def _headings(comparison: Comparison) -> list[str]:
-    names = ["setting", comparison.metric, difference_heading(comparison), cost_heading(comparison), "uplink"]
+    names = ["setting", metric_heading(comparison), difference_heading(comparison), cost_heading(comparison), "uplink"]
     if shows_uplink_share(comparison):
         names.append(uplink_heading(comparison))
     return [*names, "downlink", "rate", "seeds"]

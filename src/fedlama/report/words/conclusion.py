@@ -187,7 +187,7 @@ def _difference(one: Setting, other: Setting, comparison: Comparison, name: str 
         return ""
 
     gap = ours.mean - theirs.mean
-    size, direction = gap_text(gap, comparison.metric)
+    size, direction = gap_text(gap, comparison.metric, comparison.sign)
     if size:
         text = f"{size} {direction}"
         link = "than"

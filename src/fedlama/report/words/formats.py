@@ -72,8 +72,14 @@ def spread_text(spread: Spread | None, metric: str, digits: int = 2) -> str:
     return f"{mean} ± {spread.deviation:.3f}"
 
 
-def gap_text(gap: float, metric: str) -> tuple[str, str]:
-    """The size of a difference between scores, empty where it rounds to nothing, and its direction."""
+def gap_text(gap: float, metric: str, sign: int = 1) -> tuple[str, str]:
+    """The size of a difference between scores, empty where it rounds to nothing, and its direction.
+
+    Arguments:
+        gap: the difference.
+        metric: what differs.
+        sign: −1 where less is better: then the direction is "better" or "worse".
+    """
     if metric == ACCURACY:
         points = f"{abs(100 * gap):.1f}"
         size = f"{points} points"
@@ -82,6 +88,8 @@ def gap_text(gap: float, metric: str) -> tuple[str, str]:
         points = f"{abs(gap):.2f}"
         size = points
         direction = "higher" if gap > 0 else "lower"
+    if sign < 0:
+        direction = "worse" if gap > 0 else "better"
 
     if float(points) == 0:
         size = ""

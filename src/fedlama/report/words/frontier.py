@@ -44,13 +44,15 @@ def _sentence(place: Place, line: Sequence[Place], comparison: Comparison) -> st
 
 
 def _did(stands: Standing, comparison: Comparison) -> str:
-    size, direction = gap_text(stands.gap, comparison.metric)
+    size, direction = gap_text(stands.gap, comparison.metric, comparison.sign)
     if not size:
         return "was level with"
     if comparison.metric == ACCURACY:
         return f"reached {size} {direction} than"
     if comparison.metric == LOSS:
         return f"had a loss {size} {direction} than"
+    if comparison.sign < 0:
+        return f"had {comparison.metric} {size} {direction} than"
     return f"had {size} {direction} {comparison.metric} than"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.network import Demand, Payoff, Replay, fastest_bands, payoff, slowest_of
+from fedlama.report.numbers.network import Demand, Network, Payoff, Replay, fastest_bands, payoff, slowest_of
 from fedlama.report.words.formats import joined, named_score, score_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
@@ -14,6 +14,20 @@ def target_text(played: Replay, comparison: Comparison) -> str:
     """The target as a score: `90.6 %`, `a loss of 0.31`."""
     score = score_text(played.target, comparison.metric)
     return named_score(score, comparison.metric)
+
+
+def network_text(network: Network) -> str:
+    """`10 Mbit/s up and 50 Mbit/s down per client, a round trip of 50 ms, 20 ms per local step`."""
+    parts = [
+        f"{bandwidth_text(network.uplink)} up and {bandwidth_text(network.downlink)} down per client",
+        f"a round trip of {duration_text(network.latency)}",
+        f"{duration_text(network.step_time)} per local step",
+    ]
+    if network.round_overhead:
+        parts.append(f"{duration_text(network.round_overhead)} beside it per round")
+    if network.straggling:
+        parts.append(f"clients that differ with σ = {network.straggling:g}")
+    return ", ".join(parts)
 
 
 def assumptions(played: Replay, comparison: Comparison) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.layers import is_coded
+from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import joined, plural
 
 
@@ -62,6 +63,13 @@ def _whole(comparison: Comparison) -> str:
     if others and comparison.baseline is not None:
         return comparison.baseline.label
     return f"averaging every layer every {first.base_interval} steps"
+
+
+def metric_heading(comparison: Comparison) -> str:
+    """The heading of a column of scores: a loss is that on the test data."""
+    if comparison.metric == LOSS:
+        return f"test {LOSS}"
+    return comparison.metric
 
 
 def cost_heading(comparison: Comparison) -> str:
