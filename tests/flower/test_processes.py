@@ -221,8 +221,8 @@ def measured(deployment, app):
         after = counted(deployment)
         up = after[0] - before[0]
         down = after[1] - before[1]
-        # Each object of a message is a request of its own, and so are its announcement, its confirmation and the state of
-        # the client's app: 8 kB were seen for a task, and as much for a reply.
+        # Each object of a message is a request of its own, and so are its announcement, its confirmation and the
+        # state of the client's app: 8 kB were seen for a task, and as much for a reply.
         messages = 2 * (2 * rounds_of(setting) + CLIENTS)  # tasks and replies, and a question to each client
         # SuperNodes ask for work every three seconds, whether there is some or not, and more often after a message.
         beside = [10_000 * messages + 2 * rate * seconds for rate in deployment.idle]

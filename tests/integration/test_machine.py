@@ -22,7 +22,7 @@ from fedlama.run.config import load_config
 from fedlama.run.directory import RunDirectory
 from fedlama.run.execute import execute
 from fedlama.run.files import append_line, is_locked, locked
-from fedlama.run.resolve import data_hash, load_data
+from fedlama.run.resolve import RESOLVED, data_hash, load_data
 from fedlama.study.runs import load_run
 
 CONFIG = """
@@ -251,6 +251,13 @@ def test_a_folder_that_is_replaced_while_a_run_writes_into_it_stops_that_run(tmp
     assert len((tmp_path / "elsewhere" / "rounds.jsonl").read_text().splitlines()) == 2
 
 
+def forget_data():
+    """What a process remembers of data, which another one would not."""
+    load_data.cache_clear()
+    data_hash.cache_clear()
+    RESOLVED.clear()
+
+
 @pytest.fixture
 def own_data(tmp_path):
     """A config on a file of its own, and the file; what a process remembers of data is forgotten."""
@@ -258,11 +265,9 @@ def own_data(tmp_path):
     np.savez(tmp_path / "mine.npz", x=x, y=np.arange(60) % 3, test=np.arange(60) > 48)
     path = write_config(tmp_path)
     path.write_text(path.read_text().replace('"digits"', f'"{tmp_path / "mine.npz"}"'))
-    load_data.cache_clear()
-    data_hash.cache_clear()
+    forget_data()
     yield path, tmp_path / "mine.npz"
-    load_data.cache_clear()
-    data_hash.cache_clear()
+    forget_data()
 
 
 def stop_after_round_six(record) -> None:
@@ -278,13 +283,11 @@ def test_data_that_changed_under_a_run_is_refused_by_its_file(own_data, tmp_path
     assert f'sha256 = "{hashlib.sha256(before).hexdigest()}"' in (tmp_path / "run" / "config.toml").read_text()
     with np.load(data) as stored:
         np.savez(data, **{**stored, "x": 255 - stored["x"]})
-    load_data.cache_clear()
-    data_hash.cache_clear()
+    forget_data()
     with pytest.raises(InputError, match=r"mine\.npz changed since the run in .*\(SHA-256 .*: restore the data"):
         execute(load_config(config), tmp_path / "run", resume=True, workers=1)
     data.write_bytes(before)
-    data_hash.cache_clear()
-    load_data.cache_clear()
+    forget_data()
     assert execute(load_config(config), tmp_path / "run", resume=True, workers=1)
 
 

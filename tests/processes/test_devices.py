@@ -13,7 +13,7 @@ from fedlama.processes.exchange import Exchange, SharedWorld
 from fedlama.processes.world import Group, World
 from fedlama.run import execute as executing
 from fedlama.run.config import parse_config
-from fedlama.training import simulation
+from fedlama.training import running
 
 GpuMachine = Callable[..., None]
 
@@ -126,7 +126,7 @@ def test_simulate_forks_one_worker_per_gpu_without_starting_cuda(gpu_machine, mo
         asked.append((count, backend))
         raise InputError("far enough")
 
-    monkeypatch.setattr(simulation, "run_workers", stop_at_workers)
+    monkeypatch.setattr(running, "run_workers", stop_at_workers)
     with pytest.raises(InputError, match="far enough"):
         small_run(workers=2)
     assert asked == [(2, backend_for("cuda"))]

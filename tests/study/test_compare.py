@@ -151,7 +151,7 @@ def test_a_preset_is_a_setting(tmp_path):
         (SETTINGS, {"seeds": 0}, "seeds must be at least 1"),
         (SETTINGS, {"seeds": [-1]}, "a seed must be at least 0"),
         (SETTINGS, {"seeds": "one"}, "seeds must be a whole number"),
-        (SETTINGS, {"baseline": "FedSGD"}, "study.baseline = 'FedSGD' is no setting"),
+        (SETTINGS, {"baseline": "FedSGD"}, "baseline='FedSGD' is none of the settings: FedAvg, FedLAMA"),
         ({"a": {"policy": fedlama.FedAvg(2)}, "A": {"policy": fedlama.FedAvg(4)}}, {}, "would share the folder"),
         (SETTINGS, {"participation": 1}, "may mean one client or all of them"),
     ],
