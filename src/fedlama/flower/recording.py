@@ -22,7 +22,8 @@ from fedlama.run.directory import CHECKPOINTS, RunDirectory
 from fedlama.run.files import write_atomically
 from fedlama.run.resolve import versions
 from fedlama.training.faults import Discarded, Exclusion
-from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.records import Record, Result
+from fedlama.training.results import layer_summaries
 from fedlama.training.values import Position
 
 DATA_NAME = "flower"  # the data stays with the clients: the server knows no name for it
@@ -190,28 +191,10 @@ def result_of(
         codec=codec,
         server=str(options.server),
         local=local,
-        layers=_layer_summaries(end, layout),
+        layers=layer_summaries(end, layout),
         records=records,
         model=module,
     )
-
-
-def _layer_summaries(end: Position, layout: Layout) -> list[LayerSummary]:
-    ledger = end.server.ledger
-    layers: list[LayerSummary] = []
-    for index, layer in enumerate(layout.layers):
-        layers.append(
-            LayerSummary(
-                name=layer.name,
-                size=layer.size,
-                adaptive=layer.adaptive,
-                aggregations=ledger.aggregations[index],
-                interval=end.state.intervals[index],
-                uplink_bytes=ledger.layer_uplink[index],
-                downlink_bytes=ledger.layer_downlink[index],
-            )
-        )
-    return layers
 
 
 class Recording:

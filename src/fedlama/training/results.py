@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedlama.core import Layout
 from fedlama.rows import Binding
 from fedlama.training.records import ClientScores, LayerSummary, Record, Result, fedavg_at
 from fedlama.training.setup import Setup
@@ -43,19 +44,7 @@ def result_of(
     binding.point_at(end.server.evaluated)
     binding.load_counters(end.counters)
     binding.release()
-    layers: list[LayerSummary] = []
-    for index, layer in enumerate(setup.layout.layers):
-        layers.append(
-            LayerSummary(
-                name=layer.name,
-                size=layer.size,
-                adaptive=layer.adaptive,
-                aggregations=ledger.aggregations[index],
-                interval=end.state.intervals[index],
-                uplink_bytes=ledger.layer_uplink[index],
-                downlink_bytes=ledger.layer_downlink[index],
-            )
-        )
+    layers = layer_summaries(end, setup.layout)
     job = setup.job
     codec = "none"
     if job.uplink is not None:
@@ -91,3 +80,27 @@ def result_of(
         is_classifier=job.data.classes is not None,
         client_names=job.shards.names,
     )
+
+
+def layer_summaries(end: Position, layout: Layout) -> list[LayerSummary]:
+    """What became of every layer.
+
+    Arguments:
+        end: Where the run ended.
+        layout: The model's.
+    """
+    ledger = end.server.ledger
+    layers: list[LayerSummary] = []
+    for index, layer in enumerate(layout.layers):
+        layers.append(
+            LayerSummary(
+                name=layer.name,
+                size=layer.size,
+                adaptive=layer.adaptive,
+                aggregations=ledger.aggregations[index],
+                interval=end.state.intervals[index],
+                uplink_bytes=ledger.layer_uplink[index],
+                downlink_bytes=ledger.layer_downlink[index],
+            )
+        )
+    return layers
