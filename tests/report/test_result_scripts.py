@@ -47,3 +47,11 @@ def test_long_layers_counts_the_cycles_of_each_kernel(tmp_path):
         "    2  conv.weight (80 parameters)",
         "    0  fc.weight (16 parameters)",
     ]
+
+
+def test_the_readmes_picture_is_drawn_from_the_runs_that_are_kept():
+    program = "from frontier_picture import picture; print(len(picture().axes[0].texts))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=SCRIPT.parent, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) >= 15  # a label per setting
