@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedlama.report.numbers.pairs import Pair, paired
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from paired import comparison_of
 
+from fedlama.report.numbers.pairs import Pair, paired
 from fedlama.report.pictures.style import GRID, MUTED, PALETTE, png, styled, titled
 
 ROOT = Path(__file__).parent.parent
