@@ -329,19 +329,21 @@ def train(message, context):
     if partition == 0:
         return reply
     array = reply.content["layers"]["layers"]
+    _, _, report = array.stype.partition(" ")
     nan = bytes([0, 0, 192, 127])
     lies = [
-        ("layers", nan * sum(one.numel() for one in network().parameters()), "fedlama.float32", None),
-        ("layers", nan * 7, "fedlama.float32", None),
+        ("layers", nan * sum(one.numel() for one in network().parameters()), "fedlama.float32 " + report, None),
+        ("layers", nan * 7, "fedlama.float32 " + report, None),
         ("another.weight", array.data, array.stype, None),
         ("layers", array.data[:-3], array.stype, None),
-        ("layers", array.data[:64], "numpy.ndarray", (10**12,)),
+        ("layers", array.data[:64], "numpy.ndarray " + report, (10**12,)),
         ("layers", bytes(10**9), array.stype, None),
     ]
-    round_ = json.loads(message.content["fedlama"]["task"])["step"] // 2
+    _, _, task = message.content["layers"]["layers"].stype.partition(" ")
+    round_ = json.loads(task)["step"] // 2
     name, data, stype, shape = lies[2 * round_ + partition - 1]
     lie = Array(dtype="uint8", shape=shape or (len(data),), stype=stype, data=data)
-    content = RecordDict({"fedlama": reply.content["fedlama"], "layers": ArrayRecord({name: lie})})
+    content = RecordDict({"layers": ArrayRecord({name: lie})})
     return Message(content, reply_to=message)
 """
 
