@@ -297,7 +297,6 @@ def test_the_ledgers_bytes_are_those_at_the_socket(measured, setting, app):
     run = measured[setting]
     up = run.summary["uplink_bytes"]
     down = run.summary["downlink_bytes"]
-    print("BESIDE", setting, up, run.up, run.beside_up, down, run.down, run.beside_down)
     assert up <= run.up <= 1.03 * up + run.beside_up
     files = [path for path in app.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     code = CLIENTS * sum(path.stat().st_size for path in files)  # every node is sent it
