@@ -75,6 +75,48 @@ def network():
     )
 
 
+# Messages without content, so that what Flower itself sends for a task and its reply can be counted.
+EMPTY_SERVER = """
+import time
+from pathlib import Path
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    folder = Path(context.run_config["save-to"])
+    folder.mkdir()
+    for sign in ("before", "after"):
+        nodes = list(grid.get_node_ids())
+        messages = [Message(RecordDict(), node, "train") for node in nodes]
+        replies = list(grid.send_and_receive(messages))
+        assert len(replies) == context.run_config["clients"]
+        assert not any(reply.has_error() for reply in replies)
+        (folder / sign).touch()
+        time.sleep(2)
+"""
+
+EMPTY_CLIENT = """
+import time
+
+from flwr.app import Message, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.train()
+def train(message, context):
+    # As in training, the connection is idle so long that it is closed, and the reply needs another one.
+    time.sleep(6)
+    return Message(RecordDict(), reply_to=message)
+"""
+
+
 def make_app(folder, client=None):
     """A copy of the example with the network above, and perhaps another client."""
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -170,6 +212,7 @@ def deployment(tmp_path_factory):
         for partition in range(CLIENTS):
             start_supernode(federation, partition)
         federation.idle = idle_rates(federation)
+        federation.empty = empty_exchange(federation)
         yield federation
         for proxy in federation.proxies:
             proxy.close()
@@ -192,9 +235,22 @@ def idle_rates(federation):
     wait_until(lambda: min(proxy.down for proxy in federation.proxies) > 0, "a connection of every SuperNode")
     time.sleep(5)
     before = counted(federation)
-    time.sleep(10)
+    time.sleep(20)
     after = counted(federation)
-    return (after[0] - before[0]) / 10, (after[1] - before[1]) / 10
+    return (after[0] - before[0]) / 20, (after[1] - before[1]) / 20
+
+
+def empty_exchange(federation):
+    """Bytes up and down of a task and its reply that hold nothing: what is Flower's own."""
+    app = make_app(federation.folder / "empty-app", EMPTY_CLIENT)
+    (app / "digits_app" / "server.py").write_text(EMPTY_SERVER)
+    folder = federation.folder / "empty"
+    run = federation.run(app, save_to=str(folder), clients=CLIENTS)
+    federation.wait_for(run, folder / "before")  # the first exchange brings every node the app
+    before = counted(federation)
+    federation.wait_for(run, folder / "after")
+    after = counted(federation)
+    return (after[0] - before[0]) / CLIENTS, (after[1] - before[1]) / CLIENTS
 
 
 @dataclass
@@ -221,11 +277,12 @@ def measured(deployment, app):
         after = counted(deployment)
         up = after[0] - before[0]
         down = after[1] - before[1]
-        # Each object of a message is a request of its own, and so are its announcement, its confirmation and the
-        # state of the client's app: 8 kB were seen for a task, and as much for a reply.
-        messages = 2 * (2 * rounds_of(setting) + CLIENTS)  # tasks and replies, and a question to each client
-        # SuperNodes ask for work every three seconds, whether there is some or not, and more often after a message.
-        beside = [10_000 * messages + 2 * rate * seconds for rate in deployment.idle]
+        exchanges = 2 * rounds_of(setting) + CLIENTS  # two clients per round, and a question to each at the start
+        messages = 2 * exchanges  # a task and its reply
+        beside = []
+        for idle, empty in zip(deployment.idle, deployment.empty, strict=True):
+            # Flower's own: what an exchange without content costs, and that SuperNodes ask for work all the time.
+            beside.append(5_000 * messages + empty * exchanges + idle * seconds)
         found[setting] = Measured(folder, summary_of(folder), up, down, *beside)
     return found
 
@@ -329,19 +386,21 @@ def train(message, context):
     if partition == 0:
         return reply
     array = reply.content["layers"]["layers"]
+    _, _, report = array.stype.partition(" ")
     nan = bytes([0, 0, 192, 127])
     lies = [
-        ("layers", nan * sum(one.numel() for one in network().parameters()), "fedlama.float32", None),
-        ("layers", nan * 7, "fedlama.float32", None),
+        ("layers", nan * sum(one.numel() for one in network().parameters()), "fedlama.float32 " + report, None),
+        ("layers", nan * 7, "fedlama.float32 " + report, None),
         ("another.weight", array.data, array.stype, None),
         ("layers", array.data[:-3], array.stype, None),
-        ("layers", array.data[:64], "numpy.ndarray", (10**12,)),
+        ("layers", array.data[:64], "numpy.ndarray " + report, (10**12,)),
         ("layers", bytes(10**9), array.stype, None),
     ]
-    round_ = json.loads(message.content["fedlama"]["task"])["step"] // 2
+    _, _, task = message.content["layers"]["layers"].stype.partition(" ")
+    round_ = json.loads(task)["step"] // 2
     name, data, stype, shape = lies[2 * round_ + partition - 1]
     lie = Array(dtype="uint8", shape=shape or (len(data),), stype=stype, data=data)
-    content = RecordDict({"fedlama": reply.content["fedlama"], "layers": ArrayRecord({name: lie})})
+    content = RecordDict({"layers": ArrayRecord({name: lie})})
     return Message(content, reply_to=message)
 """
 

@@ -9,7 +9,8 @@ import torch
 
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from torch import nn
 
 import fedlama
@@ -245,39 +246,53 @@ def _begins_inside(records):
     return [step % 8 != 0 for step in before]
 
 
-def replaced(reply, array):
-    return RecordDict({"fedlama": reply.content["fedlama"], "layers": ArrayRecord({"layers": array})})
+def in_record(array, name="layers"):
+    return RecordDict({"layers": ArrayRecord({name: array})})
+
+
+def reply_with(name="layers", *, data, stype, shape=None):
+    array = Array(dtype="uint8", shape=shape or (len(data),), stype=stype, data=data)
+    return in_record(array, name)
+
+
+def two_arrays(data, stype):
+    arrays = {}
+    for name in ("layers", "more"):
+        arrays[name] = Array(dtype="uint8", shape=(len(data),), stype=stype, data=data)
+    return RecordDict({"layers": ArrayRecord(arrays)})
+
+
+LIES = {"tag": 3, "lost": "no", "loss": [], "counters": "many"}
+# What a client makes of its reply: of its bytes, what it says they are, and its report.
+HOSTILE = {
+    "NaN": lambda data, kind, report: reply_with(data=b"\x00\x00\xc0\x7f" + data[4:], stype=f"{kind} {report}"),
+    "wrong shape": lambda data, kind, report: reply_with(data=data + bytes(4), stype=f"{kind} {report}"),
+    "unknown layer": lambda data, kind, report: reply_with("other", data=data, stype=f"{kind} {report}"),
+    "truncated": lambda data, kind, report: reply_with(data=data[:-3], stype=f"{kind} {report}"),
+    "a header that lies": lambda data, kind, report: reply_with(
+        data=data[:64], stype=f"numpy.ndarray {report}", shape=(10**12,)
+    ),
+    "zeros": lambda data, kind, report: reply_with(data=bytes(1 << 24), stype=f"{kind} {report}"),
+    "no report": lambda data, kind, report: reply_with(data=data, stype=kind),
+    "a report of another kind": lambda data, kind, report: reply_with(data=data, stype=f"{kind} {json.dumps(LIES)}"),
+    "nothing": lambda data, kind, report: RecordDict(),
+    "a kind of a megabyte": lambda data, kind, report: reply_with(data=data, stype=f"{'k' * (1 << 20)} {report}"),
+    "a report of two megabytes": lambda data, kind, report: reply_with(
+        data=data, stype=f"{kind} {report}{' ' * (1 << 21)}"
+    ),
+    "two arrays": lambda data, kind, report: two_arrays(data, f"{kind} {report}"),
+    "a loss of 400 digits": lambda data, kind, report: reply_with(
+        data=data, stype=f"{kind} {json.dumps({**json.loads(report), 'loss': 10**400})}"
+    ),
+    "brackets without end": lambda data, kind, report: reply_with(data=data, stype=f"{kind} {'[' * 100_000}"),
+    "a list": lambda data, kind, report: reply_with(data=data, stype=f"{kind} [{report}]"),
+}
 
 
 def broken(reply, how):
-    data = reply.content["layers"]["layers"].data
-    stype = reply.content["layers"]["layers"].stype
-
-    def array(content, stype=stype, shape=None):
-        return Array(dtype="uint8", shape=shape or (len(content),), stype=stype, data=content)
-
-    if how == "NaN":
-        return replaced(reply, array(b"\x00\x00\xc0\x7f" + data[4:]))
-    if how == "wrong shape":
-        return replaced(reply, array(data + b"\x00" * 4))
-    if how == "unknown layer":
-        return RecordDict({"fedlama": reply.content["fedlama"], "layers": ArrayRecord({"other": array(data)})})
-    if how == "truncated":
-        return replaced(reply, array(data[:-3]))
-    if how == "a header that lies":
-        return replaced(reply, array(data[:64], stype="numpy.ndarray", shape=(10**12,)))
-    if how == "zeros":
-        return replaced(reply, array(bytes(1 << 24)))
-    if how == "no report":
-        return RecordDict({"layers": reply.content["layers"]})
-    if how == "a report of another kind":
-        said = json.dumps({"tag": 3, "lost": "no", "loss": [], "counters": "many"})
-        return RecordDict({"fedlama": ConfigRecord({"report": said}), "layers": reply.content["layers"]})
-    return RecordDict()
-
-
-HOSTILE = ["NaN", "wrong shape", "unknown layer", "truncated", "a header that lies", "zeros", "no report"]
-HOSTILE += ["a report of another kind", "nothing"]
+    array = reply.content["layers"]["layers"]
+    kind, _, report = array.stype.partition(" ")
+    return HOSTILE[how](array.data, kind, report)
 
 
 @pytest.mark.parametrize("code", [None, Rotate(2.0)])
@@ -322,11 +337,48 @@ def test_a_policy_is_told_the_bytes_of_those_who_were_averaged():
         assert [evidence.sent[layer] / evidence.clients for layer in range(len(sizes))] == [4 * n for n in sizes]
 
 
+def task_of(message):
+    _, _, text = message.content["layers"]["layers"].stype.partition(" ")
+    return json.loads(text)
+
+
+def test_a_message_is_as_few_objects_of_flower_as_can_be():
+    seen = []
+
+    def listen(partition, message, reply):
+        if message.metadata.message_type == "train":
+            seen.append((message, reply))
+        return reply
+
+    local = fedlama.Scaffold(PLAIN_SGD)
+    train(MemoryGrid(app(local), range(CLIENTS), misbehave=listen), strategy(local=local), iterations=4)
+    for message, reply in seen:
+        # Each is a request of its own: the message, its dictionary, the record, the Array, and the Array's bytes.
+        assert len(get_all_nested_objects(message)) == 5
+        assert len(get_all_nested_objects(reply)) == 5
+
+
+def test_clients_that_are_sent_the_same_share_its_bytes():
+    sent = []
+
+    def listen(partition, message, reply):
+        if message.metadata.message_type == "train" and task_of(message)["step"] == 2:
+            array = message.content["layers"]["layers"]
+            sent.append((array.stype, list(array.children)))
+        return reply
+
+    train(MemoryGrid(app(), range(CLIENTS), misbehave=listen), strategy(), iterations=4)
+    tasks = {task for task, _ in sent}
+    assert len(tasks) == 3
+    # Flower knows them by their digest, and its SuperLink keeps them once.
+    assert all(chunks == sent[0][1] for _, chunks in sent)
+
+
 def test_errors_and_silence_exclude_until_the_next_cycle():
     def misbehave(partition, message, reply):
         if message.metadata.message_type != "train":
             return reply
-        step = json.loads(message.content["fedlama"]["task"])["step"]
+        step = task_of(message)["step"]
         if partition == 1 and step == 2:
             return None
         return reply

@@ -30,6 +30,7 @@ from fedlama.compress.message import (
     shared_out,
 )
 from fedlama.compress.place import Place
+from fedlama.compress.scratch import begin_message
 from fedlama.compress.statistics import Statistics
 from fedlama.compress.streams import read_stream
 from fedlama.compress.water import shared_step_rates
@@ -102,6 +103,7 @@ class Channel:
         """
         if difference.device.type != "cpu":
             return self._simulate_elsewhere(difference, due, place, anchor, own, warm, out)
+        begin_message()
         groups = self._groups(tuple(due))
         exact_sq = as_sent(squares(groups, difference))
         head = head_of(exact_sq)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedlama.compress.codec import SLAB, bit_source, generator, rekey
+from fedlama.compress.scratch import lasting_tensor, working_tensor
 
 MIN_BLOCK, MAX_BLOCK = 64, 1024  # two products with 32 × 32 matrices; larger blocks cost more and mix no better
 MAX_JOINT = 1 << 16  # numbers: larger tensors gain nothing from being rotated with others
@@ -65,10 +66,13 @@ class Draws:
     shifts: tuple[int, ...]  # of each tensor
     signs: np.ndarray  # eight per byte, the highest bit first, one tensor behind the other
 
-    def between(self, start: int, stop: int) -> Tensor:
-        """±1 for these numbers; `start` is a multiple of eight."""
+    def between(self, start: int, stop: int, factor: float = 1.0) -> Tensor:
+        """±1 for these numbers, times a float32 factor; `start` is a multiple of eight."""
         here = self.signs[start // 8 : -(-stop // 8)]
-        signs = _signs_of_bytes().take(here, axis=0)
+        of_bytes = _signs_of_bytes()
+        if factor != 1.0:
+            of_bytes = of_bytes * np.float32(factor)
+        signs = of_bytes.take(here, axis=0)
         return torch.from_numpy(signs).view(-1)[: stop - start]
 
 
@@ -108,9 +112,10 @@ class Rotations:
             if size > len(x):
                 padded = pad(x, (0, size - len(x)))
             pieces += (padded[shift:], padded[:shift])
-        shifted = torch.cat(pieces)
+        shifted = working_tensor(self.total, "shifted")
+        torch.cat(pieces, out=shifted)
 
-        y = torch.empty_like(shifted)
+        y = working_tensor(self.total, "rotated")
         for start, stop in self._slabs():
             order = self._order[start // self._piece : stop // self._piece]
             mixed = self._permuted(shifted, order)
@@ -131,15 +136,22 @@ class Rotations:
         factor_of_block = factors.repeat_interleave(self._blocks_per_tensor)
         column = factor_of_block[:, None]
 
-        mixed = torch.empty_like(codes)
+        mixed = working_tensor(self.total, "rotated")
         for start, stop in self._slabs():
             here = mixed[start:stop]
             transform(codes[start:stop], self.block, normalised=False, out=here)
+            if len(self.sizes) == 1:
+                # The factor goes into the signs, which changes no digit: one pass less over the numbers.
+                here *= draws.between(start, stop, factor=float(factors))
+                continue
             here *= draws.between(start, stop)
             in_blocks = here.view(-1, self.block)
             in_blocks *= column[start // self.block : stop // self.block]
 
-        shifted = self._permuted(mixed, self._inverse)
+        if self._piece > 1:
+            whole = self._put_back(mixed, draws.shifts[0])
+            return [whole[: self.blocks[0].count]]
+        shifted = mixed.index_select(0, self._inverse)
         result: list[Tensor] = []
         for blocks, own, shift in zip(self.blocks, shifted.split(self.sizes), draws.shifts, strict=True):
             # What was in front before the shift is at the end now.
@@ -162,7 +174,26 @@ class Rotations:
         if self._piece == 1:
             return values.index_select(0, order)
         pieces = values.view(-1, self._piece)
-        return pieces.index_select(0, order).view(-1)
+        selected = torch.empty(len(order), self._piece)
+        _take_rows(pieces, order, out=selected)
+        return selected.view(-1)
+
+    def _put_back(self, mixed: Tensor, shift: int) -> Tensor:
+        """The pieces of a large tensor in their own order, and the shift undone, in one pass."""
+        # What was in front before the shift is at the end now: as a rule the tensor begins inside a piece. So this
+        # piece is selected first and last, and the tensor is cut out of all.
+        begins = (self.total - shift) % self.total
+        first, within = divmod(begins, self._piece)
+        order = torch.cat((self._inverse[first:], self._inverse[: first + 1]))
+        pieces = mixed.view(-1, self._piece)
+        selected = lasting_tensor(len(order) * self._piece)
+        _take_rows(pieces, order, out=selected.view(-1, self._piece))
+        return selected[within : within + self.total]
+
+
+def _take_rows(matrix: Tensor, order: Tensor, out: Tensor) -> None:
+    """The rows of a matrix in this order: numpy takes them in half of torch's time."""
+    matrix.numpy().take(order.numpy(), axis=0, out=out.numpy(), mode="clip")
 
 
 def together(counts: Mapping[int, int]) -> list[list[int]]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fedlama.compress.codec import SLAB, squared_norm
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.compress.normal import INDICES_PER_OCTAVE, MAX_INDEX, index_for, largest_symbol, step_of, table
+from fedlama.compress.scratch import lasting_tensor
 
 LEAST_CODES = 8  # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
 # Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is
@@ -24,6 +27,7 @@ RATE_IS_MET = 1 << 16
 RATE_TOLERANCE = 0.002
 CORRECTIONS = 4
 FRAME, FRAME_SHARE = 16, 0.015
+MAX_TOGETHER, MAX_ROWS = 4, 1 << 17  # symbols that are looked up as one, and entries of such a table
 TOO_SMALL = 1e-35  # a standard deviation that float32 cannot divide by
 
 
@@ -52,7 +56,8 @@ def quantised(y: Tensor, rate: float, count: int) -> Quantised | None:
     if sigma < TOO_SMALL:
         return None
     index = index_for(rate)
-    result = _attempt(y, square, sigma, index)
+    codes = lasting_tensor(len(y))  # one for all attempts: the last one counts
+    result = _attempt(y, square, sigma, index, codes)
     if count >= RATE_IS_MET:
         budget = rate * count
         budget -= min(8 * FRAME, FRAME_SHARE * budget)
@@ -63,10 +68,10 @@ def quantised(y: Tensor, rate: float, count: int) -> Quantised | None:
             aim *= budget / result.bits
             aim = min(max(aim, MIN_BITS / 2), MAX_BITS)
             index = index_for(aim)
-            result = _attempt(y, square, sigma, index)
+            result = _attempt(y, square, sigma, index, codes)
     while _are_too_few(result) and index + INDICES_PER_OCTAVE <= MAX_INDEX:
         index += INDICES_PER_OCTAVE
-        result = _attempt(y, square, sigma, index)
+        result = _attempt(y, square, sigma, index, codes)
     return result
 
 
@@ -149,12 +154,11 @@ def _per_block(values: Sequence[float], blocks: Tensor) -> Tensor:
     return column.repeat_interleave(blocks)[:, None]
 
 
-def _attempt(y: Tensor, square: float, sigma: float, index: int) -> Quantised:
-    """The codes at one step."""
+def _attempt(y: Tensor, square: float, sigma: float, index: int, codes: Tensor) -> Quantised:
+    """The codes at one step, written into `codes`."""
     factor = 1 / (step_of(index) * sigma)
     largest = largest_symbol(index)
-    costs = table(index).costs
-    codes = torch.empty_like(y)
+    costs = _joint_costs(index)
     bits = 0.0
     product = 0.0
     energy = 0.0
@@ -162,12 +166,55 @@ def _attempt(y: Tensor, square: float, sigma: float, index: int) -> Quantised:
         torch.mul(numbers, factor, out=symbols)
         symbols.round_()
         symbols.clamp_(-largest, largest)
-        places = (symbols + largest).to(torch.int32)
-        bits += float(costs.index_select(0, places).double().sum())
+        bits += costs.of(symbols)
         whole = symbols.double()
         product += float(torch.dot(numbers.double(), whole))
         energy += float(torch.dot(whole, whole))
     return Quantised(index, codes, bits, square, product, energy)
+
+
+@dataclass(frozen=True)
+class _JointCosts:
+    """What neighbouring symbols cost together: to look them up one by one would take longer than to round them.
+
+    Arguments:
+        bits: The costs of all rows of so many symbols: float64 sums of float32 costs, which are exact. So is the sum
+            of a slab of them, in whatever order: they have digits to spare.
+        weights: What turns a row of symbols into its place, beside the offset; as many as a row has symbols, a power
+            of two.
+        offset: The place of a row of zeros.
+    """
+
+    bits: Tensor
+    weights: Tensor
+    offset: int
+
+    def of(self, symbols: Tensor) -> float:
+        """The bits of all of these."""
+        width = len(self.weights)
+        missing = -len(symbols) % width
+        surplus = 0.0
+        if missing:
+            symbols = pad(symbols, (0, missing))
+            surplus = missing * float(self.bits[self.offset]) / width
+        places = torch.mv(symbols.view(-1, width), self.weights)
+        places += self.offset
+        bits = self.bits.index_select(0, places.to(torch.int32))
+        return float(bits.sum()) - surplus
+
+
+@lru_cache(maxsize=32)
+def _joint_costs(index: int) -> _JointCosts:
+    """For as many symbols together as leave the table small."""
+    bits = table(index).costs.double()
+    weights = [1.0]
+    offset = largest_symbol(index)
+    while len(weights) < MAX_TOGETHER and len(bits) ** 2 <= MAX_ROWS:
+        rows = len(bits)
+        bits = (bits[:, None] + bits).view(-1)
+        weights = [rows * weight for weight in weights] + weights
+        offset += rows * offset
+    return _JointCosts(bits, torch.tensor(weights), offset)
 
 
 def _are_too_few(result: Quantised) -> bool:

@@ -97,11 +97,11 @@ def _app(model: Callable[[], nn.Module], trainer: ClientTrainer, threads: int) -
     @app.train()
     def train(message: Message, context: Context) -> Message:  # pyright: ignore[reportUnusedFunction]
         """One round of this client."""
-        task, arrays = read_task(message)
+        task, download = read_task(message)
         trainer.check_rule(task.rule)
         torch.set_num_threads(threads)
         current = ClientRound(model(), task, trainer, context)
-        return Message(current.play(arrays), reply_to=message)
+        return Message(current.play(download), reply_to=message)
 
     return app
 

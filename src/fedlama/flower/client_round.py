@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Context, RecordDict
 from torch import Tensor, nn
 
 from fedlama.base import InputError
 from fedlama.compress import Channel
 from fedlama.flower.codes import channel_of, place_from_plain
+from fedlama.flower.packing import CODED, Packed, all_slices, pack_plain, read_plain, read_rule_rows
 from fedlama.flower.state import ClientState, forget_state, load_outliving, load_state, store_state
 from fedlama.flower.trainers import ANCHOR, ROW, ClientTrainer
-from fedlama.flower.wire import (
-    BESIDE,
-    LAYERS,
-    Report,
-    Task,
-    all_slices,
-    coded_array,
-    layout_digest,
-    plain_array,
-    read_plain,
-    read_rule_rows,
-    report_record,
-)
+from fedlama.flower.wire import Download, Report, Task, layout_digest, report_record
 from fedlama.rows import Binding, Slot, describe
 from fedlama.server import LAST_CHANGE
 
@@ -56,11 +45,11 @@ class ClientRound:
         self.uplink = channel_of(task.uplink, self.layout, task.seed, "uplink")
         self.downlink = channel_of(task.downlink, self.layout, task.seed, "downlink")
 
-    def play(self, arrays: ArrayRecord) -> RecordDict:
+    def play(self, download: Download) -> RecordDict:
         """Train and reply, or say that the state is not what the server thinks.
 
         Arguments:
-            arrays: What came with the task.
+            download: What came with the task.
         """
         task = self.task
         if task.expects:
@@ -68,10 +57,10 @@ class ClientRound:
             if kept.tag != task.expects:
                 return report_record(Report(tag=kept.tag, lost=True))
             rows = kept.rows
-            self._overlay(rows, arrays[LAYERS])
+            self._overlay(rows, download.layers)
         else:
-            rows = self._enter(arrays[LAYERS])
-        self._read_rule_rows(rows, arrays)
+            rows = self._enter(download.layers)
+        self._read_rule_rows(rows, download.beside)
         counters = torch.tensor(task.counters, dtype=torch.int64)
         loss = self.trainer.train(task, self.binding, rows, counters, self.context)
         upload = self._upload(rows)
@@ -94,12 +83,12 @@ class ClientRound:
         """The slots that outlive a window."""
         return [slot.name for slot in self._slots if slot.lifetime == "run"]
 
-    def _enter(self, array: Array) -> Rows:
+    def _enter(self, sent: Packed) -> Rows:
         """The rows of a client that is sent the whole model."""
         task = self.task
         width = self.layout.width
         anchor = torch.zeros(width)
-        read_plain(array, anchor, all_slices(self.layout, task.sent))
+        read_plain(sent, anchor, all_slices(self.layout, task.sent))
         rows = {ANCHOR: anchor, ROW: anchor.clone()}
         for name in self.trainer.sends:
             rows[name] = torch.zeros(width)
@@ -113,18 +102,18 @@ class ClientRound:
                 rows[name] = earlier.rows[name]
         return rows
 
-    def _overlay(self, rows: Rows, array: Array) -> None:
+    def _overlay(self, rows: Rows, sent: Packed) -> None:
         """Write what was averaged last over the client's own numbers."""
         task = self.task
         slices = all_slices(self.layout, task.sent)
         anchor = rows[ANCHOR]
         before = anchor.clone()
         if self.downlink is None:
-            read_plain(array, anchor, slices)
+            read_plain(sent, anchor, slices)
         else:
             assert task.sent_place is not None, "a coded download comes with its place"
             place = place_from_plain(task.sent_place)
-            decoded = self.downlink.unpack(array.data, task.sent, place, anchor=before)
+            decoded = self.downlink.unpack(sent.content, task.sent, place, anchor=before)
             for part in slices:
                 torch.add(before[part], decoded.row[part], out=anchor[part])
         for part in slices:
@@ -133,20 +122,20 @@ class ClientRound:
             for part in self.layout.slices_of(task.sent):
                 rows[LAST_CHANGE][part] = anchor[part] - before[part]
 
-    def _read_rule_rows(self, rows: Rows, arrays: ArrayRecord) -> None:
+    def _read_rule_rows(self, rows: Rows, content: bytes) -> None:
         """What the local rule was sent beside the layers."""
         if self.trainer.sends:
             sent = [rows[name] for name in self.trainer.sends]
-            read_rule_rows(arrays[BESIDE], sent, self.layout.slices_of(self.task.sent))
+            read_rule_rows(content, sent, self.layout.slices_of(self.task.sent))
 
-    def _upload(self, rows: Rows) -> Array:
+    def _upload(self, rows: Rows) -> Packed:
         row = rows[ROW]
         slices = all_slices(self.layout, self.task.due)
         # No code can hold what is not finite; the server will refuse it by its name.
         if self.uplink is None or not _is_finite(row, slices):
-            return plain_array(row, slices)
+            return pack_plain(row, slices)
         content = self._coded(self.uplink, rows)
-        return coded_array(content)
+        return Packed(CODED, content)
 
     def _coded(self, channel: Channel, rows: Rows) -> bytes:
         return channel.pack(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Array, RecordDict
+from flwr.app import RecordDict
 
 from fedlama.compress import Channel, Codec, CodedMessage, Place
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
 from fedlama.flower.codes import codec_to_plain, place_to_plain
 from fedlama.flower.cohorts import Cohorts
-from fedlama.flower.wire import Keep, Task, all_slices, coded_array, plain_array, rule_array, task_record
+from fedlama.flower.packing import CODED, Packed, all_slices, pack_plain, pack_rule_rows
+from fedlama.flower.wire import Keep, Task, task_record
 from fedlama.rows import Grouping
 from fedlama.server import Server, ServerState
 from fedlama.training.coding import place_in_window
@@ -57,13 +57,20 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Download:
-    """The layers in a message to clients, with what the local rule sends beside them."""
+class Shipment:
+    """The numbers in a message to clients.
+
+    Arguments:
+        layers: The layers among them.
+        packed: Those of the layers, with what the local rule sends behind them.
+        beside: How many bytes the local rule sends.
+        place: Where the message belongs, if it is coded.
+    """
 
     layers: list[int]
-    array: Array
-    beside: Array | None  # rows of the local rule
-    place: dict[str, Any] | None  # where it is coded
+    packed: Packed
+    beside: int
+    place: dict[str, Any] | None
 
 
 class Sender:
@@ -80,7 +87,7 @@ class Sender:
         self.server = server
         self.layout: Layout = server.layout
         self.cohorts = cohorts
-        self._staying: Download | None = None  # None where all clients of the next round are new
+        self._staying: Shipment | None = None  # None where all clients of the next round are new
         self._uplink = _plain(identity.uplink)
         self._downlink = _plain(identity.downlink)
 
@@ -96,22 +103,16 @@ class Sender:
             self._staying = None
             return
         layers = list(plan.renewed)
-        beside = self._beside(after, layers)
         downlink = self.server.downlink
         if downlink is None:
             slices = all_slices(self.layout, layers)
-            array = plain_array(after.row, slices)
-            self._staying = Download(layers, array, beside, place=None)
+            numbers = pack_plain(after.row, slices)
+            self._staying = self._shipment(after, layers, numbers)
             return
         assert isinstance(downlink, SendingChannel)
         assert downlink.last is not None, "closing a round coded its message"
         content = downlink.last.to_bytes()
-        self._staying = Download(
-            layers,
-            coded_array(content),
-            beside,
-            place=place_to_plain(place),
-        )
+        self._staying = self._shipment(after, layers, Packed(CODED, content), place=place_to_plain(place))
 
     def round(self, position: Position, plan: RoundPlan, tag: str) -> RoundSender:
         """The messages of one round.
@@ -124,9 +125,8 @@ class Sender:
         count = len(self.layout.layers)
         everything = list(range(count))
         slices = all_slices(self.layout, everything)
-        array = plain_array(position.row, slices)
-        beside = self._beside(position.server, everything)
-        whole = Download(everything, array, beside, place=None)
+        numbers = pack_plain(position.row, slices)
+        whole = self._shipment(position.server, everything, numbers)
         return RoundSender(
             self,
             position,
@@ -136,7 +136,7 @@ class Sender:
             staying=self._staying,
         )
 
-    def task(self, position: Position, plan: RoundPlan, client: int, tag: str, expects: str, sent: Download) -> Task:
+    def task(self, position: Position, plan: RoundPlan, client: int, tag: str, expects: str, sent: Shipment) -> Task:
         """What a client is to do.
 
         Arguments:
@@ -173,6 +173,7 @@ class Sender:
             counters=position.counters.tolist(),
             place=place_to_plain(place),
             sent_place=sent.place,
+            beside=sent.beside,
             uplink=self._uplink,
             downlink=self._downlink,
         )
@@ -201,13 +202,17 @@ class Sender:
             return "run"
         return "everything"
 
-    def _beside(self, state: ServerState, layers: Sequence[int]) -> Array | None:
-        """What the local rule sends with these layers, such as Scaffold's control."""
+    def _shipment(
+        self, state: ServerState, layers: list[int], numbers: Packed, place: dict[str, Any] | None = None
+    ) -> Shipment:
+        """These numbers of layers, and behind them what the local rule sends, such as Scaffold's control."""
+        beside = b""
         local = self.server.local
-        if local is None or not local.sends:
-            return None
-        rows = [state.slots[name] for name in local.sends]
-        return rule_array(rows, self.layout.slices_of(layers))
+        if local is not None and local.sends:
+            rows = [state.slots[name] for name in local.sends]
+            beside = pack_rule_rows(rows, self.layout.slices_of(layers))
+        packed = Packed(numbers.kind, numbers.content + beside)
+        return Shipment(layers, packed, beside=len(beside), place=place)
 
 
 class RoundSender:
@@ -229,8 +234,8 @@ class RoundSender:
         plan: RoundPlan,
         tag: str,
         *,
-        whole: Download,
-        staying: Download | None,
+        whole: Shipment,
+        staying: Shipment | None,
     ) -> None:
         self.sender = sender
         self.position = position
@@ -247,10 +252,10 @@ class RoundSender:
             client: Its number.
             expects: The tag of the state that it has; empty where it has none, so that it gets the whole model.
         """
-        download = self.staying
-        enters = not expects or download is None
-        if download is None or enters:
-            download = self.whole
+        shipment = self.staying
+        enters = not expects or shipment is None
+        if shipment is None or enters:
+            shipment = self.whole
             expects = ""
         server = self.sender.server
         weight = server.download(self.position.server, entering=enters)
@@ -261,9 +266,9 @@ class RoundSender:
             client,
             self.tag,
             expects,
-            download,
+            shipment,
         )
-        return task_record(task, download.array, download.beside)
+        return task_record(task, shipment.packed)
 
 
 def _plain(codec: Codec | None) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from logging import WARNING
 
 import torch
-from flwr.app import Array, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.common import log
 from torch import Tensor
 
@@ -15,18 +15,17 @@ from fedlama.base import InputError, shown
 from fedlama.compress import Decoded
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
-from fedlama.flower.wire import (
+from fedlama.flower.packing import (
     BYTES_PER_NUMBER,
     CODED,
     PLAIN,
     NotFiniteError,
+    Packed,
     all_slices,
-    check_loss,
-    read_array,
     read_plain,
-    read_report,
     size_of,
 )
+from fedlama.flower.wire import check_loss, read_reply
 from fedlama.rows import exact_means, magnitudes, squared_distances
 from fedlama.training.coding import Uplink
 from fedlama.training.faults import FAILED_DURING, LATE, NOT_FINITE
@@ -75,7 +74,7 @@ class Reader:
         if reply.has_error():
             return False
         try:
-            report = read_report(reply.content, len(self.position.counters))
+            report, _ = read_reply(reply.content, len(self.position.counters))
         except InputError:
             return False
         return report.lost
@@ -102,16 +101,15 @@ class Reader:
 
     def _accept(self, client: int, content: RecordDict) -> Update:
         """The update in a reply, or InputError."""
-        report = read_report(content, len(self.position.counters))
+        report, packed = read_reply(content, len(self.position.counters))
         if report.lost or report.tag != self.tag:
             raise InputError("it replied to another round")
-        array = read_array(content)
         decoded: Decoded | None = None
         if self.uplink is None:
-            row = self._plain_row(array)
+            row = self._plain_row(packed)
             upload = self._weight(content)
         else:
-            decoded = self._decoded(client, array, self.uplink)
+            decoded = self._decoded(client, packed, self.uplink)
             row = self._moved_row(decoded)
             upload = decoded.charged
         check_loss(report.loss)
@@ -131,25 +129,25 @@ class Reader:
             row[part] = anchor[part] + decoded.row[part]
         return row
 
-    def _plain_row(self, array: Array) -> Tensor:
+    def _plain_row(self, packed: Packed) -> Tensor:
         row = self.position.row.clone()
-        read_plain(array, row, all_slices(self.layout, self.plan.due))
+        read_plain(packed, row, all_slices(self.layout, self.plan.due))
         return row
 
-    def _decoded(self, client: int, array: Array, uplink: Uplink) -> Decoded:
-        if array.stype == PLAIN:
+    def _decoded(self, client: int, packed: Packed, uplink: Uplink) -> Decoded:
+        if packed.kind == PLAIN:
             # A client whose numbers no code can hold sends them as they are, and is refused by their name.
-            self._plain_row(array)
+            self._plain_row(packed)
             raise InputError("plain numbers where a coded message was due")
-        if array.stype != CODED:
-            raise InputError(f"wrong type: {shown(array.stype)} where a coded message was due")
-        length = len(array.data)
+        if packed.kind != CODED:
+            raise InputError(f"wrong type: {shown(packed.kind)} where a coded message was due")
+        length = len(packed.content)
         slices = all_slices(self.layout, self.plan.due)
         numbers = size_of(slices)
         if length > BYTES_PER_NUMBER * numbers + SLACK:
             raise InputError(f"wrong shape: {length} coded bytes for {numbers} numbers")
         place = uplink.place(self.position, self.plan, client)
-        return uplink.channel.unpack(array.data, self.plan.due, place, anchor=self.position.row)
+        return uplink.channel.unpack(packed.content, self.plan.due, place, anchor=self.position.row)
 
     def _weight(self, content: RecordDict) -> Bytes:
         """The bytes of a reply, whatever is in it, as if they were layers."""

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from fedlama.compress import Channel, Codec, Decoded, Place
+from fedlama.compress.scratch import kept_memory
 from fedlama.core import Message, Policy, RoundPlan
+from fedlama.core.layers import ALIGNMENT
 from fedlama.server import LAST_CHANGE
 from fedlama.training.cohorts import Cohort
 from fedlama.training.values import Position
@@ -43,27 +45,36 @@ class Uplink:
         A row that is not finite stays as it is: no code can hold it, and the server will refuse it.
         """
         slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
+        stretches = _stretches(slices)
         anchor = position.row
-        warm = position.server.slots.get(LAST_CHANGE)
+        # One for all clients, and only what is due is ever computed in it: most of a row may not be.
+        difference = torch.zeros_like(anchor)
         figures = torch.zeros(len(cohort.mine), self.width(plan), dtype=torch.float64, device=anchor.device)
-        for place in cohort.present_here():
-            row = cohort.rows[place]
-            difference = row - anchor
-            if not _is_finite(difference, slices):
-                continue
-            message = self.channel.simulate(
-                difference,
-                plan.due,
-                self.place(position, plan, cohort.clients[cohort.mine[place]]),
-                anchor=anchor,
-                own={slot.name: cohort.slots[slot.name][place] for slot in self.channel.slots},
-                warm=warm,
-                out=difference,
-            )
-            for part in slices:
-                torch.add(anchor[part], difference[part], out=row[part])
-            figures[place] = _figures(message, plan.due)
+        with kept_memory():
+            for place in cohort.present_here():
+                row = cohort.rows[place]
+                for part in stretches:
+                    torch.sub(row[part], anchor[part], out=difference[part])
+                if not _is_finite(difference, stretches, slices):
+                    continue
+                message = self._coded(difference, cohort, place, position, plan)
+                for part in stretches:
+                    torch.add(anchor[part], difference[part], out=row[part])
+                figures[place] = _figures(message, plan.due)
         return figures
+
+    def _coded(self, difference: Tensor, cohort: Cohort, place: int, position: Position, plan: RoundPlan) -> Decoded:
+        """Replace a difference by what the server decodes of it."""
+        client = cohort.clients[cohort.mine[place]]
+        return self.channel.simulate(
+            difference,
+            plan.due,
+            self.place(position, plan, client),
+            anchor=position.row,
+            own={slot.name: cohort.slots[slot.name][place] for slot in self.channel.slots},
+            warm=position.server.slots.get(LAST_CHANGE),
+            out=difference,
+        )
 
     def width(self, plan: RoundPlan) -> int:
         """How many numbers are known of each message."""
@@ -167,9 +178,21 @@ def _turn(begins: int, interval: int, window_steps: int) -> tuple[int, int]:
     return min(number, count - 1), count
 
 
-def _is_finite(difference: Tensor, slices: Sequence[slice]) -> bool:
-    """Whether these parts are finite; as a rule all of the row is, which its sum tells fastest."""
-    if bool(difference.sum().isfinite()):
+def _stretches(slices: Sequence[slice]) -> list[slice]:
+    """The same numbers in fewer slices: neighbours are joined over the zeros that align them."""
+    result: list[slice] = []
+    for part in sorted(slices, key=lambda part: part.start):
+        if result and part.start - result[-1].stop < ALIGNMENT:
+            result[-1] = slice(result[-1].start, part.stop)
+        else:
+            result.append(part)
+    return result
+
+
+def _is_finite(difference: Tensor, stretches: Sequence[slice], slices: Sequence[slice]) -> bool:
+    """Whether these slices are finite; as a rule they are, which the sums of their stretches tell fastest."""
+    total = sum(float(difference[part].sum()) for part in stretches)
+    if math.isfinite(total):
         return True
     return all(bool(difference[part].isfinite().all()) for part in slices)
 

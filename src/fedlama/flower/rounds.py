@@ -1,0 +1,244 @@
+"""One round over Flower's grid: its clients train, their replies are read, the server closes it, or it is repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from flwr.app import Message, RecordDict
+
+from fedlama.base import RunError
+from fedlama.core import Message as Bytes
+from fedlama.core import RoundPlan, Traffic
+from fedlama.flower.cohorts import Cohort, Cohorts
+from fedlama.flower.nodes import Nodes
+from fedlama.flower.options import Options
+from fedlama.flower.recording import Recording
+from fedlama.flower.saving import checkpoint_of
+from fedlama.flower.sending import Sender
+from fedlama.flower.updates import Reader, Update, UpdatesReduce
+from fedlama.local import steps_per_interval
+from fedlama.server import Server
+from fedlama.training.coding import Uplink
+from fedlama.training.faults import TOO_FEW_LEFT, Discarded, Exclusion
+from fedlama.training.rounds import total_of
+from fedlama.training.values import Position
+
+MAX_ATTEMPTS = 10  # cohorts in a row that were too small
+MAX_NAMED = 4  # clients in an error
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedRound:
+    """A round that counts.
+
+    Arguments:
+        started: Where its last attempt began; what earlier ones left behind is in there.
+        after: Where the run stands now.
+        losses: The training loss of every client that counts, by client.
+        excluded: Who did not count, and why.
+    """
+
+    started: Position
+    after: Position
+    losses: dict[int, float]
+    excluded: list[Exclusion]
+
+
+class Rounds:
+    """Plays the rounds of one run.
+
+    Arguments:
+        options: What the strategy was given.
+        nodes: Who is there.
+        cohorts: The clients of each window.
+        server: Closes a round.
+        uplink: The code of the replies, if any.
+        sender: Makes the messages to clients.
+        recording: Where the run is saved before it stops.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        nodes: Nodes,
+        cohorts: Cohorts,
+        server: Server,
+        uplink: Uplink | None,
+        sender: Sender,
+        recording: Recording,
+    ) -> None:
+        self.options = options
+        self.nodes = nodes
+        self.cohorts = cohorts
+        self.server = server
+        self.layout = server.layout
+        self.uplink = uplink
+        self.sender = sender
+        self.recording = recording
+
+    def play(self, position: Position, plan: RoundPlan) -> PlayedRound:
+        """Play a round until enough clients are left, or stop the run.
+
+        Arguments:
+            position: Where the run stands before it.
+            plan: The round.
+        """
+        options = self.options
+        while True:
+            cohort, reasons = self.cohorts.at(position, plan)
+            tag = self._tag(position)
+            updates, down = self._train(position, plan, cohort, tag)
+            uploads: list[Bytes] = []
+            for client, update in updates.items():
+                uploads.append(update.upload)
+                if update.reason is not None:
+                    reasons[client] = update.reason
+            traffic = Traffic(up=total_of(uploads), down=down)
+            cohort.absent.update(reasons)
+            excluded = _entries(reasons, position.attempt)
+            counted = {client: updates[client] for client in cohort.present}
+            if len(counted) >= options.min_clients:
+                cohort.tags = dict.fromkeys(counted, tag)
+                after = self._close(position, plan, counted, traffic)
+                return PlayedRound(
+                    started=position,
+                    after=after,
+                    losses={client: update.loss for client, update in counted.items()},
+                    excluded=excluded,
+                )
+            position = self._discard(position, cohort, excluded, traffic)
+            if options.on_too_few == "stop" or position.attempt >= MAX_ATTEMPTS:
+                self.recording.save(checkpoint_of(position), position.state)
+                raise self._too_few(position, reasons)
+            self.nodes.wait_for(options.min_clients, options.deadline)
+
+    def _tag(self, position: Position) -> str:
+        """Marks what clients have after this attempt at the next round."""
+        run = self.sender.identity.run
+        cycle = position.state.cycle + 1
+        number = position.state.round + 1
+        return f"{run}/{cycle}/{number}/{position.attempt}"
+
+    def _train(self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str) -> tuple[dict[int, Update], Bytes]:
+        """Send every client its task; what each replied, and what all were sent."""
+        reader = Reader(position, plan, self.layout, self.uplink, tag=tag)
+        sender = self.sender.round(position, plan, tag)
+
+        def send_the_whole_model(client: int, reply: Message) -> RecordDict | None:
+            if client not in cohort.tags or not reader.has_lost_its_state(reply):
+                return None
+            del cohort.tags[client]
+            return sender.content(client, expects="")
+
+        contents: dict[int, RecordDict] = {}
+        for client in cohort.present:
+            contents[client] = sender.content(client, expects=cohort.tags.get(client, ""))
+        replies = self.nodes.train(contents, send_the_whole_model)
+        updates: dict[int, Update] = {}
+        for client in cohort.present:
+            updates[client] = reader.read(client, replies.get(client))
+        return updates, total_of(sender.sent)
+
+    def _close(self, position: Position, plan: RoundPlan, counted: Mapping[int, Update], traffic: Traffic) -> Position:
+        """Where the run stands after a round that counts."""
+        clients = list(counted)
+        updates = list(counted.values())
+        weights = self.weights(clients)
+        paces: list[tuple[float, int | None]] = []
+        for client, weight in zip(clients, weights, strict=True):
+            paces.append((weight, self._pace(client, position)))
+        place = self.sender.place(position, plan, client=0)
+        reduce = UpdatesReduce(
+            self.layout,
+            updates,
+            weights,
+            uplink=self.uplink,
+            position=position,
+            plan=plan,
+        )
+        after = self.server.close(
+            position.server,
+            plan,
+            reduce,
+            traffic,
+            sent=total_of([update.upload for update in updates]).layers,
+            share=len(counted) / self.nodes.population,
+            paces=paces,
+            place=place,
+            window_ends=self.cohorts.ends_window(position.step + plan.steps),
+        )
+        self.sender.keep_for_those_who_stay(after, plan, place)
+        counters = position.counters
+        if len(counters):
+            # Whole-number buffers are equal on every client or count upwards, so the server keeps the largest.
+            of_clients = torch.tensor([update.counters for update in updates], dtype=torch.int64)
+            counters = of_clients.amax(dim=0)
+        attempt = position.attempt
+        if self.cohorts.ends_window(after.step):
+            attempt = 0
+        return Position(after, counters, attempt)
+
+    def weights(self, clients: Sequence[int]) -> list[float]:
+        """What these clients weigh; it adds up to one.
+
+        Arguments:
+            clients: Their numbers.
+        """
+        counts = [1] * len(clients)
+        if self.options.weights == "samples":
+            counts = [self.nodes.samples[client] for client in clients]
+        total = sum(counts)
+        return [count / total for count in counts]
+
+    def _pace(self, client: int, position: Position) -> int | None:
+        """How many steps a client takes per base interval; it follows from its samples, so nobody has to send it."""
+        local = self.options.local
+        if local is None:
+            return None
+        return steps_per_interval(
+            local.steps,
+            samples=self.nodes.samples[client],
+            batch_size=local.batch_size,
+            seed=self.options.seed,
+            window=self.cohorts.window_of(position.step),
+            client=client,
+        )
+
+    def _discard(self, position: Position, cohort: Cohort, excluded: Sequence[Exclusion], traffic: Traffic) -> Position:
+        """Where the run stands after an attempt that came to nothing."""
+        # Those who did nothing wrong are in the record, too: they trained for nothing.
+        blameless = dict.fromkeys(cohort.present, TOO_FEW_LEFT)
+        entries = [*excluded, *_entries(blameless, position.attempt)]
+        entries.sort(key=lambda entry: entry["client"])
+        before = position.server
+        after = self.server.discard(before, traffic)
+        earlier = position.discarded
+        if earlier is None:
+            earlier = Discarded()
+        discarded = earlier.extended(entries, before.ledger, after.ledger)
+        return replace(
+            position,
+            server=after,
+            attempt=position.attempt + 1,
+            discarded=discarded,
+        )
+
+    def _too_few(self, position: Position, reasons: Mapping[int, str]) -> RunError:
+        named: list[str] = []
+        for client in sorted(reasons)[:MAX_NAMED]:
+            named.append(f"client {client}: {reasons[client]}")
+        return RunError(
+            f"stopped at step {position.step} of {self.sender.identity.iterations}: fewer than min_clients = "
+            f"{self.options.min_clients} clients were left in round {position.state.round + 1} "
+            f"({'; '.join(named)}); start with resume_from to go on from there"
+        )
+
+
+def _entries(reasons: Mapping[int, str], attempt: int) -> list[Exclusion]:
+    entries: list[Exclusion] = []
+    for client in sorted(reasons):
+        entries.append(Exclusion(client=client, reason=reasons[client], attempt=attempt + 1))
+    return entries

@@ -1,0 +1,56 @@
+"""Ways of `Rotate` that exist for speed alone give the numbers of the plain ones, bit by bit."""
+
+import pytest
+import torch
+
+from fedlama.compress import Channel, Place, Rotate
+from fedlama.compress.normal import index_for, largest_symbol, table
+from fedlama.compress.rotation import Rotations
+from fedlama.compress.scratch import LARGE, kept_memory, lasting_tensor, working_tensor
+from fedlama.compress.uniform import _joint_costs
+from fedlama.rows import describe
+
+
+@pytest.mark.parametrize("bits", [0.1, 0.64, 1.6, 3.0, 8.0])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 1000, 65536])
+def test_costs_of_neighbours_are_the_sum_of_their_own(bits, count):
+    index = index_for(bits)
+    largest = largest_symbol(index)
+    symbols = torch.randint(-largest, largest + 1, (count,), generator=torch.Generator().manual_seed(count)).float()
+    one_by_one = 0.0
+    for symbol in symbols.tolist():
+        one_by_one += float(table(index).costs[int(symbol) + largest])
+    assert _joint_costs(index).of(symbols) == one_by_one
+
+
+@pytest.mark.parametrize("key", range(5))
+def test_pieces_of_a_large_tensor_are_put_back_in_their_places(key):
+    count = 3 << 18
+    rotations = Rotations.of((count,))
+    x = torch.randint(-3, 4, (count,), generator=torch.Generator().manual_seed(key)).float()
+    y = rotations.forward([x], [key])
+    (back,) = rotations.backward(y, [1.0], [key])
+    torch.testing.assert_close(back, x, rtol=0, atol=1e-4)
+
+
+def test_kept_memory_changes_no_number_and_is_given_back():
+    module = torch.nn.Sequential(torch.nn.Linear(1024, 600), torch.nn.Linear(600, 1024))
+    layout = describe(module, "tensor")
+    channel = Channel(Rotate(1.6), layout, seed=3)
+    due = range(len(layout.layers))
+    rows = []
+    for seed in range(3):
+        rows.append(torch.randn(layout.width, generator=torch.Generator().manual_seed(seed)))
+    fresh = [channel.simulate(row, due, Place(round=1, client=client)) for client, row in enumerate(rows)]
+    with kept_memory():
+        for client, row in enumerate(rows):
+            message = channel.simulate(row, due, Place(round=1, client=client))
+            assert torch.equal(message.row, fresh[client].row)
+            assert message.charged == fresh[client].charged
+            assert message.to_bytes() == fresh[client].to_bytes()
+        assert working_tensor(LARGE, "rotated").data_ptr() == working_tensor(LARGE, "rotated").data_ptr()
+        assert lasting_tensor(LARGE).data_ptr() != lasting_tensor(LARGE).data_ptr()
+        assert lasting_tensor(LARGE).data_ptr() % 64 == 0
+    first = working_tensor(LARGE, "rotated")
+    second = working_tensor(LARGE, "rotated")
+    assert first.data_ptr() != second.data_ptr()
