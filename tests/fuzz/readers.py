@@ -13,7 +13,8 @@ import torch
 from rich.console import Console
 
 from fedlama.base import InputError
-from fedlama.compress.codec import _context, sealed
+from fedlama.compress.framing import sealed
+from fedlama.compress.payload import context_of
 from fedlama.data.cifar import CIFAR100, read_cifar
 from fedlama.data.fetch import fetch
 from fedlama.data.idx import MNIST, read_idx, read_idx_set
@@ -165,7 +166,7 @@ def read_payload(content: bytes, folder: Path) -> object:
     for codec in samples.CODECS:
         for shape in (samples.PAYLOAD_SHAPE, None):
             with suppress(InputError):
-                found = codec.decode(sealed(content, _context(codec, 0)), key=0, shape=shape)
+                found = codec.decode(sealed(content, context_of(codec, 0)), key=0, shape=shape)
                 assert bool(found.isfinite().all())
                 read.append(found)
     return read

@@ -18,7 +18,8 @@ from typing import Annotated
 from torch import Tensor
 
 from fedlama.base import InputError, Limits, check_options, shown
-from fedlama.compress.codec import Codec, Coded, Reader, Shape
+from fedlama.compress.codec import Codec
+from fedlama.compress.forwarding import Forwarding
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.core import Layout
 from fedlama.rows import Lifetime, Slot
@@ -27,7 +28,7 @@ RESIDUAL = "residual"
 
 
 @dataclass(frozen=True)
-class ErrorFeedback(Codec):
+class ErrorFeedback(Forwarding):
     """Add what earlier messages left out, code the sum for the least error, and keep what this message leaves out.
 
     Arguments:
@@ -86,35 +87,9 @@ class ErrorFeedback(Codec):
         return self.gain
 
     @cached_property
-    def _inner(self) -> Codec:
+    def inner(self) -> Codec:
+        """The variant with the least error: whatever it leaves out is sent later."""
         return self.codec.under_feedback()
-
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
-        """As the codec inside, for the least error."""
-        return self._inner.code(x, key=key, bits=bits, warm=warm)
-
-    def code_all(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        keys: Sequence[int],
-        bits: Sequence[float | None],
-        warm: Sequence[Tensor | None],
-    ) -> list[Coded]:
-        """As the codec inside, for the least error."""
-        return self._inner.code_all(tensors, keys=keys, bits=bits, warm=warm)
-
-    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
-        """As the codec inside."""
-        return self._inner.rebuild_all(coded, shapes, keys=keys)
-
-    def expect(self, side: Reader, shape: Shape) -> Coded:
-        """As the codec inside."""
-        return self._inner.expect(side, shape)
-
-    def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
-        """As the codec inside."""
-        return self._inner.rebuild(coded, shape, key=key)
 
     def target(self, x: Tensor, own: Mapping[str, Tensor] | None) -> Tensor:
         """x + e."""
@@ -136,29 +111,6 @@ class ErrorFeedback(Codec):
     def fitted(self, layout: Layout) -> ErrorFeedback:
         """Around the code for one model."""
         return replace(self, codec=self.codec.fitted(layout))
-
-    @property
-    def wants_warm(self) -> bool:
-        """As the codec inside."""
-        return self.codec.wants_warm
-
-    @property
-    def rate(self) -> float | None:
-        """Of the codec inside."""
-        return self.codec.rate
-
-    @property
-    def sharing(self) -> str:
-        """Of the codec inside."""
-        return self.codec.sharing
-
-    def kept(self, bits: float | None = None) -> float | None:
-        """1 − D of the codec inside."""
-        return self._inner.kept(bits)
-
-    def kept_of(self, coded: Coded) -> float | None:
-        """Of the codec inside."""
-        return self._inner.kept_of(coded)
 
     def for_small_tensors(self) -> ErrorFeedback:
         """The same feedback, without a profile: they are too few to be worth one."""

@@ -16,7 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from fedlama.base import InputError
-from fedlama.compress.codec import SEAL, VERSION, Coded, Reader, check_version, sealed
+from fedlama.compress.coded import Coded
+from fedlama.compress.framing import SEAL, VERSION, Reader, check_version, sealed
 from fedlama.compress.groups import STATISTICS_GROUP, Group
 from fedlama.compress.streams import Run, estimated_length, to_stream
 from fedlama.core import Message

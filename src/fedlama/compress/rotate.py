@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, check_options
-from fedlama.compress.codec import Codec, Coded, Reader, Shape
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.framing import Reader
 from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS, Allocation, Bits, Scale
 from fedlama.compress.normal import MAX_INDEX, distortion, distortion_at, table
 from fedlama.compress.rotation import Blocks, Rotations, together

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedlama.compress.codec import SLAB, squared_norm
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.compress.normal import INDICES_PER_OCTAVE, MAX_INDEX, index_for, largest_symbol, step_of, table
+from fedlama.compress.numbers import SLAB, squared_norm
 
 LEAST_CODES = 8  # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
 # Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is
