@@ -25,8 +25,9 @@ from fedlama.report.numbers.partition import view_counts
 from fedlama.report.page.draw import View, render_page
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
-from fedlama.run.directory import RunDirectory, to_toml
+from fedlama.run.directory import RunDirectory
 from fedlama.run.partition_file import read_partition
+from fedlama.run.toml import to_toml
 from fedlama.study.runs import load_run
 from fedlama.study.study_file import load_study
 from fedlama.training.checkpoint import Checkpoint

@@ -18,9 +18,10 @@ from fedlama.run import resolve as resolving
 from fedlama.run import tensorboard
 from fedlama.run.config import Config, load_config, parse_config
 from fedlama.run.default_models import model_builder
-from fedlama.run.directory import Run, RunDirectory
+from fedlama.run.directory import RunDirectory
 from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
+from fedlama.run.recorded import Run
 from fedlama.run.resolve import load_data, resolve
 from fedlama.study.runs import find_runs, load_run
 from fedlama.training import LayerSummary

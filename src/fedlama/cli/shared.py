@@ -89,7 +89,7 @@ def report_on_study(folder: Path, index: StudyIndex, *, draw: bool = True) -> tu
         draw: whether the page is drawn; one of the same runs may be there already.
     """
     from fedlama.report import compare, draw_report
-    from fedlama.run.directory import Run
+    from fedlama.run.recorded import Run
     from fedlama.study.runs import find_runs
 
     runs = find_runs([folder])

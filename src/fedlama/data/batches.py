@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fedlama.base import InputError, random_key, shown
 from fedlama.data.dataset import Dataset, Transform
-from fedlama.data.partition import Shards
+from fedlama.data.shards import Shards
 
 GATHERED = 1 << 18  # numbers of input that are prepared at a time
 MARGIN = 4  # pixels of black around an image that a crop may reach into: He et al. 2016, section 4.2

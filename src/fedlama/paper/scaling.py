@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from fedlama.paper.recipe import Group, Row, Scale, ScaleName, TableRecipe, scale_of, smoke_base
-from fedlama.run.config import merged
+from fedlama.run.overrides import merged
 
 PAPER_SEEDS = [0, 1, 2]
 DECAY_AT = (Fraction(1, 2), Fraction(3, 4))  # of the run; there the learning rate is divided by 10

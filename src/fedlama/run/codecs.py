@@ -16,8 +16,8 @@ from fedlama.base import InputError, shown
 from fedlama.compress import Chain, Codec, ErrorFeedback
 from fedlama.rows import Lifetime
 from fedlama.run.choices import CODECS
+from fedlama.run.options import plain_fields
 from fedlama.run.references import Reference, is_reference, reference_to
-from fedlama.run.sections import plain_fields
 
 NO_CODEC = "none"
 FEEDBACK_OPTIONS = ("error_feedback", "profile", "gain")

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from fedlama.base import InputError, printable, reason, shown
 from fedlama.data import Dataset, Preparation
 from fedlama.run.curves import draw_curves
-from fedlama.run.directory import WEIGHTS, Run
+from fedlama.run.directory import WEIGHTS
+from fedlama.run.recorded import Run
 from fedlama.training import records
 
 if TYPE_CHECKING:

@@ -14,11 +14,14 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from fedlama.base import MAX_SEED, InputError, printable, shown
-from fedlama.run.config import Config, Positive, merged, parse_config, read_toml
+from fedlama.run.config import Config, parse_config
 from fedlama.run.messages import explain
+from fedlama.run.overrides import merged
 from fedlama.run.references import make_importable
 from fedlama.run.resolve import Resolved
 from fedlama.run.sections import Section
+from fedlama.run.tables import Positive
+from fedlama.run.toml import read_toml
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 Rates = list[Annotated[float, Field(gt=0)]]

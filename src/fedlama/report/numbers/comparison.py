@@ -14,7 +14,8 @@ from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, sprea
 from fedlama.report.numbers.settings import SettingRuns, differing_keys, setting_runs, shown_value
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
-from fedlama.run.directory import UNTIL_ROUND, Run
+from fedlama.run.directory import UNTIL_ROUND
+from fedlama.run.recorded import Run
 from fedlama.training.records import ClientScores, Measure
 
 

@@ -13,7 +13,7 @@ from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, compare
 from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.settings import differing_keys, flat_config, is_hash, printable, setting_runs, shown_value
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 from fedlama.training.simulation import default_evaluate_every
 
 # What an experiment is about: everything in these tables may differ within a comparison.

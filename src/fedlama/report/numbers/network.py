@@ -23,7 +23,7 @@ from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 from fedlama.training.records import ACCURACY, Record
 
 # A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fedlama.run.config import DEFAULT_CLIENTS, Config, parse_config
-from fedlama.run.directory import Run
+from fedlama.data.partition import DEFAULT_CLIENTS
+from fedlama.run.config import Config, parse_config
+from fedlama.run.recorded import Run
 from fedlama.training import Participation
 
 
