@@ -74,7 +74,9 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
         page = draw_report(runs, out, view=replace(view, refresh=refresh))
         now = time.strftime("%H:%M:%S")
         for group in compare_groups(runs):
-            title = f"{group.title}: " if group.title else ""
+            title = ""
+            if group.title:
+                title = f"{group.title}: "
             print(f"{now} {page}: {title}{verdict(group.comparison)}", flush=True)
 
     named = ", ".join(map(str, folders))

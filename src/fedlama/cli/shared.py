@@ -48,7 +48,9 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
 
     runs = find_runs(folders)
     index = read_index(folders[0])
-    baseline = index.baseline if index else None
+    baseline = None
+    if index:
+        baseline = index.baseline
     page = draw_report(runs, out, baseline=baseline, view=view)
     console = Console()
     was_told = False  # which network it is

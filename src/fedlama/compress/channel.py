@@ -202,12 +202,15 @@ class Channel:
             for name, values in own.items():
                 values.copy_(copies[name])
         decoded = message.row
-        message.row = torch.zeros_like(difference) if out is None else out
+        row = out
+        if row is None:
+            row = torch.zeros_like(difference)
         written = self._slices(due)
         if due:
             written += self.layout.statistics
         for part in written:
-            message.row[part] = decoded[part].to(difference.device)
+            row[part] = decoded[part].to(difference.device)
+        message.row = row
         return message
 
     # At the receiver, who is the sender, too

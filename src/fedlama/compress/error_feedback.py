@@ -54,18 +54,26 @@ class ErrorFeedback(Forwarding):
             raise InputError(f"error feedback goes around a codec, not around {shown(self.codec)}")
         if self.codec.slots:
             raise InputError(f"error feedback goes around a codec without memory, not around {self.codec!r}")
-        if self.profile is not None and (isinstance(self.profile, str) or not isinstance(self.profile, Sequence)):
-            raise InputError(f"profile must be a list of shares, not {shown(self.profile)}")
+        profile: object = self.profile
+        if profile is not None:
+            is_list = isinstance(profile, Sequence) and not isinstance(profile, str)
+            if not is_list:
+                raise InputError(f"profile must be a list of shares, not {shown(profile)}")
         check_options(self)
-        if self.gain is not None and not isinstance(self.gain, bool):
-            raise InputError(f"gain must be true or false, not {shown(self.gain)}")
-        if self.gain and self.lifetime != "window":
-            raise InputError("a gain makes up for what is lost at a window's end, so lifetime must be window")
-        if self.gain and self.codec.kept() is None:
-            raise InputError(f"a gain needs a codec whose error is known, not {self.codec!r}")
+        if self.gain is not None:
+            self._check_gain(self.gain)
         if self.profile is not None:
             self._check_profile(self.profile)
-            object.__setattr__(self, "profile", tuple(float(share) for share in self.profile))
+            shares = tuple(float(share) for share in self.profile)
+            object.__setattr__(self, "profile", shares)
+
+    def _check_gain(self, gain: bool) -> None:
+        if not isinstance(gain, bool):
+            raise InputError(f"gain must be true or false, not {shown(gain)}")
+        if gain and self.lifetime != "window":
+            raise InputError("a gain makes up for what is lost at a window's end, so lifetime must be window")
+        if gain and self.codec.kept() is None:
+            raise InputError(f"a gain needs a codec whose error is known, not {self.codec!r}")
 
     def _check_profile(self, profile: Sequence[float]) -> None:
         if not math.isclose(sum(profile), 1.0, abs_tol=1e-6):
@@ -187,5 +195,7 @@ def window_noise(distortions: Sequence[float]) -> float:
     gain = window_gain(distortions)
     total = 0.0
     for share in delivered(distortions):
-        total += (share * gain - 1.0) ** 2 + (share - share**2) * gain**2
+        bias = share * gain - 1.0
+        variance = share - share**2
+        total += bias**2 + variance * gain**2
     return total / len(distortions)

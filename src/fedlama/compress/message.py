@@ -77,9 +77,11 @@ class CodedMessage(Decoded):
 
 def as_sent(norms: Mapping[int, float]) -> dict[int, float]:
     """‖Δ‖² of each layer as a message holds it, or a refusal of numbers that no message can hold."""
+    values = list(norms.values())
     with np.errstate(over="ignore"):
-        single = np.array(list(norms.values()), dtype=np.float32)
-    if not bool(np.isfinite(single).all()):
+        single = np.array(values, dtype=np.float32)
+    are_finite = bool(np.isfinite(single).all())
+    if not are_finite:
         raise InputError("numbers that are not finite cannot be coded")
     return dict(zip(norms, single.tolist(), strict=True))
 

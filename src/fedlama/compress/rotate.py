@@ -72,7 +72,9 @@ class Rotate(Codec):
         coded = [_nothing() for _ in tensors]
         rates: dict[int, float] = {}  # of what is sent
         for place, planned in enumerate(bits):
-            rate = self.bits if planned is None else planned
+            rate = planned
+            if rate is None:
+                rate = self.bits
             if rate > 0:
                 rates[place] = rate
         counts = {place: tensors[place].numel() for place in rates}
@@ -162,7 +164,9 @@ class Rotate(Codec):
         """1, or 1 − D with the least-squares scale."""
         if self.scale == "unbiased":
             return 1.0
-        rate = self.bits if bits is None else bits
+        rate = bits
+        if rate is None:
+            rate = self.bits
         if rate <= 0:
             return 0.0
         return 1.0 - distortion(rate)

@@ -122,8 +122,11 @@ def class_counts(data: Dataset, shards: Shards, clients: int | None = None) -> N
     if data.classes is not None and data.y_train.dim() == 1:
         classes = data.classes or 1
         labels = data.y_train.numpy()
-    counted = len(shards) if clients is None else min(clients, len(shards))
-    owners = np.repeat(np.arange(counted), shards.sizes[:counted].numpy())
+    counted = len(shards)
+    if clients is not None:
+        counted = min(clients, counted)
+    sizes = shards.sizes[:counted].numpy()
+    owners = np.repeat(np.arange(counted), sizes)
     order = shards.order[: len(owners)].numpy()
 
     # One number for each pair of client and class, so that one count serves all of them.

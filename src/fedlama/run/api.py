@@ -41,10 +41,13 @@ TRANSLATED = ("server", "partition", "participation", "window", "metric")  # bef
 
 def _defaults() -> dict[str, Any]:
     """Of the arguments that describe a run as they are; the loop itself has them."""
-    found: dict[str, Any] = {}
+    taken = signature(simulate_in_memory).parameters
     describing = signature(described).parameters
-    for name, parameter in signature(simulate_in_memory).parameters.items():
-        if name in describing and name not in TRANSLATED and parameter.default is not parameter.empty:
+    found: dict[str, Any] = {}
+    for name, parameter in taken.items():
+        has_default = parameter.default is not parameter.empty
+        is_taken_over = name in describing and name not in TRANSLATED
+        if has_default and is_taken_over:
             found[name] = parameter.default
     return found
 

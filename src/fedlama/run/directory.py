@@ -151,16 +151,21 @@ class RunDirectory:
         """Keep the hash of code that changed beside that of the code which the run goes on with."""
         tables = read_toml(self.path / CONFIG)
         before: Any = tables.get("hashes")
-        now = self.config.hashes
-        if not isinstance(before, dict) or all(before.get(name, one) == one for name, one in now.items()):
+        if not isinstance(before, dict):
             return
-        kept = {name: one for name, one in before.items() if name not in now}
+        now = self.config.hashes
+        hashes = {name: one for name, one in before.items() if name not in now}
+        has_changed = False
         for name, one in now.items():
             was = before.get(name, one)
             if was != one:
+                has_changed = True
                 # A second change before another round is on record: what is recorded is of the first code.
-                kept.setdefault(f"{name}{UNTIL_ROUND}{round_}", was)
-        tables["hashes"] = {**kept, **now}
+                hashes.setdefault(f"{name}{UNTIL_ROUND}{round_}", was)
+        if not has_changed:
+            return
+        hashes.update(now)
+        tables["hashes"] = hashes
         write_atomically(self.path / CONFIG, to_toml(tables))
 
     def is_finished(self) -> bool:

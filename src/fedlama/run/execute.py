@@ -54,7 +54,9 @@ def execute(
             run stays as it is, and None is returned.
         quiet: whether nothing is printed when a signal asks the run to stop.
     """
-    run = config if isinstance(config, Resolved) else resolve(config)
+    run = config
+    if not isinstance(run, Resolved):
+        run = resolve(run)
     if torchrun_rank() != 0:
         return train(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
     with locked(out) as held:

@@ -72,7 +72,9 @@ def option_values(built: type[Any], names: Mapping[str, str], value: Any) -> dic
     """What a value holds for each option of its class, by key: what `_build` is undone by."""
     found: dict[str, Any] = {}
     for option in _options(built, names):
-        name = option.argument if hasattr(value, option.argument) else option.key
+        name = option.key
+        if hasattr(value, option.argument):
+            name = option.argument
         given = getattr(value, name)
         if is_dataclass(option.annotation):
             found |= option_values(option.annotation, names, given)  # type: ignore[arg-type]
@@ -105,7 +107,9 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
-    return shown(value) if not is_dataclass(value) else str(value)
+    if not is_dataclass(value):
+        return shown(value)
+    return str(value)
 
 
 def build_from(built: type[T], names: Mapping[str, str], section: BaseModel) -> T:

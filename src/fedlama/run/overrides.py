@@ -70,7 +70,9 @@ def _value(text: str) -> Any:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text
-    return parsed["value"] if len(parsed) == 1 else text
+    if len(parsed) == 1:
+        return parsed["value"]
+    return text
 
 
 def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> None:

@@ -179,8 +179,10 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """The table that describes a value; one of a class of the user's own refers to it."""
         for name, built in cls.choices.items():
             if type(value) is built:
-                return {cls.chosen_by: name, **option_values(built, cls.names, value)}
-        return {cls.chosen_by: reference_to(type(value)), **plain_fields(value)}
+                options = option_values(built, cls.names, value)
+                return {cls.chosen_by: name, **options}
+        own = reference_to(type(value))
+        return {cls.chosen_by: own, **plain_fields(value)}
 
     def build(self) -> T:
         """The value that this table describes; of equal tables the same one, because it never changes."""
@@ -194,9 +196,11 @@ class ChoiceSection(DerivedSection, Generic[T]):
         return BUILT[key]
 
     def _own(self) -> T:
-        reference = Reference(f"{self.table}.{self.chosen_by}", str(self.chosen))
-        made = reference.call(options=self.model_extra)
-        if isinstance(made, type) or not isinstance(made, self.protocol):
+        key = f"{self.table}.{self.chosen_by}"
+        reference = Reference(key, str(self.chosen))
+        made: Any = reference.call(options=self.model_extra)
+        is_class = isinstance(made, type)  # a class has all methods of a protocol, too
+        if is_class or not isinstance(made, self.protocol):
             raise reference.wrong(f"must return {self.what}, not {shown(made)}")
         return made
 
@@ -205,9 +209,12 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """The value in a few words, without running code of the user's own: its name and its options."""
         if self.chosen in self.choices:
             return str(self.build())
-        name = str(self.chosen).rpartition(":")[2]
-        options = ", ".join(f"{key}={shown(value)}" for key, value in (self.model_extra or {}).items())
-        return f"{name}({options})"
+        _, _, name = str(self.chosen).rpartition(":")
+        options: list[str] = []
+        for key, value in (self.model_extra or {}).items():
+            options.append(f"{key}={shown(value)}")
+        arguments = ", ".join(options)
+        return f"{name}({arguments})"
 
     @property
     def short_label(self) -> str:

@@ -138,8 +138,13 @@ class PartitionSection(Section):
         if self.kind is None:
             return self
         for name in ("alpha", "min_samples"):
-            homes = [kind for kind, built in PARTITIONS.items() if name in signature(built).parameters]
-            if getattr(self, name) is not None and self.kind not in homes:
+            if getattr(self, name) is None:
+                continue
+            homes: list[str] = []
+            for kind, built in PARTITIONS.items():
+                if name in signature(built).parameters:
+                    homes.append(kind)
+            if self.kind not in homes:
                 only = " or ".join(map(repr, homes))
                 raise ValueError(f"partition.{name} means nothing with kind = {self.kind!r}, only with {only}")
         return self
@@ -150,7 +155,9 @@ class PartitionSection(Section):
             return self.kind
         if self.alpha is not None or self.min_samples is not None:
             return "dirichlet"
-        return "natural" if has_ids else "iid"
+        if has_ids:
+            return "natural"
+        return "iid"
 
     def build(self, has_ids: bool) -> Partition:
         """The partition this section describes."""

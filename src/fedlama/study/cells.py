@@ -64,7 +64,9 @@ def score_of(out: Path, cell: Cell) -> float | None:
     score = run.summary.score
     if score is None:
         return -run.summary.loss
-    return score if run.measure.higher_is_better else -score
+    if run.measure.higher_is_better:
+        return score
+    return -score
 
 
 def check_same_config(out: Path, cell: Cell) -> list[str]:

@@ -129,23 +129,37 @@ def _study(arguments: Mapping[str, dict[str, Any]], seeds: Sequence[int], baseli
     settings: list[Setting] = []
     planned: dict[str, list[Resolved]] = {}
     for name, own in arguments.items():
-        who = _participation(own, window)
-        rest = {key: value for key, value in own.items() if key not in ("model", "data", "participation", "window")}
-        planned[name] = []
-        for seed in seeds:
-            run = plan(own["model"], own["data"], participation=who, **{**rest, "seed": seed})
-            planned[name].append(run)
-        first = planned[name][0]
-        settings.append(Setting(name, first.config, tuple(seeds), (), planned=first))
+        runs = _planned(own, seeds, window)
+        first = runs[0]
+        setting = Setting(name, first.config, tuple(seeds), (), planned=first)
+        settings.append(setting)
+        planned[name] = runs
     options = StudySection(seeds=list(seeds), baseline=baseline)
     check_names(settings, options, SOURCE)
+
     cells: list[Cell] = []
     for number, seed in enumerate(seeds):
         for setting in settings:
             run = planned[setting.name][number]
             path = Path(setting.folder) / f"seed{seed}"
-            cells.append(Cell(setting.name, path, run.config, planned=run))
+            cell = Cell(setting.name, path, run.config, planned=run)
+            cells.append(cell)
     return PythonStudy(tuple(settings), options, table=tuple(cells))
+
+
+def _planned(own: Mapping[str, Any], seeds: Sequence[int], window: int) -> list[Resolved]:
+    """The runs of one setting, one per seed."""
+    arguments = dict(own)
+    model = arguments.pop("model")
+    data = arguments.pop("data")
+    arguments["participation"] = _participation(own, window)
+    arguments.pop("window", None)  # it is in participation now
+    runs: list[Resolved] = []
+    for seed in seeds:
+        arguments["seed"] = seed
+        run = plan(model, data, **arguments)
+        runs.append(run)
+    return runs
 
 
 def _common_window(arguments: Mapping[str, dict[str, Any]]) -> int:
@@ -185,16 +199,26 @@ def _comparison(study: PythonStudy, folder: Path, baseline: str) -> Comparison:
     for cell in study.table:
         run = _finished(folder / cell.path)
         if run is None:
-            diverged[cell.setting] = diverged.get(cell.setting, 0) + 1
+            before = diverged.get(cell.setting, 0)
+            diverged[cell.setting] = before + 1
             continue
         runs[cell.setting].append(run)
         assert run.summary is not None
-        measures.append(_measure_of(run.summary))
-    measure = measures[0] if measures else None
-    if any(other != measure for other in measures):
-        measure = None  # settings with different metrics have only the loss in common
+        measure = _measure_of(run.summary)
+        measures.append(measure)
+
+    # Settings with different metrics have only the loss in common.
+    common = None
+    if measures and all(other == measures[0] for other in measures):
+        common = measures[0]
     frozen = {name: tuple(own) for name, own in runs.items()}
-    return Comparison(folder=folder, baseline=baseline, measure=measure, runs=frozen, diverged=diverged)
+    return Comparison(
+        folder=folder,
+        baseline=baseline,
+        measure=common,
+        runs=frozen,
+        diverged=diverged,
+    )
 
 
 def _measure_of(summary: Summary) -> Measure | None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from fedlama.base import InputError, shown
 from fedlama.run.curves import draw_curves
 from fedlama.run.recorded import Run
-from fedlama.run.result import score_text
+from fedlama.run.texts import score_text
 from fedlama.study.pairs import PairedDifference, paired_scores
-from fedlama.training.records import Measure
+from fedlama.training.records import Measure, Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,28 +83,43 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The first seed of every setting, over bytes and over steps, as a matplotlib figure."""
-        firsts = {name: runs[0].records for name, runs in self.runs.items() if runs}
+        firsts: dict[str, list[Record]] = {}
+        for name, runs in self.runs.items():
+            if runs:
+                firsts[name] = runs[0].records
         return draw_curves(firsts, self.measure)
 
     def __repr__(self) -> str:
-        rows = [self._cells(row) for row in self.settings]
-        table = [self._titles(), *rows]
-        widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+        table = [self._titles()]
+        for row in self.settings:
+            table.append(self._cells(row))
+
+        widths: list[int] = []
+        for column in zip(*table, strict=True):
+            longest = max(len(cell) for cell in column)
+            widths.append(longest)
+
         lines: list[str] = []
         for row in table:
-            padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            lines.append("  ".join(padded).rstrip())
-        return "\n".join([*lines, *self._notes()])
+            padded: list[str] = []
+            for cell, width in zip(row, widths, strict=True):
+                padded.append(cell.ljust(width))
+            line = "  ".join(padded)
+            lines.append(line.rstrip())
+        lines += self._notes()
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        titles = "".join(f"<th>{escape(title)}</th>" for title in self._titles())
-        rows: list[str] = []
+        rows = [_html_row("th", self._titles())]
         for row in self.settings:
-            cells = "".join(f"<td>{escape(cell)}</td>" for cell in self._cells(row))
-            rows.append(f"<tr>{cells}</tr>")
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes())
-        return f"<table><tr>{titles}</tr>{''.join(rows)}</table>{notes}"
+            rows.append(_html_row("td", self._cells(row)))
+        table = "".join(rows)
+
+        notes = ""
+        for note in self._notes():
+            notes += f"<p>{escape(note)}</p>"
+        return f"<table>{table}</table>{notes}"
 
     def _notes(self) -> list[str]:
         """How to read the two kinds of ±; nothing where one seed has neither."""
@@ -115,36 +130,65 @@ class Comparison:
         return [f"{scores}; {differences}."]
 
     def _titles(self) -> list[str]:
-        what = "test loss" if self.measure is None else self.measure.name
-        if self.measure is None or not self.measure.higher_is_better:
-            what += " (lower is better)"
-        return ["setting", "seeds", what, f"− {self.baseline}", f"uplink, of {self.baseline}", "all bytes"]
+        measure = self.measure
+        if measure is None:
+            what = "test loss (lower is better)"
+        elif measure.higher_is_better:
+            what = measure.name
+        else:
+            what = f"{measure.name} (lower is better)"
+        return [
+            "setting",
+            "seeds",
+            what,
+            f"− {self.baseline}",
+            f"uplink, of {self.baseline}",
+            "all bytes",
+        ]
 
     def _cells(self, row: SettingScores) -> list[str]:
-        diverged = self.diverged.get(row.name, 0)
+        measure = self.measure
+        if measure is None:
+            measure = Measure("test loss", higher_is_better=False)
+
         seeds = str(len(row.seeds))
+        diverged = self.diverged.get(row.name, 0)
         if diverged:
             seeds += f" ({diverged} diverged)"
-        measure = self.measure or Measure("test loss", higher_is_better=False)
+
         score = "–"
         if row.score is not None:
             score = score_text(row.score, measure)
-            if row.deviation is not None:
-                score += f" ± {score_text(row.deviation, measure)}"
-        return [row.name, seeds, score, _difference(row.difference, measure), _percent(row.uplink), _percent(row.total)]
+        if row.deviation is not None:
+            score += f" ± {score_text(row.deviation, measure)}"
+
+        return [
+            row.name,
+            seeds,
+            score,
+            _difference(row.difference, measure),
+            _percent(row.uplink),
+            _percent(row.total),
+        ]
 
     def _row(self, name: str) -> SettingScores:
-        runs = self.runs[name]
         scores = self._scores(name)
         values = list(scores.values())
+        mean = None
+        if values:
+            mean = fmean(values)
+        deviation = None
+        if len(values) > 1:
+            deviation = stdev(values)
         difference = None
         if name != self.baseline:
-            difference = paired_scores(scores, self._scores(self.baseline))
+            baseline_scores = self._scores(self.baseline)
+            difference = paired_scores(scores, baseline_scores)
         return SettingScores(
             name=name,
-            seeds=tuple(run.seed for run in runs),
-            score=fmean(values) if values else None,
-            deviation=stdev(values) if len(values) > 1 else None,
+            seeds=tuple(run.seed for run in self.runs[name]),
+            score=mean,
+            deviation=deviation,
             difference=difference,
             uplink=self._share(name, "uplink_bytes"),
             total=self._share(name, "uplink_bytes", "downlink_bytes"),
@@ -153,8 +197,11 @@ class Comparison:
     def _scores(self, name: str) -> dict[int, float]:
         found: dict[int, float] = {}
         for run in self.runs[name]:
-            assert run.summary is not None, "only finished runs are here"
-            score = run.summary.loss if self.measure is None else run.summary.score
+            summary = run.summary
+            assert summary is not None, "only finished runs are here"
+            score = summary.score
+            if self.measure is None:
+                score = summary.loss
             if score is not None:
                 found[run.seed] = score
         return found
@@ -170,36 +217,63 @@ class Comparison:
 def _mean_bytes(runs: Sequence[Run], fields: Sequence[str]) -> float:
     totals: list[int] = []
     for run in runs:
-        totals.append(sum(getattr(run.summary, name) for name in fields))
-    return fmean(totals) if totals else math.nan
+        total = sum(getattr(run.summary, name) for name in fields)
+        totals.append(total)
+    if not totals:
+        return math.nan
+    return fmean(totals)
 
 
 def _difference(difference: PairedDifference | None, measure: Measure) -> str:
     if difference is None:
         return ""
-    scale, digits, unit = 1, 3, ""
     if measure.is_accuracy:
-        scale, digits, unit = 100, 1, " points"
-    text = f"{scale * difference.mean:+.{digits}f}".replace("-", "−")
-    if not float(f"{scale * difference.mean:.{digits}f}"):
+        scale = 100
+        digits = 1
+        unit = " points"
+    else:
+        scale = 1
+        digits = 3
+        unit = ""
+
+    mean = scale * difference.mean
+    text = f"{mean:+.{digits}f}".replace("-", "−")
+    is_zero = float(f"{mean:.{digits}f}") == 0
+    if is_zero:
         text = f"{0:.{digits}f}"  # a sign would say that there is a difference
     if difference.error is not None:
-        text += f" ± {scale * difference.error:.{digits}f}"
+        error = scale * difference.error
+        text += f" ± {error:.{digits}f}"
     return text + unit
 
 
 def _percent(share: float) -> str:
-    return "–" if math.isnan(share) else f"{share:.1%}"
+    if math.isnan(share):
+        return "–"
+    return f"{share:.1%}"
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    parts: list[str] = []
+    for cell in cells:
+        parts.append(f"<{tag}>{escape(cell)}</{tag}>")
+    joined = "".join(parts)
+    return f"<tr>{joined}</tr>"
 
 
 def _plain(row: SettingScores) -> dict[str, Any]:
+    mean = None
+    standard_error = None
+    if row.difference is not None:
+        mean = row.difference.mean
+        standard_error = row.difference.error
     return {
         "setting": row.name,
         "seeds": len(row.seeds),
         "score": row.score,
         "deviation": row.deviation,
-        "difference": None if row.difference is None else row.difference.mean,
-        "standard_error": None if row.difference is None else row.difference.error,
+        "difference": mean,
+        "standard_error": standard_error,
         "uplink_share": row.uplink,
         "total_share": row.total,
     }

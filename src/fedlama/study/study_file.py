@@ -65,12 +65,15 @@ class Setting:
     def folder(self) -> str:
         """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4. Letters of every script stay."""
         plain = unicodedata.normalize("NFKC", self.name).casefold()
-        folder = re.sub(r"[^\w.]+|_+", "-", plain).strip("-.") or "setting"
-        if len(folder.encode("utf-8")) <= MAX_FOLDER:
+        words_joined = re.sub(r"[^\w.]+|_+", "-", plain)
+        folder = words_joined.strip("-.") or "setting"
+        content = folder.encode("utf-8")
+        if len(content) <= MAX_FOLDER:
             return folder
         # Two long names may begin alike.
-        start = folder.encode("utf-8")[: MAX_FOLDER - 20].decode("utf-8", "ignore")
-        return f"{start}-{hashlib.sha256(folder.encode('utf-8')).hexdigest()[:12]}"
+        start = content[: MAX_FOLDER - 20].decode("utf-8", "ignore")
+        digest = hashlib.sha256(content).hexdigest()
+        return f"{start}-{digest[:12]}"
 
 
 @dataclass(frozen=True)

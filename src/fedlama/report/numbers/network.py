@@ -103,7 +103,10 @@ def replay(comparison: Comparison, network: Network, target: float | None = None
         network: what every client has.
         target: an accuracy from 0 to 1, or a loss; by default the best score that every setting reaches.
     """
-    goal = common_target(comparison) if target is None else _checked(target, comparison)
+    if target is None:
+        goal = common_target(comparison)
+    else:
+        goal = _checked(target, comparison)
     if goal is None:
         return None
 

@@ -15,7 +15,8 @@ def config_of(run: Run) -> Config:
 
 def everyone_trains(config: Config) -> bool:
     """Whether all clients train at a time: then a window, which says how long a cohort stays, draws nobody else."""
-    if config.participation.active == 1.0 and isinstance(config.participation.active, float):
+    active = config.participation.active
+    if isinstance(active, float) and active == 1.0:
         return True
     population = config.partition.clients
     return population is not None and active_clients(config) == population

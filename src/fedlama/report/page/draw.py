@@ -129,7 +129,9 @@ def draw_report(
     for old in out.glob("report-*.png"):
         old.unlink()
     for number, picture in enumerate(pictures, start=1):
-        name = "report.png" if number == 1 else f"report-{number}.png"
+        name = "report.png"
+        if number != 1:
+            name = f"report-{number}.png"
         write_atomically(out / name, picture)
     write_atomically(out / "report.html", page)
     return out / "report.html"
