@@ -40,8 +40,8 @@ class Participation:
             raise InputError("participation: give clients= or fraction=, not both")
         if self.clients is None:
             fraction = 1.0
-        if self.fraction is not None:
-            fraction = float(self.fraction)
+            if self.fraction is not None:
+                fraction = float(self.fraction)
             object.__setattr__(self, "fraction", fraction)
 
     @staticmethod
