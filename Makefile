@@ -23,8 +23,9 @@ help:            ## this list
 demo: .venv/.run ## FedAvg against FedLAMA and frugal on the embedded digits: a table and a report
 	$(BIN)/fedlama demo
 
-test: .venv/.dev ## all tests
-	$(BIN)/python -m pytest
+# A file's tests stay in one process, because they share what was expensive to make: a site, a browser, a deployment.
+test: .venv/.dev ## all tests, in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/.dev ## ruff, pyright, import-linter
 	$(BIN)/ruff format --check .

@@ -6,7 +6,7 @@ import pytest
 
 from fedlama.base import InputError
 from fedlama.paper.recipe import FIGURES, TABLES, table_recipe
-from fedlama.paper.reproduce import frontier_study, reproduction
+from fedlama.paper.reproduce import checked_precision, frontier_study, reproduction
 from fedlama.paper.scaling import Changes
 from fedlama.study.plan import planned
 from fedlama.study.progress import StudyDisplay
@@ -109,6 +109,22 @@ def test_what_the_user_changes():
 def test_changed_runs_are_kept_apart():
     assert Changes().folder("cpu") == "cpu"
     assert Changes(iterations=960, decay=False, pilots=True).folder("cpu") == "cpu-960-steps-no-decay-pilots"
+
+
+def test_local_steps_may_be_taken_in_bfloat16_and_the_table_says_so():
+    panel = reproduction("table4", "cpu", 1, Changes(precision="bfloat16")).panels[0]
+    for setting in panel.study.settings:
+        assert setting.config.train.precision == "bfloat16"
+    assert "local steps in bfloat16; weights and averages are float32" in panel.scaled
+
+    exact = reproduction("table4", "cpu", 1).panels[0]
+    assert exact.study.settings[0].config.train.precision == "float32"
+    assert not any("bfloat16" in said for said in exact.scaled)
+
+    assert Changes(precision="bfloat16").folder("cpu") == "cpu-bfloat16"
+    assert checked_precision("bfloat16") == "bfloat16"
+    with pytest.raises(InputError, match="--precision 'half': must be one of float32, bfloat16"):
+        checked_precision("half")
 
 
 def test_pilots_have_the_schedule_of_the_runs_in_small():

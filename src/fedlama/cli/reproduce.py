@@ -56,6 +56,10 @@ def reproduce(
     pilots: Annotated[
         bool, typer.Option("--pilots", help="Choose a learning rate for each setting by pilots (scale cpu).")
     ] = False,
+    precision: Annotated[
+        str,
+        typer.Option(help="Of local steps: float32, or bfloat16, which is faster where the processor has it."),
+    ] = "float32",
     out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: reproduction/SCALE].")] = None,
     workers: StudyWorkers = None,
     minutes: Minutes = None,
@@ -69,7 +73,7 @@ def reproduce(
     What was scaled down, and where the paper is not consistent, is said below.
     """
     from fedlama.paper.recipe import FIGURES, FRONTIER, TABLES
-    from fedlama.paper.reproduce import Changes, reproduction
+    from fedlama.paper.reproduce import Changes, checked_precision, reproduction
     from fedlama.study.sitting import Sitting
 
     if name == LIST:
@@ -85,7 +89,12 @@ def reproduce(
     names = [name]
     if name == ALL:
         names = [*TABLES, *FIGURES]
-    changes = Changes(iterations=iterations, decay=decay, pilots=pilots)
+    changes = Changes(
+        iterations=iterations,
+        decay=decay,
+        pilots=pilots,
+        precision=checked_precision(precision),
+    )
     every = [reproduction(one, scale, group, changes) for one in names]
     folder = out or Path("reproduction") / changes.folder(scale)
     _run(every, folder, workers, sit_down, plan_only=plan)

@@ -26,6 +26,7 @@ from fedlama.paper.scaling import Changes, study_tables
 from fedlama.paper.titles import SMOKE_NOTE, folder_of, scaled_down, title_of
 from fedlama.run.overrides import merged
 from fedlama.study.study_file import Study, parse_study
+from fedlama.training.trainers.one_by_one import PRECISIONS, Precision
 
 # What is true of every table of the paper, and what is done here instead
 REMARKS = (
@@ -123,8 +124,22 @@ def checked_scale(scale: str, changes: Changes) -> ScaleName:
     if scale == "paper" and changes.pilots:
         raise InputError("--pilots: the scale 'paper' has the paper's learning rates; pilots are for --scale cpu")
     if scale == "smoke" and changes != Changes():
-        raise InputError("--scale smoke takes no --iterations, --no-decay or --pilots: it is no result in any case")
+        raise InputError(
+            "--scale smoke takes no --iterations, --no-decay, --pilots or --precision: it is no result in any case"
+        )
     return cast(ScaleName, scale)
+
+
+def checked_precision(precision: str) -> Precision:
+    """The precision, if there is such a one.
+
+    Arguments:
+        precision: What the user wrote.
+    """
+    if precision not in PRECISIONS:
+        allowed = ", ".join(PRECISIONS)
+        raise InputError(f"--precision {precision!r}: must be one of {allowed}")
+    return cast(Precision, precision)
 
 
 def _whole(name: str, scale: ScaleName, changes: Changes) -> Reproduction:

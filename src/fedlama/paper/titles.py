@@ -122,6 +122,8 @@ def scaled_down(recipe: TableRecipe, group: Group, scale: ScaleName, study: Stud
         "no warm-up",
         _seeds(group),
     ]
+    if changes.precision != "float32":
+        found.append(f"local steps in {changes.precision}; weights and averages are float32")
     alpha = alpha_at(group, common, scale)
     if alpha != group.alpha:
         found.append(f"α = {alpha:g} in place of {group.alpha:g}")
