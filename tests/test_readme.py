@@ -15,7 +15,8 @@ import pytest
 import typer
 
 from fedlama.cli import app
-from fedlama.run.config import apply_overrides, parse_config
+from fedlama.run.config import parse_config
+from fedlama.run.overrides import apply_overrides
 
 REPOSITORY = Path(__file__).parent.parent
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})\s*([\w-]*).*$")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from fedlama.paper import presets
     from fedlama.run.api import simulate
     from fedlama.run.result import Result
-    from fedlama.study.compare import Comparison, compare
+    from fedlama.study.compare import compare
+    from fedlama.study.comparison import Comparison
     from fedlama.training import Faults, Metric, Participation, Record
 
 _ROOMS = {
@@ -31,7 +32,8 @@ _ROOMS = {
     "fedlama.local": ("SGD", "FedDyn", "FedNova", "FedProx", "Scaffold"),
     "fedlama.run.api": ("simulate",),
     "fedlama.run.result": ("Result",),
-    "fedlama.study.compare": ("Comparison", "compare"),
+    "fedlama.study.compare": ("compare",),
+    "fedlama.study.comparison": ("Comparison",),
     "fedlama.training": ("Faults", "Metric", "Participation", "Record"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

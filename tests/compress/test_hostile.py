@@ -14,7 +14,8 @@ from compress.test_message import CODECS as MESSAGE_CODECS
 from compress.vectors import gaussian
 from fedlama import InputError
 from fedlama.compress import Cast, Channel, LowRank, Place, Quantize, Rotate, TopK
-from fedlama.compress.codec import _context, sealed, whole_number
+from fedlama.compress.framing import sealed, whole_number
+from fedlama.compress.payload import context_of
 from fuzz.guard import LargestTensor
 
 X = gaussian(1500).view(30, 50)
@@ -23,7 +24,7 @@ PLACE = Place(3, 4)
 
 def resealed(codec, body: bytes, key: int = 7) -> bytes:
     """With a right checksum: what a sender can make who knows the format."""
-    return sealed(body, _context(codec, key))
+    return sealed(body, context_of(codec, key))
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=named)

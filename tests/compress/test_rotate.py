@@ -7,7 +7,7 @@ import torch
 
 from compress.vectors import VECTORS, gaussian
 from fedlama.compress import Rotate
-from fedlama.compress.codec import bit_source, rekey
+from fedlama.compress.draws import bit_source, rekey
 from fedlama.compress.normal import distortion, index_for, step_of, table
 from fedlama.compress.rotation import Blocks, Rotations, hadamard, transform
 from fedlama.compress.water import shared_step_rates

@@ -8,7 +8,7 @@ import torch
 import fedlama
 from doors.harness import check_door, run, same_bits, weights
 from fedlama.compress import Codec, Coded
-from fedlama.compress.codec import Reader
+from fedlama.compress.framing import Reader
 from fedlama.core import advance, plan_by_intervals
 from fedlama.local.on_sgd import OnSGD
 from fedlama.rows import Slot

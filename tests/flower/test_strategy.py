@@ -19,7 +19,7 @@ from fedlama.compress import Cast, Chain, ErrorFeedback, LowRank, Quantize, Rota
 from fedlama.data import digits
 from fedlama.flower import LayerwiseStrategy, client_app, initial_arrays, layerwise
 from fedlama.flower.codes import codec_from_plain, codec_to_plain
-from fedlama.run.directory import read_run
+from fedlama.run.recorded import read_run
 from fedlama.training.evaluation import accuracy
 from flower.grid import MemoryGrid
 

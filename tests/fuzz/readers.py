@@ -13,7 +13,8 @@ import torch
 from rich.console import Console
 
 from fedlama.base import InputError
-from fedlama.compress.codec import _context, sealed
+from fedlama.compress.framing import sealed
+from fedlama.compress.payload import context_of
 from fedlama.data.cifar import CIFAR100, read_cifar
 from fedlama.data.fetch import fetch
 from fedlama.data.idx import MNIST, read_idx, read_idx_set
@@ -24,8 +25,9 @@ from fedlama.report.numbers.partition import view_counts
 from fedlama.report.page.draw import View, render_page
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
-from fedlama.run.directory import RunDirectory, to_toml
+from fedlama.run.directory import RunDirectory
 from fedlama.run.partition_file import read_partition
+from fedlama.run.toml import to_toml
 from fedlama.study.runs import load_run
 from fedlama.study.study_file import load_study
 from fedlama.training.checkpoint import Checkpoint
@@ -165,7 +167,7 @@ def read_payload(content: bytes, folder: Path) -> object:
     for codec in samples.CODECS:
         for shape in (samples.PAYLOAD_SHAPE, None):
             with suppress(InputError):
-                found = codec.decode(sealed(content, _context(codec, 0)), key=0, shape=shape)
+                found = codec.decode(sealed(content, context_of(codec, 0)), key=0, shape=shape)
                 assert bool(found.isfinite().all())
                 read.append(found)
     return read

@@ -22,10 +22,10 @@ from fedlama.report import draw_report
 from fedlama.run import checkpoints
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import load_config, parse_config
-from fedlama.run.directory import to_toml
 from fedlama.run.execute import execute
 from fedlama.run.files import append_line, write_atomically
 from fedlama.run.resolve import resolve
+from fedlama.run.toml import to_toml
 from fedlama.study.runs import load_run
 
 FEDLAMA = [sys.executable, "-m", "fedlama"]

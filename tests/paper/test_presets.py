@@ -3,7 +3,8 @@
 import pytest
 
 import fedlama
-from fedlama.run.config import apply_overrides, parse_config
+from fedlama.run.config import parse_config
+from fedlama.run.overrides import apply_overrides
 
 SMALLEST = {"data": {"name": "digits"}, "train": {"iterations": 8}}
 

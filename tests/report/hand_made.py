@@ -2,7 +2,7 @@
 
 import json
 
-from fedlama.run.directory import to_toml
+from fedlama.run.toml import to_toml
 from fedlama.study.runs import load_run
 
 BASE_INTERVAL, FACTOR, ROUNDS = 6, 4, 8

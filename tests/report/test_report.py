@@ -16,7 +16,7 @@ from fedlama.base import InputError
 from fedlama.report import compare, markdown_table, terminal_table, verdict
 from fedlama.report.numbers.network import common_target
 from fedlama.report.pictures.scores import score_charts
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 from fedlama.study.runs import load_run
 
 LONG = ("conv.weight",)

@@ -4,8 +4,9 @@ import pytest
 
 from fedlama.base import InputError
 from fedlama.compress import Chain, ErrorFeedback, Quantize, Rotate, TopK
-from fedlama.run.config import apply_overrides, parse_config
-from fedlama.run.directory import Run
+from fedlama.run.config import parse_config
+from fedlama.run.overrides import apply_overrides
+from fedlama.run.recorded import Run
 
 TABLES = {
     "data": {"name": "digits"},

@@ -18,9 +18,10 @@ from fedlama.run import resolve as resolving
 from fedlama.run import tensorboard
 from fedlama.run.config import Config, load_config, parse_config
 from fedlama.run.default_models import model_builder
-from fedlama.run.directory import Run, RunDirectory
+from fedlama.run.directory import RunDirectory
 from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
+from fedlama.run.recorded import Run
 from fedlama.run.resolve import load_data, resolve
 from fedlama.study.runs import find_runs, load_run
 from fedlama.training import LayerSummary
@@ -449,9 +450,9 @@ def test_tensorboard_gets_the_scalars(tmp_path):
 def test_bits_per_number_by_hand():
     # 10 numbers sent twice by 3 clients in 90 bytes: 720 bits for 60 numbers
     layer = LayerSummary("a", 10, True, aggregations=2, interval=6, uplink_bytes=90)
-    assert tensorboard.bits_per_number(layer, clients=3) == 12
-    assert tensorboard.bits_per_number(replace(layer, aggregations=0), clients=3) is None
-    assert tensorboard.bits_per_number(replace(layer, uplink_bytes=None), clients=3) is None
+    assert layer.bits_per_number(clients=3) == 12
+    assert replace(layer, aggregations=0).bits_per_number(clients=3) is None
+    assert replace(layer, uplink_bytes=None).bits_per_number(clients=3) is None
 
 
 def test_tensorboard_can_be_switched_off(finished):

@@ -10,8 +10,9 @@ import torch
 
 import fedlama
 from fedlama.run.config import load_config, parse_config
-from fedlama.run.directory import RunDirectory, read_run
+from fedlama.run.directory import RunDirectory
 from fedlama.run.execute import changed_code, execute
+from fedlama.run.recorded import read_run
 from fedlama.run.references import is_reference, reference_to
 from fedlama.run.resolve import resolve
 from fedlama.study.runs import find_runs

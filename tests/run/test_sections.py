@@ -24,8 +24,12 @@ from fedlama import (
     simulate,
 )
 from fedlama.base import Limits, annotated_fields, check_options
-from fedlama.run import config
-from fedlama.run.config import (
+from fedlama.run.config import parse_config
+from fedlama.run.messages import explain
+from fedlama.run.overrides import apply_overrides, merged
+from fedlama.run.sections import ChoiceSection, Section
+from fedlama.run.tables import (
+    CHOOSING,
     FaultsSection,
     LocalSection,
     ModelSection,
@@ -33,12 +37,7 @@ from fedlama.run.config import (
     PartitionSection,
     PolicySection,
     TrainSection,
-    apply_overrides,
-    merged,
-    parse_config,
 )
-from fedlama.run.messages import explain
-from fedlama.run.sections import ChoiceSection, Section
 
 SMALLEST = {"data": {"name": "digits"}, "train": {"iterations": 8}}
 
@@ -185,7 +184,7 @@ class ThreePolicies(PolicySection):
 
 @pytest.fixture
 def third_policy(monkeypatch):
-    monkeypatch.setitem(config.CHOOSING, "policy", ThreePolicies)
+    monkeypatch.setitem(CHOOSING, "policy", ThreePolicies)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import torch
 from fedlama.base import InputError, RunError
 from fedlama.run.checkpoints import _checksum, _hash_of_records
 from fedlama.run.config import parse_config
-from fedlama.run.directory import to_toml
 from fedlama.run.execute import execute
+from fedlama.run.toml import to_toml
 from fedlama.training.checkpoint import Control
 from fedlama.training.rounds import Rounds
 

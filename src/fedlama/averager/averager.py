@@ -19,14 +19,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
+from fedlama.averager.arguments import channel_of, policy_of
 from fedlama.averager.messages import Messages
 from fedlama.averager.ranks import HASH_BYTES, Ranks
 from fedlama.averager.reduce import AllReduce, GatheredReduce
 from fedlama.averager.state import MODEL, OWN, SERVER, AveragerState
 from fedlama.averager.tensors import ModuleTensors
 from fedlama.base import InputError, check_whole
-from fedlama.compress import Channel, Codec, Place
-from fedlama.core import FROZEN, FedLAMA, Layout, Ledger, Message, Policy, PolicyState, RoundPlan, Rule, Traffic
+from fedlama.compress import Codec, Place
+from fedlama.core import Ledger, Message, Policy, PolicyState, RoundPlan, Rule, Traffic
 from fedlama.server import LAST_CHANGE, Reduce, Server, ServerRule
 
 NO_END = sys.maxsize  # the training loop belongs to someone else: nobody here knows when it ends
@@ -74,7 +75,7 @@ class LayerwiseModelAverager(ModelAverager):
         uplink: Codec | None = None,
         seed: int = 0,
     ) -> None:
-        self.policy = _policy(policy, base_interval, increase_factor, rule)
+        self.policy = policy_of(policy, base_interval, increase_factor, rule)
         check_whole("warmup_steps", warmup_steps, minimum=0)
         if process_group is None and not dist.is_initialized():
             raise InputError("there is no process group: call torch.distributed.init_process_group first")
@@ -84,7 +85,7 @@ class LayerwiseModelAverager(ModelAverager):
         self._tensors = ModuleTensors(module, layers, adaptive, buffers=buffers)
         self.layout = self._tensors.layout
         row = self._tensors.read()
-        channel = _channel(uplink, self.layout, seed, row.dtype)
+        channel = channel_of(uplink, self.layout, seed, row.dtype)
         self._server = Server(self.layout, self.policy, rule=server, uplink=channel)
         self._server_state = self._server.start(row)
         self._ranks = Ranks(process_group, row.device)
@@ -157,12 +158,9 @@ class LayerwiseModelAverager(ModelAverager):
                 behind.append(layer)
         if not behind:
             return
-        plan = RoundPlan(
-            steps=trained - self.state.step,
-            due=tuple(behind),
-            cycle=range(self.state.cycle_start, trained),
-            ends_cycle=True,
-        )
+        steps = trained - self.state.step
+        cycle = range(self.state.cycle_start, trained)
+        plan = RoundPlan(steps=steps, due=tuple(behind), cycle=cycle, ends_cycle=True)
         self._aggregate(plan)
 
     def state_dict(self) -> dict[str, Any]:
@@ -289,10 +287,13 @@ class LayerwiseModelAverager(ModelAverager):
         width = row.element_size()
         layers: dict[int, int] = {}
         for layer in plan.due:
-            layers[layer] = width * self.layout.layers[layer].size
-        upload = Message(layers, statistics=width * self.layout.statistics_size)
+            size = self.layout.layers[layer].size
+            layers[layer] = width * size
+        statistics = width * self.layout.statistics_size
+        upload = Message(layers, statistics)
+        of_all_ranks = upload.times(self._ranks.count)
         reduce = AllReduce(self.layout, row, self._ranks)
-        self._close(plan, reduce, upload, of_all_ranks=upload.times(self._ranks.count))
+        self._close(plan, reduce, upload, of_all_ranks)
         self.overhead_bytes += reduce.discrepancy_bytes
 
     def _close_coded(self, messages: Messages, plan: RoundPlan, row: Tensor) -> None:
@@ -325,31 +326,3 @@ class LayerwiseModelAverager(ModelAverager):
             Traffic(up=upload),
             sent=of_all_ranks.layers,
         )
-
-
-def _policy(policy: Policy | None, base_interval: int | None, increase_factor: int | None, rule: Rule) -> Policy:
-    if policy is None:
-        if base_interval is None or increase_factor is None:
-            raise InputError("say how often to average: base_interval and increase_factor, or policy=")
-        return FedLAMA(base_interval, increase_factor, rule)
-    if base_interval is not None or increase_factor is not None:
-        raise InputError("base_interval and increase_factor belong to the policy: leave them out beside policy=")
-    if FROZEN in policy.uses:
-        raise InputError(
-            f"{policy} freezes layers, and an averager has no say in what is trained: choose another policy"
-        )
-    return policy
-
-
-def _channel(codec: Codec | None, layout: Layout, seed: int, dtype: torch.dtype) -> Channel | None:
-    if codec is None:
-        return None
-    channel = Channel(codec, layout, seed=seed, direction="uplink")
-    for slot in channel.slots:
-        if slot.lifetime != "run":
-            raise InputError(
-                "ranks stay for the whole run, so write fedlama.compress.ErrorFeedback(codec, lifetime='run')"
-            )
-    if dtype != torch.float32:
-        raise InputError(f"an uplink codes float32, and the module is {dtype}: build it with .float()")
-    return channel

@@ -74,24 +74,33 @@ class Messages:
         """
         if not self.capacity:
             # Before the first message nobody knows its length: that of float32 is enough.
-            self.capacity = LENGTH.size + 4 * sum(self.channel.layout.sizes)
+            numbers = sum(self.channel.layout.sizes)
+            self.capacity = LENGTH.size + 4 * numbers
         if content is None:
             buffer = LENGTH.pack(NOT_FINITE)
         else:
             buffer = LENGTH.pack(len(content)) + content
+
         received = self._gather(buffer[: self.capacity], self.capacity)
-        lengths = [LENGTH.unpack_from(one)[0] for one in received]
+        lengths: list[int] = []
+        for one in received:
+            (length,) = LENGTH.unpack_from(one)
+            lengths.append(length)
         if NOT_FINITE in lengths:
             rank = lengths.index(NOT_FINITE)
             raise RunError(f"the weights of rank {rank} are not finite after step {step}: the training diverged")
+
         longest = LENGTH.size + max(lengths)
         if longest > self.capacity:
-            rest = self._gather(buffer[self.capacity :], longest - self.capacity)
+            missing = longest - self.capacity
+            rest = self._gather(buffer[self.capacity :], missing)
             received = [first + second for first, second in zip(received, rest, strict=True)]
         self.capacity = longest + longest // SPARE
+
         messages: list[bytes] = []
         for one, length in zip(received, lengths, strict=True):
-            messages.append(one[LENGTH.size : LENGTH.size + length])
+            end = LENGTH.size + length
+            messages.append(one[LENGTH.size : end])
         return messages
 
     def _gather(self, content: bytes, length: int) -> list[bytes]:

@@ -43,11 +43,14 @@ class Ranks:
         """Buffers of this length from all ranks, in their order; `content` is what this rank's begins with."""
         padded = bytearray(content.ljust(length, b"\x00"))
         own = torch.frombuffer(padded, dtype=torch.uint8).to(self.device)
-        everyone = [torch.empty_like(own) for _ in range(self.count)]
+        everyone: list[Tensor] = []
+        for _ in range(self.count):
+            everyone.append(torch.empty_like(own))
         dist.all_gather(everyone, own, group=self.group)
         contents: list[bytes] = []
         for buffer in everyone:
-            contents.append(buffer.cpu().numpy().tobytes())
+            numbers = buffer.cpu().numpy()
+            contents.append(numbers.tobytes())
         return contents
 
     def check_same_settings(self, facts: str) -> None:

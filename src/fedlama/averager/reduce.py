@@ -96,9 +96,11 @@ class GatheredReduce:
         mean_sq: dict[int, float] = {}
         for layer in due:
             slices = self.uplink.layout.layers[layer].slices
-            before = pack(self.anchor, slices).double()
-            after = pack(mean, slices).double()
-            moved = after - before
-            mean_sq[layer] = float(torch.dot(moved, moved))
-        weights = [1 / self.clients] * self.clients
+            before = pack(self.anchor, slices)
+            after = pack(mean, slices)
+            moved = after.double() - before.double()
+            square = torch.dot(moved, moved)
+            mean_sq[layer] = float(square)
+        equal_weight = 1 / self.clients
+        weights = [equal_weight] * self.clients
         return self.uplink.spread(weights, self.messages, mean_sq, self.place)

@@ -30,7 +30,9 @@ def list_sets() -> None:
     table = Table("name", "what")
     table.add_column("where, or how to get it", overflow="fold")
     for entry in catalog():
-        place = str(entry.where or entry.how) if entry.present else f"– {entry.how}"
+        place = f"– {entry.how}"
+        if entry.present:
+            place = str(entry.where or entry.how)
         # Text, because the name of a file or a folder may look like markup.
         table.add_row(*(Text(printable(cell)) for cell in (entry.name, entry.what, place)))
     console = Console()

@@ -65,7 +65,7 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
     """Draw while runs are going, with a line for each drawing, and at the end as always."""
     from fedlama.report import compare_groups, draw_report, verdict
     from fedlama.report.page.watch import watch
-    from fedlama.run.directory import Run
+    from fedlama.run.recorded import Run
 
     def draw(runs: list[Run], refresh: int | None) -> None:
         if refresh is None:
@@ -74,7 +74,9 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
         page = draw_report(runs, out, view=replace(view, refresh=refresh))
         now = time.strftime("%H:%M:%S")
         for group in compare_groups(runs):
-            title = f"{group.title}: " if group.title else ""
+            title = ""
+            if group.title:
+                title = f"{group.title}: "
             print(f"{now} {page}: {title}{verdict(group.comparison)}", flush=True)
 
     named = ", ".join(map(str, folders))

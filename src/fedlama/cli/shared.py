@@ -48,7 +48,9 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
 
     runs = find_runs(folders)
     index = read_index(folders[0])
-    baseline = index.baseline if index else None
+    baseline = None
+    if index:
+        baseline = index.baseline
     page = draw_report(runs, out, baseline=baseline, view=view)
     console = Console()
     was_told = False  # which network it is
@@ -89,7 +91,7 @@ def report_on_study(folder: Path, index: StudyIndex, *, draw: bool = True) -> tu
         draw: whether the page is drawn; one of the same runs may be there already.
     """
     from fedlama.report import compare, draw_report
-    from fedlama.run.directory import Run
+    from fedlama.run.recorded import Run
     from fedlama.study.runs import find_runs
 
     runs = find_runs([folder])

@@ -7,12 +7,15 @@ to use which.
 from fedlama.compress.cast import Cast
 from fedlama.compress.chain import Chain, Projection
 from fedlama.compress.channel import Channel
-from fedlama.compress.codec import Codec, Coded, Payload, Reader
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded
 from fedlama.compress.discrepancy import corrected_spread
 from fedlama.compress.error_feedback import ErrorFeedback
 from fedlama.compress.fit import Fit
+from fedlama.compress.framing import Reader
 from fedlama.compress.lowrank import LowRank
 from fedlama.compress.message import CodedMessage, Decoded
+from fedlama.compress.payload import Payload
 from fedlama.compress.place import Place
 from fedlama.compress.quantize import Quantize
 from fedlama.compress.rotate import Rotate

@@ -17,8 +17,11 @@ import torch
 from torch import Tensor
 
 from fedlama.base import check_options
-from fedlama.compress.codec import Codec, Coded, Reader, Shape, check_finite
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.framing import Reader
 from fedlama.compress.limits import DType
+from fedlama.compress.numbers import check_finite
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 LARGEST_HALF = torch.finfo(torch.float16).max

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from fedlama.base import InputError, random_key, shown
 from fedlama.compress.cast import Cast
-from fedlama.compress.codec import Codec, Coded, Reader, Shape
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.framing import Reader
 
 AS_THEY_ARE = Cast("float32")
 

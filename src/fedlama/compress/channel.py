@@ -7,7 +7,6 @@ for bit. `message.py` has the format.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,9 +14,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, random_key, shown
-from fedlama.compress.codec import Codec, Coded, Reader, check_finite, unsealed
+from fedlama.base import InputError, shown
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded
 from fedlama.compress.discrepancy import estimated_spread
+from fedlama.compress.framing import Reader, unsealed
+from fedlama.compress.group_code import GroupCode
 from fedlama.compress.groups import Group, Grouping, squares
 from fedlama.compress.message import (
     CodedMessage,
@@ -29,11 +31,11 @@ from fedlama.compress.message import (
     read_head,
     shared_out,
 )
+from fedlama.compress.numbers import check_finite
 from fedlama.compress.place import Place
 from fedlama.compress.scratch import begin_message
 from fedlama.compress.statistics import Statistics
 from fedlama.compress.streams import read_stream
-from fedlama.compress.water import shared_step_rates
 from fedlama.core import Layout
 from fedlama.rows import Slot
 
@@ -60,7 +62,7 @@ class Channel:
         self.layout = layout
         self.seed = seed
         self.direction = direction
-        self._small_codec = codec.for_small_tensors()
+        self._group_code = GroupCode(codec, layout, seed=seed, direction=direction)
         self._statistics = Statistics(layout)
         self._grouping = Grouping(layout, self._statistics)
         self._groups = lru_cache(maxsize=64)(self._find_groups)
@@ -108,22 +110,22 @@ class Channel:
         exact_sq = as_sent(squares(groups, difference))
         head = head_of(exact_sq)
         slots = self._codec_slots(own)
-        targets = self._targets(groups, difference, anchor, slots)
-        rates = self._rates(groups, targets, place)
-        coded = self._code(groups, targets, rates, place, warm)
-        decoded = self._rebuild(groups, coded, place)
+        targets = self._group_code.targets(groups, difference, anchor, slots)
+        rates = self._group_code.rates(groups, targets, place)
+        coded = self._group_code.code(groups, targets, rates, place, warm)
+        decoded = self._group_code.rebuild(groups, coded, place)
 
         row = out
         if row is None:
             row = torch.zeros_like(difference)
         for group, target, values in zip(groups, targets, decoded, strict=True):
-            self._remember(group, target, values, slots)
-            self._write(group, values, row, anchor, place)
+            self._group_code.remember(group, target, values, slots)
+            self._group_code.write(group, values, row, anchor, place)
         return CodedMessage(
             row=row,
             exact_sq=exact_sq,
             decoded_sq=squares(groups, row),
-            kept=self._kept(groups, coded),
+            kept=self._group_code.kept(groups, coded),
             charged=shared_out(groups, coded, list(exact_sq), estimated_nbytes(head, coded)),
             head=head,
             coded=coded,
@@ -202,82 +204,16 @@ class Channel:
             for name, values in own.items():
                 values.copy_(copies[name])
         decoded = message.row
-        message.row = torch.zeros_like(difference) if out is None else out
+        row = out
+        if row is None:
+            row = torch.zeros_like(difference)
         written = self._slices(due)
         if due:
             written += self.layout.statistics
         for part in written:
-            message.row[part] = decoded[part].to(difference.device)
+            row[part] = decoded[part].to(difference.device)
+        message.row = row
         return message
-
-    def _targets(
-        self,
-        groups: Sequence[Group],
-        difference: Tensor,
-        anchor: Tensor | None,
-        slots: Mapping[str, Tensor] | None,
-    ) -> list[Tensor]:
-        """What is coded of each group: the difference, and what earlier messages left out."""
-        targets: list[Tensor] = []
-        for group in groups:
-            values = group.to_codable(difference, anchor)
-            if not group.sizes:  # the norms of the layers are finite, so only statistics may not be
-                check_finite(values)
-            target = self._codec(group).target(values, _part(slots, group))
-            targets.append(target)
-        return targets
-
-    def _rates(self, groups: Sequence[Group], targets: Sequence[Tensor], place: Place) -> list[float | None]:
-        """The rate of each group, None for the codec's own."""
-        rates: list[float | None] = []
-        for group in groups:
-            rate, _ = self._codec(group).for_round(*_turn(group, place))
-            rates.append(rate)
-        if self.codec.sharing != "water":
-            return rates
-
-        sizes: list[int] = []
-        sigmas: list[float] = []
-        budget = 0.0
-        large = [number for number, group in enumerate(groups) if group.is_large]
-        for number in large:
-            size = groups[number].size
-            norm = float(torch.linalg.vector_norm(targets[number]))
-            sizes.append(size)
-            sigmas.append(norm / math.sqrt(size))
-            planned = rates[number]
-            if planned is None:
-                planned = self.codec.rate or 0.0
-            budget += size * planned
-        if budget <= 0:
-            return rates
-        poured = shared_step_rates(sigmas, sizes, budget / sum(sizes), may_skip=bool(self.codec.slots))
-        for number, rate in zip(large, poured, strict=True):
-            rates[number] = rate
-        return rates
-
-    def _code(
-        self,
-        groups: Sequence[Group],
-        targets: Sequence[Tensor],
-        rates: Sequence[float | None],
-        place: Place,
-        warm: Tensor | None,
-    ) -> list[Coded]:
-        """Every group coded; those of one codec together, which is faster."""
-        coded: list[Coded] = []
-        for part in _by_codec(groups):
-            members = groups[part]
-            starts: list[Tensor | None] = [None] * len(members)
-            if warm is not None and members[0].is_large:
-                starts = [group.read(warm) for group in members]
-            coded += self._codec(members[0]).code_all(
-                targets[part],
-                keys=self._keys(members, place),
-                bits=rates[part],
-                warm=starts,
-            )
-        return coded
 
     # At the receiver, who is the sender, too
 
@@ -305,23 +241,23 @@ class Channel:
         norms = read_head(reader, len(layers))
         coded: list[Coded] = []
         for group in groups:
-            coded.append(self._codec(group).expect(reader, group.shape))
+            coded.append(self._group_code.codec_of(group).expect(reader, group.shape))
         read_stream(reader.rest(), all_runs(coded))
 
         # Everything is decoded before anything is written, so that a refused message leaves the row as it was.
-        decoded = self._rebuild(groups, coded, place)
+        decoded = self._group_code.rebuild(groups, coded, place)
         for values in decoded:
             check_finite(values)
         row = out
         if row is None:
             row = torch.zeros(self.layout.width)
         for group, values in zip(groups, decoded, strict=True):
-            self._write(group, values, row, anchor, place)
+            self._group_code.write(group, values, row, anchor, place)
         return Decoded(
             row=row,
             exact_sq=dict(zip(layers, norms, strict=True)),
             decoded_sq=squares(groups, row),
-            kept=self._kept(groups, coded),
+            kept=self._group_code.kept(groups, coded),
             charged=shared_out(groups, coded, layers, len(content)),
         )
 
@@ -349,39 +285,6 @@ class Channel:
             )
         return result
 
-    def _rebuild(self, groups: Sequence[Group], coded: Sequence[Coded], place: Place) -> list[Tensor]:
-        """What a receiver makes of every group."""
-        decoded: list[Tensor] = []
-        for part in _by_codec(groups):
-            members = groups[part]
-            decoded += self._codec(members[0]).rebuild_all(
-                coded[part],
-                [group.shape for group in members],
-                keys=self._keys(members, place),
-            )
-        return decoded
-
-    def _write(self, group: Group, decoded: Tensor, row: Tensor, anchor: Tensor | None, place: Place) -> None:
-        """What the server gets, times the gain, into the row."""
-        _, gain = self._codec(group).for_round(*_turn(group, place))
-        if gain != 1.0:
-            decoded = decoded * gain
-        values = group.from_codable(decoded, anchor)
-        group.write(row, values)
-
-    def _kept(self, groups: Sequence[Group], coded: Sequence[Coded]) -> dict[int, float | None]:
-        """Which part of a difference the code keeps: the mean over each layer's numbers."""
-        sums: dict[int, float | None] = {}
-        for group, one in zip(groups, coded, strict=True):
-            share = self._codec(group).kept_of(one)
-            for layer, size in group.sizes.items():
-                before = sums.get(layer, 0.0)
-                if share is None or before is None:
-                    sums[layer] = None
-                else:
-                    sums[layer] = before + share * size / self.layout.layers[layer].size
-        return sums
-
     # What a sender keeps
 
     def _codec_slots(self, own: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
@@ -395,15 +298,6 @@ class Channel:
             rows[slot.name] = own[named.name]
         return rows
 
-    def _remember(self, group: Group, target: Tensor, decoded: Tensor, slots: Mapping[str, Tensor] | None) -> None:
-        part = _part(slots, group)
-        if slots is None or part is None:
-            return
-        self._codec(group).remember(target, decoded, part)
-        if not isinstance(group.where, slice):  # a copy, not a view
-            for name, values in part.items():
-                group.write(slots[name], values)
-
     # What both ends know
 
     def _find_groups(self, due: tuple[int, ...]) -> tuple[Group, ...]:
@@ -416,43 +310,10 @@ class Channel:
     def _slices(self, due: Sequence[int]) -> list[slice]:
         return self.layout.slices_of(sorted(set(due)))
 
-    def _codec(self, group: Group) -> Codec:
-        if group.is_large:
-            return self.codec
-        return self._small_codec
-
-    def _keys(self, groups: Sequence[Group], place: Place) -> list[int]:
-        purpose = f"{self.direction} codec"
-        keys: list[int] = []
-        for group in groups:
-            keys.append(random_key(self.seed, purpose, place.round, place.client, group.number))
-        return keys
-
     def _context(self, due: Sequence[int], place: Place) -> str:
         layers = ",".join(str(layer) for layer in sorted(set(due)))
         where = f"{place.round}/{place.client}/{place.round_in_window}/{place.rounds_per_window}"
         return f"{self._common}/{where}/{layers}/{self._sizes}"
-
-
-def _by_codec(groups: Sequence[Group]) -> list[slice]:
-    """The large groups, which come first, and the others; without those of which there are none."""
-    large = sum(group.is_large for group in groups)
-    parts = [slice(0, large), slice(large, len(groups))]
-    return [part for part in parts if part.start < part.stop]
-
-
-def _turn(group: Group, place: Place) -> tuple[int, int]:
-    """Which of how many rounds of the window it is, for this group."""
-    if group.is_large:
-        (layer,) = group.sizes
-        return place.of_layer(layer)
-    return place.of_window
-
-
-def _part(slots: Mapping[str, Tensor] | None, group: Group) -> dict[str, Tensor] | None:
-    if slots is None:
-        return None
-    return {name: group.read(row) for name, row in slots.items()}
 
 
 def _on_cpu(row: Tensor | None) -> Tensor | None:

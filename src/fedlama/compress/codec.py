@@ -10,103 +10,22 @@ A codec of your own derives from `Codec` and writes `code`, `expect` and `rebuil
 from __future__ import annotations
 
 import math
-import struct
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, shown
+from fedlama.base import InputError
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.draws import check_key
+from fedlama.compress.framing import Reader, check_version, unsealed, wrong_place
 from fedlama.compress.limits import FREE_NUMBERS, MAX_DIMENSIONS, MAX_NUMBERS, MAX_NUMBERS_PER_BYTE
-from fedlama.compress.streams import Run, estimated_length, read_stream, to_stream
+from fedlama.compress.numbers import as_numbers
+from fedlama.compress.payload import Payload, context_of
+from fedlama.compress.streams import read_stream
 from fedlama.core import Layout
 from fedlama.rows import Slot
-
-VERSION = 1
-SEAL = 4  # bytes of the checksum at the end
-SLAB = 1 << 16  # numbers of a large tensor that are computed with at a time, so that they stay in the cache
-Shape = tuple[int, ...]
-
-
-@dataclass
-class Coded:
-    """A tensor as a codec leaves it.
-
-    Arguments:
-        side: Bytes that stand for themselves.
-        runs: Symbols under tables, which the entropy coder makes bytes of.
-        inner: What the next codec of a chain made.
-    """
-
-    side: bytes = b""
-    runs: list[Run] = field(default_factory=list)
-    inner: Coded | None = None
-
-    def all_side(self) -> bytes:
-        """The bytes of this and of the codecs after it."""
-        if self.inner is None:
-            return self.side
-        return self.side + self.inner.all_side()
-
-    def all_runs(self) -> list[Run]:
-        """The runs of this and of the codecs after it."""
-        if self.inner is None:
-            return self.runs
-        return self.runs + self.inner.all_runs()
-
-    def bits(self) -> float:
-        """Information in all runs, which the stream will need."""
-        return sum(run.bits for run in self.all_runs())
-
-
-class Reader:
-    """Bytes taken from the front; too few of them are refused before anything is made of them.
-
-    Arguments:
-        content: All of the bytes.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._at = 0
-
-    def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
-        left = len(self._content) - self._at
-        if count > left:
-            raise InputError(f"{count} bytes should follow, but only {left} are left")
-        end = self._at + count
-        part = self._content[self._at : end]
-        self._at = end
-        return part
-
-    def rest(self) -> bytes:
-        """All that is left."""
-        return self.take(len(self._content) - self._at)
-
-    def whole_number(self) -> int:
-        """A whole number in groups of seven bits, the lowest first."""
-        value = 0
-        for shift in range(0, 63, 7):
-            byte = self.take(1)[0]
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-        raise InputError("a whole number is longer than 63 bits")
-
-
-def whole_number(value: int) -> bytes:
-    """What `Reader.whole_number` reads."""
-    result = bytearray()
-    while value > 127:
-        result.append(value & 127 | 128)
-        value >>= 7
-    result.append(value)
-    return bytes(result)
 
 
 class Codec(ABC):
@@ -291,7 +210,7 @@ class Codec(ABC):
         check_key(key)
         if isinstance(payload, Payload):
             if payload.codec != self or payload.key != key:
-                raise _wrong_place()
+                raise wrong_place()
             coded = payload.coded
             found = payload.shape
             _check_shape(found, shape, MAX_NUMBERS)
@@ -304,7 +223,7 @@ class Codec(ABC):
         return self.rebuild(coded, found, key=key)
 
     def _read(self, content: bytes, key: int, expected: Sequence[int] | None) -> tuple[Coded, Shape]:
-        reader = Reader(unsealed(content, _context(self, key)))
+        reader = Reader(unsealed(content, context_of(self, key)))
         check_version(reader.take(1)[0])
         dimensions = reader.take(1)[0]
         if dimensions > MAX_DIMENSIONS:
@@ -319,139 +238,9 @@ class Codec(ABC):
         return coded, shape
 
 
-class Payload:
-    """A coded tensor on its way: `to_bytes` for the wire, `nbytes` its length.
-
-    `estimated_nbytes` is what the length will be within 8 bytes, without running the entropy coder. Made by `encode`.
-
-    Arguments:
-        codec: Who coded it.
-        coded: What came of it.
-        shape: Of the tensor.
-        key: The tensor's place, which is never sent.
-    """
-
-    def __init__(self, codec: Codec, coded: Coded, shape: Shape, key: int) -> None:
-        self.codec = codec
-        self.coded = coded
-        self.shape = shape
-        self.key = key
-        self._content: bytes | None = None
-
-    def __repr__(self) -> str:
-        return f"Payload({self.codec!r}, shape={self.shape}, about {self.estimated_nbytes} bytes)"
-
-    def to_bytes(self) -> bytes:
-        """The message: version, shape, side bytes, stream, checksum."""
-        if self._content is None:
-            side = self.coded.all_side()
-            stream = to_stream(self.coded.all_runs())
-            content = self._head() + side + stream
-            self._content = sealed(content, _context(self.codec, self.key))
-        return self._content
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the wire."""
-        return len(self.to_bytes())
-
-    @property
-    def estimated_nbytes(self) -> int:
-        """Bytes that a simulator charges."""
-        known = len(self._head()) + len(self.coded.all_side()) + SEAL
-        return known + estimated_length(self.coded.bits())
-
-    def _head(self) -> bytes:
-        dimensions = b"".join(whole_number(size) for size in self.shape)
-        return bytes((VERSION, len(self.shape))) + dimensions
-
-
-def sealed(content: bytes, context: str) -> bytes:
-    """The content and a checksum over it and over what both ends know."""
-    checksum = zlib.crc32(content, zlib.crc32(context.encode()))
-    return content + struct.pack("<I", checksum)
-
-
-def unsealed(content: bytes, context: str) -> bytes:
-    """The content without its checksum, if that is right."""
-    if len(content) < SEAL:
-        raise InputError(f"a message must have at least {SEAL} bytes, not {len(content)}")
-    body = content[:-SEAL]
-    if sealed(body, context) != content:
-        raise _wrong_place()
-    return body
-
-
-def check_version(version: int) -> None:
-    """Refuse messages of another format."""
-    if version != VERSION:
-        raise InputError(f"the message's format must be {VERSION}, not {version}")
-
-
-def check_key(key: int) -> None:
-    """A key is a whole number that a generator can be seeded with."""
-    if not isinstance(key, int | np.integer) or isinstance(key, bool) or key < 0:
-        raise InputError(f"key must be a whole number that is not negative, not {shown(key)}")
-
-
-def bit_source(key: int) -> np.random.Philox:
-    """The random bits of one place; Philox takes any key, and neighbouring ones are unrelated."""
-    return np.random.Philox(key=int(key) % (1 << 128))
-
-
-def rekey(source: np.random.Philox, key: int) -> None:
-    """Let a source go on as `bit_source(key)` would, which is faster than making another."""
-    state = source.state
-    wanted = int(key) % (1 << 128)
-    state["state"]["key"][:] = (wanted % (1 << 64), wanted >> 64)
-    state["state"]["counter"][:] = 0
-    state["buffer_pos"] = 4  # nothing is left of what was drawn before
-    state["has_uint32"] = 0
-    source.state = state
-
-
-def generator(key: int) -> np.random.Generator:
-    """The random draws of one place."""
-    return np.random.Generator(bit_source(key))
-
-
-def as_numbers(x: Tensor) -> Tensor:
-    """x as finite float32 numbers on the CPU."""
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        kind = getattr(x, "dtype", type(x).__name__)
-        raise InputError(f"only tensors of floats can be coded, not {kind}")
-    values = x.detach().to("cpu", torch.float32)
-    check_finite(values)
-    return values
-
-
-def check_finite(values: Tensor) -> None:
-    """Refuse infinities and NaN: no code for a difference has room for them."""
-    # A sum is not finite if one of its terms is not; only if it is not, look closer (large numbers may overflow).
-    if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
-        raise InputError("numbers that are not finite cannot be coded")
-
-
-def squared_norm(values: Tensor) -> float:
-    """‖·‖² of a flat tensor, added up in float64."""
-    total = 0.0
-    for part in values.split(SLAB):
-        exact = part.double()
-        total += float(torch.dot(exact, exact))
-    return total
-
-
 def _check_shape(shape: Shape, expected: Sequence[int] | None, limit: int) -> None:
     if expected is not None:
         if tuple(expected) != shape:
             raise InputError(f"the tensor must have the shape {tuple(expected)}, not {shape}")
     elif math.prod(shape) > limit:
         raise InputError(f"a tensor of {math.prod(shape)} numbers is refused unless its shape is expected")
-
-
-def _context(codec: Codec, key: int) -> str:
-    return f"{codec!r}/{key}"
-
-
-def _wrong_place() -> InputError:
-    return InputError("the message is damaged, or was made by another codec or for another place")

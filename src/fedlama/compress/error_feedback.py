@@ -18,7 +18,8 @@ from typing import Annotated
 from torch import Tensor
 
 from fedlama.base import InputError, Limits, check_options, shown
-from fedlama.compress.codec import Codec, Coded, Reader, Shape
+from fedlama.compress.codec import Codec
+from fedlama.compress.forwarding import Forwarding
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.core import Layout
 from fedlama.rows import Lifetime, Slot
@@ -27,7 +28,7 @@ RESIDUAL = "residual"
 
 
 @dataclass(frozen=True)
-class ErrorFeedback(Codec):
+class ErrorFeedback(Forwarding):
     """Add what earlier messages left out, code the sum for the least error, and keep what this message leaves out.
 
     Arguments:
@@ -53,18 +54,26 @@ class ErrorFeedback(Codec):
             raise InputError(f"error feedback goes around a codec, not around {shown(self.codec)}")
         if self.codec.slots:
             raise InputError(f"error feedback goes around a codec without memory, not around {self.codec!r}")
-        if self.profile is not None and (isinstance(self.profile, str) or not isinstance(self.profile, Sequence)):
-            raise InputError(f"profile must be a list of shares, not {shown(self.profile)}")
+        profile: object = self.profile
+        if profile is not None:
+            is_list = isinstance(profile, Sequence) and not isinstance(profile, str)
+            if not is_list:
+                raise InputError(f"profile must be a list of shares, not {shown(profile)}")
         check_options(self)
-        if self.gain is not None and not isinstance(self.gain, bool):
-            raise InputError(f"gain must be true or false, not {shown(self.gain)}")
-        if self.gain and self.lifetime != "window":
-            raise InputError("a gain makes up for what is lost at a window's end, so lifetime must be window")
-        if self.gain and self.codec.kept() is None:
-            raise InputError(f"a gain needs a codec whose error is known, not {self.codec!r}")
+        if self.gain is not None:
+            self._check_gain(self.gain)
         if self.profile is not None:
             self._check_profile(self.profile)
-            object.__setattr__(self, "profile", tuple(float(share) for share in self.profile))
+            shares = tuple(float(share) for share in self.profile)
+            object.__setattr__(self, "profile", shares)
+
+    def _check_gain(self, gain: bool) -> None:
+        if not isinstance(gain, bool):
+            raise InputError(f"gain must be true or false, not {shown(gain)}")
+        if gain and self.lifetime != "window":
+            raise InputError("a gain makes up for what is lost at a window's end, so lifetime must be window")
+        if gain and self.codec.kept() is None:
+            raise InputError(f"a gain needs a codec whose error is known, not {self.codec!r}")
 
     def _check_profile(self, profile: Sequence[float]) -> None:
         if not math.isclose(sum(profile), 1.0, abs_tol=1e-6):
@@ -86,35 +95,9 @@ class ErrorFeedback(Codec):
         return self.gain
 
     @cached_property
-    def _inner(self) -> Codec:
+    def inner(self) -> Codec:
+        """The variant with the least error: whatever it leaves out is sent later."""
         return self.codec.under_feedback()
-
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
-        """As the codec inside, for the least error."""
-        return self._inner.code(x, key=key, bits=bits, warm=warm)
-
-    def code_all(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        keys: Sequence[int],
-        bits: Sequence[float | None],
-        warm: Sequence[Tensor | None],
-    ) -> list[Coded]:
-        """As the codec inside, for the least error."""
-        return self._inner.code_all(tensors, keys=keys, bits=bits, warm=warm)
-
-    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
-        """As the codec inside."""
-        return self._inner.rebuild_all(coded, shapes, keys=keys)
-
-    def expect(self, side: Reader, shape: Shape) -> Coded:
-        """As the codec inside."""
-        return self._inner.expect(side, shape)
-
-    def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
-        """As the codec inside."""
-        return self._inner.rebuild(coded, shape, key=key)
 
     def target(self, x: Tensor, own: Mapping[str, Tensor] | None) -> Tensor:
         """x + e."""
@@ -136,29 +119,6 @@ class ErrorFeedback(Codec):
     def fitted(self, layout: Layout) -> ErrorFeedback:
         """Around the code for one model."""
         return replace(self, codec=self.codec.fitted(layout))
-
-    @property
-    def wants_warm(self) -> bool:
-        """As the codec inside."""
-        return self.codec.wants_warm
-
-    @property
-    def rate(self) -> float | None:
-        """Of the codec inside."""
-        return self.codec.rate
-
-    @property
-    def sharing(self) -> str:
-        """Of the codec inside."""
-        return self.codec.sharing
-
-    def kept(self, bits: float | None = None) -> float | None:
-        """1 − D of the codec inside."""
-        return self._inner.kept(bits)
-
-    def kept_of(self, coded: Coded) -> float | None:
-        """Of the codec inside."""
-        return self._inner.kept_of(coded)
 
     def for_small_tensors(self) -> ErrorFeedback:
         """The same feedback, without a profile: they are too few to be worth one."""
@@ -235,5 +195,7 @@ def window_noise(distortions: Sequence[float]) -> float:
     gain = window_gain(distortions)
     total = 0.0
     for share in delivered(distortions):
-        total += (share * gain - 1.0) ** 2 + (share - share**2) * gain**2
+        bias = share * gain - 1.0
+        variance = share - share**2
+        total += bias**2 + variance * gain**2
     return total / len(distortions)

@@ -6,14 +6,13 @@ networks most of it. Here the message is given, and what the kernels may take of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
-from torch import Tensor
-
 from fedlama.base import Limits, check_options
-from fedlama.compress.codec import SEAL, Codec, Coded, Reader, Shape
+from fedlama.compress.forwarding import Forwarding
+from fedlama.compress.framing import SEAL
 from fedlama.compress.groups import Grouping
 from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS
 from fedlama.compress.rotate import Rotate
@@ -29,7 +28,7 @@ MARGIN = 0.99  # chance lets lengths vary at a given rate, by a per cent or so f
 
 
 @dataclass(frozen=True)
-class Fit(Codec):
+class Fit(Forwarding):
     """`Rotate` with bits for each model such that a message with all of its layers is a share of its float32 bytes.
 
     At most a tenth of the message, and at most 2.5 bits per number, is for small tensors and statistics; the kernels
@@ -70,54 +69,18 @@ class Fit(Codec):
             bits = _allowed(left / kernels)
         return Rotate(bits, small_bits=small_bits)
 
-    @property
-    def _alone(self) -> Rotate:
-        """For a tensor outside a message."""
+    @cached_property
+    def inner(self) -> Rotate:
+        """The code of a tensor outside a message."""
         return Rotate(_allowed(8 * BYTES_PER_NUMBER * self.share))
-
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
-        """As `Rotate`."""
-        return self._alone.code(x, key=key, bits=bits, warm=warm)
-
-    def code_all(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        keys: Sequence[int],
-        bits: Sequence[float | None],
-        warm: Sequence[Tensor | None],
-    ) -> list[Coded]:
-        """As `Rotate`."""
-        return self._alone.code_all(tensors, keys=keys, bits=bits, warm=warm)
-
-    def expect(self, side: Reader, shape: Shape) -> Coded:
-        """As `Rotate`."""
-        return self._alone.expect(side, shape)
-
-    def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
-        """As `Rotate`."""
-        return self._alone.rebuild(coded, shape, key=key)
-
-    @property
-    def rate(self) -> float:
-        """Of a tensor outside a message."""
-        return self._alone.bits
-
-    def kept(self, bits: float | None = None) -> float:
-        """As `Rotate`."""
-        return self._alone.kept(bits)
-
-    def kept_of(self, coded: Coded) -> float:
-        """As `Rotate`."""
-        return self._alone.kept_of(coded)
 
     def under_feedback(self) -> Rotate:
         """As `Rotate`."""
-        return self._alone.under_feedback()
+        return self.inner.under_feedback()
 
     def for_small_tensors(self) -> Rotate:
         """As `Rotate`."""
-        return self._alone.for_small_tensors()
+        return self.inner.for_small_tensors()
 
 
 def _allowed(bits: float) -> float:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.compress.codec import SLAB, squared_norm
 from fedlama.compress.limits import SMALL
+from fedlama.compress.numbers import SLAB, squared_norm
 from fedlama.compress.statistics import Statistics
 from fedlama.core import Layout
 

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from fedlama.base import Limits, check_options
 from fedlama.compress.chain import Projection
-from fedlama.compress.codec import Coded, Reader, Shape, generator
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.draws import generator
+from fedlama.compress.framing import Reader
 from fedlama.compress.limits import MAX_RANK
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from fedlama.base import InputError
-from fedlama.compress.codec import SEAL, VERSION, Coded, Reader, check_version, sealed
+from fedlama.compress.coded import Coded
+from fedlama.compress.framing import SEAL, VERSION, Reader, check_version, sealed
 from fedlama.compress.groups import STATISTICS_GROUP, Group
 from fedlama.compress.streams import Run, estimated_length, to_stream
 from fedlama.core import Message
@@ -76,9 +77,11 @@ class CodedMessage(Decoded):
 
 def as_sent(norms: Mapping[int, float]) -> dict[int, float]:
     """‖Δ‖² of each layer as a message holds it, or a refusal of numbers that no message can hold."""
+    values = list(norms.values())
     with np.errstate(over="ignore"):
-        single = np.array(list(norms.values()), dtype=np.float32)
-    if not bool(np.isfinite(single).all()):
+        single = np.array(values, dtype=np.float32)
+    are_finite = bool(np.isfinite(single).all())
+    if not are_finite:
         raise InputError("numbers that are not finite cannot be coded")
     return dict(zip(norms, single.tolist(), strict=True))
 

@@ -14,7 +14,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedlama.base import InputError, Limits, check_options, shown
-from fedlama.compress.codec import Codec, Coded, Reader, Shape, generator
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.draws import generator
+from fedlama.compress.framing import Reader
 from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
 from fedlama.compress.streams import Run, Table, flat_table
 

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, check_options
-from fedlama.compress.codec import Codec, Coded, Reader, Shape
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.framing import Reader
 from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS, Allocation, Bits, Scale
 from fedlama.compress.normal import MAX_INDEX, distortion, distortion_at, table
 from fedlama.compress.rotation import Blocks, Rotations, together
@@ -70,7 +72,9 @@ class Rotate(Codec):
         coded = [_nothing() for _ in tensors]
         rates: dict[int, float] = {}  # of what is sent
         for place, planned in enumerate(bits):
-            rate = self.bits if planned is None else planned
+            rate = planned
+            if rate is None:
+                rate = self.bits
             if rate > 0:
                 rates[place] = rate
         counts = {place: tensors[place].numel() for place in rates}
@@ -160,7 +164,9 @@ class Rotate(Codec):
         """1, or 1 − D with the least-squares scale."""
         if self.scale == "unbiased":
             return 1.0
-        rate = self.bits if bits is None else bits
+        rate = bits
+        if rate is None:
+            rate = self.bits
         if rate <= 0:
             return 0.0
         return 1.0 - distortion(rate)

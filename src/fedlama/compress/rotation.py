@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.compress.codec import SLAB, bit_source, generator, rekey
+from fedlama.compress.draws import bit_source, generator, rekey
+from fedlama.compress.numbers import SLAB
 from fedlama.compress.scratch import lasting_tensor, working_tensor
 
 MIN_BLOCK, MAX_BLOCK = 64, 1024  # two products with 32 × 32 matrices; larger blocks cost more and mix no better

@@ -49,7 +49,8 @@ class Table:
         # The coder keeps one unit of 2⁻²⁴ for every symbol, so that even an impossible one can be coded.
         units = 2.0**PRECISION
         as_coded = (share * (units - len(share)) + 1) / units
-        return Table(share, lowest, torch.from_numpy(-np.log2(as_coded)).float())
+        bits = torch.from_numpy(-np.log2(as_coded))
+        return Table(share, lowest, bits.float())
 
     @cached_property
     def model(self) -> Any:

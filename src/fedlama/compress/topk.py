@@ -17,7 +17,8 @@ from torch import Tensor
 
 from fedlama.base import InputError, Limits, check_options
 from fedlama.compress.chain import Projection
-from fedlama.compress.codec import Coded, Reader, Shape
+from fedlama.compress.coded import Coded, Shape
+from fedlama.compress.framing import Reader
 from fedlama.compress.streams import Run, Table
 
 

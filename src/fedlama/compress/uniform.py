@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.compress.codec import SLAB, squared_norm
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.compress.normal import INDICES_PER_OCTAVE, MAX_INDEX, index_for, largest_symbol, step_of, table
+from fedlama.compress.numbers import SLAB, squared_norm
 from fedlama.compress.scratch import lasting_tensor
 
 LEAST_CODES = 8  # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
@@ -127,20 +127,24 @@ def _clipped(codes: Tensor, indices: Sequence[int], blocks: Tensor, sizes: Seque
     """Keep the codes of each tensor, blocks in rows, to the symbols of its table, in place; what they cost in bits."""
     different = sorted(set(indices))
     if len(different) == 1:
-        largest = largest_symbol(different[0])
+        only = different[0]
+        largest = largest_symbol(only)
         codes.clamp_(-largest, largest)
         places = (codes + largest).to(torch.int32)
-        costs = table(different[0]).costs
+        costs = table(only).costs
     else:
         # All tables one behind the other: each code is looked up at its table's middle, and from there.
-        starts: dict[int, int] = {}
-        costs = torch.cat([table(index).costs for index in different])
+        middle_of: dict[int, int] = {}
+        tables: list[Tensor] = []
         start = 0
         for index in different:
-            starts[index] = start
-            start += len(table(index).costs)
+            of_index = table(index).costs
+            tables.append(of_index)
+            middle_of[index] = start + largest_symbol(index)
+            start += len(of_index)
+        costs = torch.cat(tables)
         limits = _per_block([largest_symbol(index) for index in indices], blocks)
-        middles = _per_block([starts[index] + largest_symbol(index) for index in indices], blocks)
+        middles = _per_block([middle_of[index] for index in indices], blocks)
         torch.minimum(codes, limits, out=codes)
         torch.maximum(codes, -limits, out=codes)
         places = (codes + middles).to(torch.int32)

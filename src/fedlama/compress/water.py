@@ -50,6 +50,8 @@ def _rates(step: float, sigmas: np.ndarray, may_skip: bool) -> np.ndarray:
     moved = sigmas > 0
     rates = entropy_of_steps(step / np.where(moved, sigmas, 1.0))
     rates = np.clip(rates, 0.0, MAX_BITS)
-    least = 0.0 if may_skip else MIN_BITS
+    least = MIN_BITS
+    if may_skip:
+        least = 0.0
     rates = np.where(rates < MIN_BITS, least, rates)
     return np.where(moved, rates, 0.0)

@@ -159,7 +159,8 @@ def discrepancy_bound(
     check_number("squared_gradient", squared_gradient, minimum=0)
     check_number("dissimilarity", dissimilarity, minimum=1)
     from_noise = learning_rate**2 * interval * (interval - 1) * gradient_variance
-    from_gradients = interval * factor * (dissimilarity * squared_gradient + heterogeneity) / smoothness**2
+    of_clients = dissimilarity * squared_gradient + heterogeneity  # bounds the mean of the clients' squared gradients
+    from_gradients = interval * factor * of_clients / smoothness**2
     return (from_noise + from_gradients) / (1 - factor)
 
 

@@ -33,7 +33,8 @@ class Message:
         layers: dict[int, int] = {}
         for layer, weight in self.layers.items():
             layers[layer] = count * weight
-        return Message(layers, count * self.statistics)
+        statistics = count * self.statistics
+        return Message(layers, statistics)
 
     def plus(self, other: Message) -> Message:
         """The bytes of this message and of the `other`."""
@@ -41,7 +42,8 @@ class Message:
         for layer, weight in other.layers.items():
             before = layers.get(layer, 0)
             layers[layer] = before + weight
-        return Message(layers, self.statistics + other.statistics)
+        statistics = self.statistics + other.statistics
+        return Message(layers, statistics)
 
     @property
     def total(self) -> int:

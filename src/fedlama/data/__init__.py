@@ -8,7 +8,8 @@ from fedlama.data.fetch import fetch
 from fedlama.data.fingerprint import data_files, fingerprint
 from fedlama.data.folders import data_folder
 from fedlama.data.from_arrays import arrays
-from fedlama.data.partition import IID, Dirichlet, Natural, Partition, Shards, default_partition
+from fedlama.data.partition import IID, Dirichlet, Natural, Partition, default_partition
+from fedlama.data.shards import Shards
 
 __all__ = [
     "IID",

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fedlama.base import InputError, random_key, shown
 from fedlama.data.dataset import Dataset, Transform
-from fedlama.data.partition import Shards
+from fedlama.data.shards import Shards
 
 GATHERED = 1 << 18  # numbers of input that are prepared at a time
 MARGIN = 4  # pixels of black around an image that a crop may reach into: He et al. 2016, section 4.2
@@ -64,19 +64,25 @@ class Batches:
 
         Small batches are gathered and prepared several at a time: each call would take longer than its arithmetic.
         """
-        sample = self.data.x_train[0].numel()
-        together = max(1, GATHERED // (self.batch_size * sample))
-        if self.data.augment is not None or together == 1:
+        data = self.data
+        numbers_per_sample = data.x_train[0].numel()
+        numbers_per_batch = self.batch_size * numbers_per_sample
+        together = max(1, GATHERED // numbers_per_batch)
+        if data.augment is not None or together == 1:
             for step in steps:
                 yield self.at(client, step)
             return
+
         for start in range(0, len(steps), together):
-            batches = [self.indices(client, step) for step in steps[start : start + together]]
+            some_steps = steps[start : start + together]
+            batches = [self.indices(client, step) for step in some_steps]
             sizes = [len(batch) for batch in batches]
-            indices = torch.cat(batches).to(self.data.x_train.device)
-            inputs = self.data.inputs(self.data.x_train[indices])
-            targets = self.data.y_train[indices]
-            for some_inputs, some_targets in zip(inputs.split(sizes), targets.split(sizes), strict=True):
+            indices = torch.cat(batches).to(data.x_train.device)
+            inputs = data.inputs(data.x_train[indices])
+            targets = data.y_train[indices]
+            inputs_by_step = inputs.split(sizes)
+            targets_by_step = targets.split(sizes)
+            for some_inputs, some_targets in zip(inputs_by_step, targets_by_step, strict=True):
                 # In memory of its own, because the last bits of a sum can depend on where its numbers begin
                 yield some_inputs.clone(), some_targets.clone()
 
@@ -161,7 +167,9 @@ def augmented(inputs: Tensor, augment: Transform, key: int) -> Tensor:
         key: Decides what it draws from torch's generators.
     """
     on_gpu = inputs.device.type == "cuda"
-    devices = [inputs.device] if on_gpu else []
+    devices = []
+    if on_gpu:
+        devices = [inputs.device]
     with torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(key % 2**63)
         if on_gpu:

@@ -157,9 +157,8 @@ def _images_and_labels(kind: Cifar, where: str, content: bytes) -> tuple[np.ndar
 def _check_images(where: str, images: np.ndarray) -> None:
     shape = list(images.shape)
     are_pixels = images.dtype == np.uint8 and shape[1:] == [PIXELS]
-    if are_pixels and len(images):
-        return
-    raise InputError(f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}")
+    if not are_pixels or not len(images):
+        raise InputError(f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}")
 
 
 def _check_labels(where: str, kind: Cifar, labels: Any) -> None:

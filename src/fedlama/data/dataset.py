@@ -152,8 +152,10 @@ class Dataset:
         for part in (self.x_train, self.y_train, self.x_test, self.y_test, self.clients):
             if part is None:
                 continue
-            digest.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
-            digest.update(part.contiguous().numpy().reshape(-1).view(np.uint8).data)
+            header = f"{part.dtype} {tuple(part.shape)}\n"
+            digest.update(header.encode())
+            numbers = part.contiguous().numpy().reshape(-1)
+            digest.update(numbers.view(np.uint8).data)
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -242,6 +244,8 @@ def _broadcastable(values: tuple[float, ...], dimensions: int, device: torch.dev
 def places_of(ids: NDArray[Any], known: NDArray[Any]) -> Tensor:
     """For each id its place among those known, which are in order; −1 for one that is not known."""
     places = np.searchsorted(known, ids)
-    inside = np.minimum(places, len(known) - 1)
-    found = np.where(known[inside] == ids, inside, NO_CLIENT)
+    last = len(known) - 1
+    inside = np.minimum(places, last)  # an id beyond all that are known has the place after the last
+    is_known = known[inside] == ids
+    found = np.where(is_known, inside, NO_CLIENT)
     return torch.from_numpy(found.astype(np.int64))

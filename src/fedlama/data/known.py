@@ -101,7 +101,10 @@ def _find_emnist(root: Path) -> Path | None:
 
 def _read_emnist(folder: Path) -> Dataset:
     """Whichever split is there: which one is meant must not depend on what else lies around."""
-    splits = [kind for kind in EMNIST.values() if find_idx(kind, folder)]
+    splits: list[IdxSet] = []
+    for kind in EMNIST.values():
+        if find_idx(kind, folder):
+            splits.append(kind)
     if len(splits) > 1:
         names = ", ".join(kind.name for kind in splits)
         raise InputError(f"{printable(folder)} has several splits of emnist: name one of {names}")

@@ -157,7 +157,8 @@ def _policies(base_interval: int, rule: Rule, warmup_rounds: int) -> list[Policy
     policies: list[Policy] = [FedAvg(base_interval)]
     for factor in FACTORS:
         policies.append(FedLAMA(base_interval, factor, rule, warmup_rounds))
-    policies.append(Budget(base_interval, base_interval * FACTORS[-1], BUDGET_SHARE))
+    longest = base_interval * FACTORS[-1]
+    policies.append(Budget(base_interval, longest, BUDGET_SHARE))
     return policies
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fedlama.run.codecs import DownlinkSection, UplinkSection
-from fedlama.run.config import PolicySection, ServerSection
 from fedlama.run.presets import DEFAULT_SHARE
 from fedlama.run.presets import frugal as frugal_tables
+from fedlama.run.tables import PolicySection, ServerSection
 
 __all__ = ["frugal"]
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedlama.data import catalog
-from fedlama.run.config import Positive
 from fedlama.run.resolve import load_data
 from fedlama.run.sections import Section
+from fedlama.run.tables import Positive
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
 FIGURES = tuple(f"figure{number}" for number in range(1, 7))

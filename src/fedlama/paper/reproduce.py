@@ -24,7 +24,7 @@ from fedlama.paper.recipe import (
 )
 from fedlama.paper.scaling import Changes, study_tables
 from fedlama.paper.titles import SMOKE_NOTE, folder_of, scaled_down, title_of
-from fedlama.run.config import merged
+from fedlama.run.overrides import merged
 from fedlama.study.study_file import Study, parse_study
 from fedlama.training.trainers.one_by_one import PRECISIONS, Precision
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from fedlama.paper.recipe import Group, Row, Scale, ScaleName, TableRecipe, scale_of, smoke_base
-from fedlama.run.config import merged
+from fedlama.run.overrides import merged
 from fedlama.training.trainers.one_by_one import Precision
 
 PAPER_SEEDS = [0, 1, 2]

@@ -98,7 +98,8 @@ class SharedWorld(World):
         """As much as fits into a slot."""
         slots: list[Tensor] = []
         for rank in range(self.size):
-            slots.append(self._exchange.slot(self._turn, rank, part.dtype, len(part)))
+            slot = self._exchange.slot(self._turn, rank, part.dtype, len(part))
+            slots.append(slot)
         slots[self.rank].copy_(part)
         self._exchange.meet(self.rank)
         operation(slots[0], slots[1], out=part)

@@ -48,7 +48,9 @@ def _of_own_limit(root: Path) -> int | None:
     if limit == resource.RLIM_INFINITY:
         return None
     sizes = _first_line(root / "proc/self/statm").split()
-    pages = int(sizes[0]) if sizes else 0
+    pages = 0
+    if sizes:
+        pages = int(sizes[0])
     return limit - pages * resource.getpagesize()
 
 
@@ -86,7 +88,9 @@ def _statistic(group: Path, name: str) -> int:
 
 def _first_line(path: Path) -> str:
     lines = _lines(path)
-    return lines[0] if lines else ""
+    if lines:
+        return lines[0]
+    return ""
 
 
 def _lines(path: Path) -> list[str]:

@@ -39,7 +39,9 @@ def run_workers(count: int, work: Work, on_item: Callable[[Any], None], backend:
         on_item: called in this process with what rank 0 emits.
         backend: torch's collectives that the processes use; with "gloo" they add through shared memory instead.
     """
-    exchange = Exchange(count) if backend == "gloo" else None
+    exchange = None
+    if backend == "gloo":
+        exchange = Exchange(count)
     # Only where the processes meet at a file is there a folder: nobody would remove it after a SIGKILL
     meeting_folder = nullcontext("") if exchange else tempfile.TemporaryDirectory(prefix="fedlama-")
     with meeting_folder as folder, Forks() as forks:

@@ -63,8 +63,9 @@ class World:
         mine: list[int] = []
         for start in range(0, len(costs), together):
             jobs = costliest_first[start : start + together]
+            cost = sum(costs[job] for job in jobs)
             least_loaded = loads.index(min(loads))
-            loads[least_loaded] += sum(costs[job] for job in jobs)
+            loads[least_loaded] += cost
             if least_loaded == self.rank:
                 mine += jobs
         return sorted(mine)

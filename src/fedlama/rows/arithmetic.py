@@ -126,7 +126,9 @@ class _Block:
         anchors = (self.anchor, -self.anchor)
         term = torch.empty_like(total)
         for number, (row, weight) in enumerate(zip(rows_CN, weights, strict=True)):
-            target = term if number else total
+            target = total
+            if number:
+                target = term
             target.copy_(row)
             torch.add(anchors[number % 2], target, alpha=weight, out=target)
             if number:

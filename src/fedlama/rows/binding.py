@@ -62,10 +62,13 @@ class Binding:
     def read(self) -> Tensor:
         """A new row with the values the module has now."""
         row = self.new_rows(1)[0]
-        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
-            row[part] = parameter.detach().reshape(-1)
+        parameter_slices = self.layout.tensor_slices
+        for parameter, part in zip(self._parameters, parameter_slices, strict=True):
+            values = parameter.detach()
+            row[part] = values.reshape(-1)
         for buffer, part in zip(self._statistics, self.layout.statistics, strict=True):
-            row[part] = buffer.value.reshape(-1)
+            values = buffer.value
+            row[part] = values.reshape(-1)
         return row
 
     def point_at(self, row: Tensor) -> None:

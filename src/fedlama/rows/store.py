@@ -110,7 +110,8 @@ class ClientStore:
         for place, client in enumerate(ids.tolist()):
             own: dict[str, Tensor] = {}
             for name in self.names:
-                own[name] = torch.from_numpy(rows[name][place])
+                row = rows[name][place]
+                own[name] = torch.from_numpy(row)
             self.save(client, own)
 
     def _place(self, client: int, index: int) -> int:

@@ -17,13 +17,14 @@ from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, default_partition
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
-from fedlama.run.config import TrainSection
 from fedlama.run.describe import described
-from fedlama.run.directory import CONFIG, read_run
+from fedlama.run.directory import CONFIG
 from fedlama.run.execute import Observer, execute
 from fedlama.run.progress import progress as show_progress
+from fedlama.run.recorded import read_run
 from fedlama.run.resolve import Resolved
 from fedlama.run.result import Result, read_result, result_of
+from fedlama.run.tables import TrainSection
 from fedlama.server import Mean, ServerRule
 from fedlama.training import Faults, Metric, Participation, Record
 from fedlama.training import simulate as simulate_in_memory
@@ -40,10 +41,13 @@ TRANSLATED = ("server", "partition", "participation", "window", "metric")  # bef
 
 def _defaults() -> dict[str, Any]:
     """Of the arguments that describe a run as they are; the loop itself has them."""
-    found: dict[str, Any] = {}
+    taken = signature(simulate_in_memory).parameters
     describing = signature(described).parameters
-    for name, parameter in signature(simulate_in_memory).parameters.items():
-        if name in describing and name not in TRANSLATED and parameter.default is not parameter.empty:
+    found: dict[str, Any] = {}
+    for name, parameter in taken.items():
+        has_default = parameter.default is not parameter.empty
+        is_taken_over = name in describing and name not in TRANSLATED
+        if has_default and is_taken_over:
             found[name] = parameter.default
     return found
 

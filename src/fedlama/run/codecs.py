@@ -16,8 +16,8 @@ from fedlama.base import InputError, shown
 from fedlama.compress import Chain, Codec, ErrorFeedback
 from fedlama.rows import Lifetime
 from fedlama.run.choices import CODECS
+from fedlama.run.options import plain_fields
 from fedlama.run.references import Reference, is_reference, reference_to
-from fedlama.run.sections import plain_fields
 
 NO_CODEC = "none"
 FEEDBACK_OPTIONS = ("error_feedback", "profile", "gain")
@@ -64,7 +64,9 @@ class CodecSection(BaseModel):
             if self.profile is not None or self.gain is not None:
                 raise InputError("profile and gain mean nothing without error_feedback = 'window'")
             return codec
-        profile = None if self.profile is None else tuple(self.profile)
+        profile = None
+        if self.profile is not None:
+            profile = tuple(self.profile)
         return ErrorFeedback(codec, lifetime=self.error_feedback, profile=profile, gain=self.gain)
 
     def _refers_to_own_code(self) -> bool:
@@ -104,7 +106,9 @@ class CodecSection(BaseModel):
     @property
     def label(self) -> str:
         """The code in a few words, such as Rotate(0.32) + window feedback; empty if there is none."""
-        names = [self.codec] if isinstance(self.codec, str) else self.codec
+        names = self.codec
+        if isinstance(self.codec, str):
+            names = [self.codec]
         if names == [NO_CODEC]:
             return ""
         options = self.model_extra or {}
@@ -169,18 +173,34 @@ class DownlinkSection(CodecSection):
 
 
 def _as_list(names: str | list[str]) -> list[str]:
-    return [names] if isinstance(names, str) else names
+    if isinstance(names, str):
+        return [names]
+    return names
 
 
 def without_other_codecs(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table without the options of codecs that it does not name: for one whose codec has just changed."""
-    chosen = table.get("codec", NO_CODEC)
-    names = chosen if isinstance(chosen, list) else [chosen]
-    own = [option for name in names if name in CODECS for option in _options(name)]
-    others = [option for name in CODECS for option in _options(name) if option not in own]
+    names = table.get("codec", NO_CODEC)
+    if not isinstance(names, list):
+        names = [names]
+
+    own: set[str] = set()
+    others: set[str] = set()
+    for codec in CODECS:
+        options = _options(codec)
+        if codec in names:
+            own.update(options)
+        else:
+            others.update(options)
+    dropped = others - own
     if names == [NO_CODEC]:
-        others += FEEDBACK_OPTIONS
-    return {key: value for key, value in table.items() if key not in others}
+        dropped.update(FEEDBACK_OPTIONS)
+
+    kept: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in dropped:
+            kept[key] = value
+    return kept
 
 
 def _options(name: str) -> list[str]:
@@ -189,13 +209,15 @@ def _options(name: str) -> list[str]:
 
 def _built(name: str, options: Mapping[str, Any]) -> Codec:
     """One codec with those of the options that are its own."""
+    codec = CODECS[name]
     arguments: dict[str, Any] = {}
-    for parameter in signature(CODECS[name]).parameters.values():
-        if parameter.name in options:
-            arguments[parameter.name] = options[parameter.name]
+    for parameter in signature(codec).parameters.values():
+        option = parameter.name
+        if option in options:
+            arguments[option] = options[option]
         elif parameter.default is Parameter.empty:
-            raise InputError(f"{parameter.name} is missing; codec = {name!r} needs it")
-    return CODECS[name](**arguments)
+            raise InputError(f"{option} is missing; codec = {name!r} needs it")
+    return codec(**arguments)
 
 
 def _chain(codecs: Sequence[Codec]) -> Codec:

@@ -28,7 +28,9 @@ def draw_curves(runs: Mapping[str, Sequence[Record]], measure: Measure | None) -
     over_bytes, over_steps = figure.subplots(1, 2, sharey=True)
     for name, records in runs.items():
         _draw(over_bytes, over_steps, name, records, measure)
-    what = "test loss" if measure is None else measure.name
+    what = "test loss"
+    if measure is not None:
+        what = measure.name
     if measure is not None and not measure.higher_is_better:
         what += " (lower is better)"
     over_bytes.set(xlabel="MiB up and down", ylabel=what)
@@ -47,7 +49,9 @@ def _draw(over_bytes: Axes, over_steps: Axes, name: str, records: Sequence[Recor
     scores: list[float] = []
     for record in records:
         sent += record.uplink_bytes + record.downlink_bytes
-        score = record.test_loss if measure is None else record.score
+        score = record.score
+        if measure is None:
+            score = record.test_loss
         if score is None:
             continue
         bytes_.append(sent / MEBIBYTE)

@@ -20,10 +20,11 @@ from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.codecs import CodecSection
-from fedlama.run.config import LocalSection, PolicySection, ServerSection, parse_config
+from fedlama.run.config import parse_config
+from fedlama.run.options import plain_fields
 from fedlama.run.references import hash_of, reference_to
 from fedlama.run.resolve import Resolved, versions
-from fedlama.run.sections import plain_fields
+from fedlama.run.tables import LocalSection, PolicySection, ServerSection
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.evaluation import Loss

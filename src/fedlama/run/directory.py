@@ -13,24 +13,24 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import tomli_w
 from safetensors.torch import save
 
 from fedlama.base import InputError
 from fedlama.core import PolicyState
 from fedlama.run.checkpoints import changed_keys, save_checkpoint
-from fedlama.run.config import Config, parse_config, read_toml
+from fedlama.run.config import Config
 from fedlama.run.files import Held, append_line, write_atomically, writing
-from fedlama.run.partition_file import PARTITION, PartitionFile, read_partition
-from fedlama.run.reading import read_records, read_summary, timings_up_to
-from fedlama.training.records import ACCURACY, Measure, Record, Result, Summary, Timing
+from fedlama.run.partition_file import PARTITION, PartitionFile
+from fedlama.run.reading import read_records, timings_up_to
+from fedlama.run.toml import read_toml, to_toml
+from fedlama.training.records import Record, Result, Timing
 
 CONFIG = "config.toml"
 ROUNDS = "rounds.jsonl"
@@ -151,16 +151,21 @@ class RunDirectory:
         """Keep the hash of code that changed beside that of the code which the run goes on with."""
         tables = read_toml(self.path / CONFIG)
         before: Any = tables.get("hashes")
-        now = self.config.hashes
-        if not isinstance(before, dict) or all(before.get(name, one) == one for name, one in now.items()):
+        if not isinstance(before, dict):
             return
-        kept = {name: one for name, one in before.items() if name not in now}
+        now = self.config.hashes
+        hashes = {name: one for name, one in before.items() if name not in now}
+        has_changed = False
         for name, one in now.items():
             was = before.get(name, one)
             if was != one:
+                has_changed = True
                 # A second change before another round is on record: what is recorded is of the first code.
-                kept.setdefault(f"{name}{UNTIL_ROUND}{round_}", was)
-        tables["hashes"] = {**kept, **now}
+                hashes.setdefault(f"{name}{UNTIL_ROUND}{round_}", was)
+        if not has_changed:
+            return
+        hashes.update(now)
+        tables["hashes"] = hashes
         write_atomically(self.path / CONFIG, to_toml(tables))
 
     def is_finished(self) -> bool:
@@ -207,91 +212,6 @@ class RunDirectory:
         write_atomically(weights, save(tensors))
         summary = json.dumps(result.summary(), indent=2, allow_nan=False)
         write_atomically(self.path / SUMMARY, summary + "\n")
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as read back from its directory; `summary` is None while it is going."""
-
-    path: Path
-    config: Mapping[str, Any]
-    records: list[Record]
-    summary: Summary | None
-    setting: str | None = None  # what a study calls it
-    note: str | None = None  # what its study has to say of every number in it
-
-    @property
-    def label(self) -> str:
-        """The setting's name: the study's, or the policy with the rules that are not the paper's and the codes."""
-        if self.setting:
-            return self.setting
-        config = parse_config(self.config, str(self.path / CONFIG))
-        label = config.policy.label
-        for section in (config.local, config.server):
-            if section.chosen != section.default:
-                label += f" + {section.short_label}"
-        if config.uplink.label:
-            label += f" + {config.uplink.label}"
-        if config.downlink.label:
-            label += f", downlink {config.downlink.label}"
-        return label
-
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return int(self.config.get("seed", 0))
-
-    @property
-    def measure(self) -> Measure:
-        """What the run is judged by: its name, and which direction is better."""
-        train = self.config.get("train", {})
-        name = train.get("metric_name", ACCURACY)
-        higher_is_better = train.get("higher_is_better", True)
-        return Measure(str(name), bool(higher_is_better))
-
-    @property
-    def partition(self) -> PartitionFile | None:
-        """How the data fell on clients, if the run tells."""
-        return read_partition(self.path / PARTITION)
-
-
-def read_run(path: Path) -> Run:
-    """Read a run directory, finished or not."""
-    if not (path / CONFIG).is_file():
-        raise InputError(f"{path} is not a run directory: it has no {CONFIG}")
-    return Run(
-        path=path,
-        config=read_toml(path / CONFIG),
-        records=list(read_records(path / ROUNDS)),
-        summary=read_summary(path / SUMMARY),
-    )
-
-
-def check_same_network(path: Path, network: Sequence[tuple[str, int]]) -> None:
-    """Refuse a finished run of another network: code of the user's own may build another one under the same name.
-
-    Arguments:
-        path: The run's directory.
-        network: The name and the size of every layer now.
-    """
-    summary = read_summary(path / SUMMARY)
-    if summary is None or summary.network == list(network):
-        return
-    before = sum(size for _, size in summary.network)
-    now = sum(size for _, size in network)
-    raise InputError(
-        f"{path} holds a run of another network ({before:,} parameters in {len(summary.network)} layers; the model now "
-        f"has {now:,} in {len(network)}): choose another folder, or delete that one"
-    )
-
-
-def to_toml(tables: Mapping[str, Any]) -> str:
-    """Tables of plain values as TOML; an empty table says nothing and is left out."""
-    said: dict[str, Any] = {}
-    for name, value in tables.items():
-        if not isinstance(value, Mapping) or value:
-            said[name] = value
-    return tomli_w.dumps(said)
 
 
 def _check_free(path: Path) -> None:

@@ -15,13 +15,15 @@ from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import torchrun_rank, torchrun_restarts
 from fedlama.rows import describe
 from fedlama.run.checkpoints import find_checkpoint
-from fedlama.run.config import Config, read_toml
-from fedlama.run.directory import CHECKPOINTS, CONFIG, UNTIL_ROUND, RunDirectory, check_same_network
+from fedlama.run.config import Config
+from fedlama.run.directory import CHECKPOINTS, CONFIG, UNTIL_ROUND, RunDirectory
 from fedlama.run.files import locked
 from fedlama.run.partition_file import PartitionFile
+from fedlama.run.recorded import check_same_network
 from fedlama.run.references import is_reference
 from fedlama.run.resolve import Resolved, data_source, resolve
 from fedlama.run.tensorboard import tensorboard_writer
+from fedlama.run.toml import read_toml
 from fedlama.training import Record, Result, simulate
 from fedlama.training.checkpoint import Check, Checkpointing, Control
 from fedlama.training.modules import build
@@ -52,7 +54,9 @@ def execute(
             run stays as it is, and None is returned.
         quiet: whether nothing is printed when a signal asks the run to stop.
     """
-    run = config if isinstance(config, Resolved) else resolve(config)
+    run = config
+    if not isinstance(run, Resolved):
+        run = resolve(run)
     if torchrun_rank() != 0:
         return train(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
     with locked(out) as held:

@@ -54,11 +54,14 @@ def explain(
 def _set_by(problem: ErrorDetails, overrides: Sequence[str]) -> str | None:
     """The override that a problem is about: of the same key, of one inside it, or of the table that holds it."""
     place = [str(part) for part in problem["loc"]]
+    is_missing = problem["type"] == "missing"
     for override in reversed(overrides):
-        key = override.partition("=")[0].strip().split(".")
+        name, _, _ = override.partition("=")
+        key = name.strip().split(".")
         common = min(len(key), len(place))
-        is_of_its_table = problem["type"] == "missing" and key[:1] == place[:1]
-        if is_of_its_table or (common and key[:common] == place[:common]):
+        is_of_its_table = is_missing and key[:1] == place[:1]
+        is_of_its_key = common > 0 and key[:common] == place[:common]
+        if is_of_its_table or is_of_its_key:
             return f"--set {printable(override)}"
     return None
 
@@ -87,7 +90,10 @@ def _section(root: type[BaseModel], path: Sequence[str], tables: Any) -> type[Ba
         inner = _section_in(section, name)
         if inner is None:
             return section
-        tables = tables.get(name) if isinstance(tables, Mapping) else None
+        if isinstance(tables, Mapping):
+            tables = tables.get(name)
+        else:
+            tables = None
         section = inner
         if issubclass(inner, ChoiceSection):
             section = inner.section_for(tables)

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from fedlama.base import InputError, read_regular, reason
 from fedlama.data import Dataset, Shards
-from fedlama.data.partition import class_counts
+from fedlama.data.shards import class_counts
 from fedlama.run.sections import Section
 
 PARTITION = "partition.json"

@@ -53,7 +53,9 @@ def with_preset(tables: Mapping[str, Any]) -> Tables:
         return own
     if not isinstance(name, str) or name not in PRESETS:
         raise InputError(f"preset = {shown(name)}: must be one of {', '.join(PRESETS)}")
-    options: Tables = {} if share is None else {"share": share}
+    options: Tables = {}
+    if share is not None:
+        options["share"] = share
     policy = own.get("policy")
     if isinstance(policy, Mapping) and "base_interval" in policy:
         options["base_interval"] = policy["base_interval"]

@@ -98,7 +98,9 @@ class ProgressDisplay:
             return ""
         own_averages = -(-record.step // self._own_interval)
         averages = -(-record.step // self._baseline)
-        share = record.cost if record.uplink_share is None else record.uplink_share
+        share = record.uplink_share
+        if share is None:
+            share = record.cost
         return f"{_percent(share * own_averages / averages)} of {fedavg_at(self._baseline)}"
 
     def _is_worth_a_line(self, record: Record) -> bool:

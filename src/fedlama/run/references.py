@@ -177,8 +177,13 @@ def _compiled(code: CodeType) -> str:
     """Instructions, constants and names; functions within are constants, whose own text has their address."""
     constants: list[str] = []
     for constant in code.co_consts:
-        constants.append(_compiled(constant) if isinstance(constant, CodeType) else _stable(constant))
-    return f"{code.co_code.hex()} {constants} {code.co_names}"
+        if isinstance(constant, CodeType):
+            text = _compiled(constant)
+        else:
+            text = _stable(constant)
+        constants.append(text)
+    instructions = code.co_code.hex()
+    return f"{instructions} {constants} {code.co_names}"
 
 
 def _stable(value: Any) -> str:
@@ -209,15 +214,28 @@ def _forget_namesake(reference: Reference, name: str) -> None:
     loaded = sys.modules.get(top)
     if loaded is None or not sys.path:
         return
-    folder = Path(sys.path[0] or os.curdir)
-    own = next((path for path in (folder / f"{top}.py", folder / top / "__init__.py") if path.is_file()), None)
-    source = _source(loaded)
-    if own is None or (source is not None and source.samefile(own)):
+    own = _module_file(top)
+    if own is None:
         return
-    if source is None or top in sys.stdlib_module_names or "site-packages" in source.parts:
+    source = _source(loaded)
+    if source is not None and source.samefile(own):
+        return
+
+    is_replaceable = source is not None and "site-packages" not in source.parts
+    if not is_replaceable or top in sys.stdlib_module_names:
         raise reference.wrong(f"{own.name} has the name of a module that is imported already: give it another")
-    for known in [known for known in sys.modules if known == top or known.startswith(f"{top}.")]:
-        del sys.modules[known]
+    for known in list(sys.modules):
+        if known == top or known.startswith(f"{top}."):
+            del sys.modules[known]
+
+
+def _module_file(top: str) -> Path | None:
+    """The file of a module or a package beside the configuration, which is first where Python looks."""
+    folder = Path(sys.path[0] or os.curdir)
+    for path in (folder / f"{top}.py", folder / top / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
 
 
 def _source(module: ModuleType | None) -> Path | None:
@@ -232,8 +250,9 @@ def _not_found(name: str) -> str:
     top = name.partition(".")[0]
     sentence = f"there is no module {name}: looked for {top}.py in {printable(folder)} and where Python looks"
     beside = [path.stem for path in folder.glob("*.py")]
-    for near in get_close_matches(top, beside, n=1):
-        sentence += f"; did you mean {printable(near)!r}?"
+    similar = get_close_matches(top, beside, n=1)
+    if similar:
+        sentence += f"; did you mean {printable(similar[0])!r}?"
     return sentence
 
 
@@ -262,16 +281,20 @@ def _missing(owner: Any, name: str) -> str:
 
 def _raised(error: BaseException) -> str:
     """What the user's code raised, and in which line."""
-    text = printable(" ".join(str(error).split()), MAX_REASON)
-    told = type(error).__name__ + (f": {text}" if text else "")
+    said = type(error).__name__
+    reason_given = " ".join(str(error).split())
+    if reason_given:
+        said += f": {printable(reason_given, MAX_REASON)}"
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"raised {said}"  # which names the file and the line
+
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not _is_ours(frame.filename)]
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"raised {told}"  # which names the file and the line
     if not own:
-        return f"raised {told}"
+        return f"raised {said}"
     last = own[-1]
-    return f"raised {told} ({printable(Path(last.filename).name)}, line {last.lineno})"
+    file = Path(last.filename).name
+    return f"raised {said} ({printable(file)}, line {last.lineno})"
 
 
 def _is_ours(filename: str) -> bool:

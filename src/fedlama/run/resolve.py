@@ -20,9 +20,10 @@ from fedlama.data import Dataset, Dirichlet, Shards, arrays, data_files, fingerp
 from fedlama.local import LocalRule
 from fedlama.processes.cpu import cpu_type
 from fedlama.run.choices import PARTITIONS
-from fedlama.run.config import Config, DataSection
+from fedlama.run.config import Config
 from fedlama.run.default_models import default_model, model_builder
 from fedlama.run.references import Reference, is_reference
+from fedlama.run.tables import DataSection
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.arguments import task_of

@@ -2,90 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from html import escape
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedlama.base import InputError, printable, reason, shown
-from fedlama.data import Dataset, Preparation
+from fedlama.base import InputError, reason, shown
+from fedlama.data import Preparation
 from fedlama.run.curves import draw_curves
-from fedlama.run.directory import WEIGHTS, Run
+from fedlama.run.directory import WEIGHTS
+from fedlama.run.predicting import PREDICTED_AT_ONCE, as_trained
+from fedlama.run.recorded import Run
+from fedlama.run.relative import Relative, share_of
+from fedlama.run.texts import facts_table, network_text, score_text
 from fedlama.training import records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PREDICTED_AT_ONCE = 256  # samples
-PIXELS = range(256)
-
-
-@dataclass(frozen=True, repr=False)
-class Relative:
-    """One result beside another.
-
-    Arguments:
-        to: The other's policy.
-        uplink: Uplink bytes as a share of the other's.
-        downlink: Downlink bytes as a share of the other's.
-        total: Bytes up and down as a share of the other's.
-        score: The metric minus the other's; None where one of them has none, or they have different ones.
-        loss: The test loss minus the other's.
-        measure: What the metric is called, and which direction is better.
-    """
-
-    to: str
-    uplink: float
-    downlink: float
-    total: float
-    score: float | None
-    loss: float
-    measure: records.Measure | None
-
-    def __str__(self) -> str:
-        parts = [
-            f"{self.uplink:.1%} of {self.to}'s uplink bytes",
-            f"{self.total:.1%} of all its bytes",
-        ]
-        parts += [f"{name} {value}" for name, value in self._differences()]
-        return ", ".join(parts)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        shares = [
-            ("uplink", f"{self.uplink:.1%} of {self.to}"),
-            ("all bytes", f"{self.total:.1%} of {self.to}"),
-        ]
-        return _html_table([*shares, *self._differences()])
-
-    def _differences(self) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
-        if self.measure is not None and self.score is not None:
-            found.append((self.measure.name, _difference(self.score, self.measure)))
-        found.append(("test loss", f"{self.loss:+.3f}"))
-        return found
-
-
-def _html_table(facts: Sequence[tuple[str, str]]) -> str:
-    rows = [f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts]
-    return f"<table>{''.join(rows)}</table>"
-
-
-def _difference(score: float, measure: records.Measure) -> str:
-    if measure.is_accuracy:
-        return f"{100 * score:+.2f} points"
-    better = "higher" if measure.higher_is_better else "lower"
-    return f"{score:+.4g} ({better} is better)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,17 +45,17 @@ class Result(records.Result):
             raise InputError(f"relative_to takes another result, not {shown(other)}")
         if self.network != other.network:
             raise InputError(
-                f"relative_to takes a result of the same network: this one has {_network_text(self)}, the other "
-                f"{_network_text(other)}"
+                f"relative_to takes a result of the same network: this one has {network_text(self)}, the other "
+                f"{network_text(other)}"
             )
         score = None
         if self.metric == other.metric and self.score is not None and other.score is not None:
             score = self.score - other.score
         return Relative(
             to=other.policy or "the other run",
-            uplink=_share(self.uplink_bytes, other.uplink_bytes),
-            downlink=_share(self.downlink_bytes, other.downlink_bytes),
-            total=_share(self.uplink_bytes + self.downlink_bytes, other.uplink_bytes + other.downlink_bytes),
+            uplink=share_of(self.uplink_bytes, other.uplink_bytes),
+            downlink=share_of(self.downlink_bytes, other.downlink_bytes),
+            total=share_of(self.uplink_bytes + self.downlink_bytes, other.uplink_bytes + other.downlink_bytes),
             score=score,
             loss=self.loss - other.loss,
             measure=self.metric,
@@ -131,7 +69,7 @@ class Result(records.Result):
         """
         if self.preparation is None:
             raise InputError("this result does not know how its samples were prepared: call result.model yourself")
-        samples = _as_trained(x, self.preparation)
+        samples = as_trained(x, self.preparation)
         was_training = self.model.training
         self.model.eval()
         parts: list[Tensor] = []
@@ -172,23 +110,30 @@ class Result(records.Result):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return _html_table(self._facts())
+        return facts_table(self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("policy", self.policy or "unknown")]
         if self.metric is not None and self.score is not None:
-            facts.append((self.metric.name, score_text(self.score, self.metric)))
-        facts.append(("test loss", f"{self.loss:.4g}"))
+            score = score_text(self.score, self.metric)
+            facts.append((self.metric.name, score))
         whom = self.cost_of or "FedAvg"
-        facts.append(("cost", f"{self.cost:.1%} of {whom}"))
+        facts += [
+            ("test loss", f"{self.loss:.4g}"),
+            ("cost", f"{self.cost:.1%} of {whom}"),
+        ]
         if self.uplink_share is not None:
-            facts.append(("uplink", f"{self.uplink_share:.1%} of {whom}"))
-        if self.clients is not None and self.clients.worst_decile is not None and self.metric is not None:
-            worst = score_text(self.clients.worst_decile, self.metric)
-            facts.append(("worst decile of clients", f"{worst} ({self.clients.on} samples)"))
-        facts.append(("rounds", f"{len(self.records):,}"))
-        facts.append(("steps", f"{self.iterations:,}"))
-        facts.append(("seed", str(self.seed)))
+            share = f"{self.uplink_share:.1%} of {whom}"
+            facts.append(("uplink", share))
+        clients = self.clients
+        if clients is not None and clients.worst_decile is not None and self.metric is not None:
+            worst = score_text(clients.worst_decile, self.metric)
+            facts.append(("worst decile of clients", f"{worst} ({clients.on} samples)"))
+        facts += [
+            ("rounds", f"{len(self.records):,}"),
+            ("steps", f"{self.iterations:,}"),
+            ("seed", str(self.seed)),
+        ]
         return facts
 
 
@@ -231,27 +176,6 @@ def read_result(
     )
 
 
-def score_text(score: float, measure: records.Measure) -> str:
-    """A metric as people read it: an accuracy in percent."""
-    if measure.is_accuracy:
-        return f"{score:.1%}"
-    return f"{score:.4g}"
-
-
-def _network_text(summary: records.Summary) -> str:
-    size = sum(layer.size for layer in summary.layers)
-    text = f"{size:,} parameters in {len(summary.layers):,} layers"
-    if summary.layers:
-        text += f" from {printable(summary.layers[0].name)} on"
-    return text
-
-
-def _share(part: float, whole: float) -> float:
-    if not whole:
-        return float("nan")
-    return part / whole
-
-
 def _row(record: records.Record) -> Mapping[str, Any]:
     row: dict[str, Any] = {
         "round": record.round,
@@ -270,43 +194,3 @@ def _row(record: records.Record) -> Mapping[str, Any]:
     row["layers_due"] = len(record.due)
     row["excluded"] = len(record.excluded)
     return row
-
-
-def _as_trained(x: Any, preparation: Preparation) -> Tensor:
-    """Samples in the type that the training samples had; what would mean something else is refused."""
-    samples = _as_tensor(x)
-    if samples.dim() < 1 or tuple(samples.shape[1:]) != preparation.sample_shape:
-        raise InputError(
-            f"samples must have shape (number of samples, {', '.join(map(str, preparation.sample_shape))}), as in "
-            f"training, not {tuple(samples.shape)}"
-        )
-    if not len(samples):
-        raise InputError("there is no sample to predict: x is empty")
-    wanted = preparation.dtype
-    if samples.dtype == wanted:
-        return samples
-    if wanted == torch.uint8:
-        if samples.is_floating_point() or int(samples.min()) < PIXELS.start or int(samples.max()) >= PIXELS.stop:
-            raise InputError(
-                f"the model was trained on uint8 samples, which are scaled here: give them as they were, not as "
-                f"{samples.dtype}"
-            )
-        return samples.to(wanted)
-    if wanted.is_floating_point:
-        return samples.to(wanted)
-    if samples.is_floating_point():
-        raise InputError(f"the model was trained on whole numbers, not on {samples.dtype}")
-    return samples.to(wanted)
-
-
-def _as_tensor(x: Any) -> Tensor:
-    if isinstance(x, Tensor):
-        return x.detach().cpu()
-    if isinstance(x, Dataset):
-        raise InputError("predict takes samples, such as data.x_test, not a whole data set")
-    if isinstance(x, Path | str):
-        raise InputError(f"predict takes samples, not {shown(x)}")
-    try:
-        return torch.from_numpy(np.array(x))
-    except (TypeError, ValueError):
-        raise InputError(f"predict takes samples as an array of numbers, not {shown(x)}") from None

@@ -6,17 +6,15 @@ is a table of which one key chooses a class (`kind = "fedlama"`), and the argume
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from inspect import Parameter, signature
-from types import UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, create_model, model_validator
 
-from fedlama.base import annotated_fields, shown
+from fedlama.base import shown
+from fedlama.run.options import build_from, option_keys, option_values, plain_fields
 from fedlama.run.references import Reference, is_reference, reference_to
 
 T = TypeVar("T")
@@ -46,12 +44,12 @@ class OptionsSection(DerivedSection, Generic[T]):
 
     def build(self) -> T:
         """The value that this table describes."""
-        return _build(self.built, {}, self)
+        return build_from(self.built, {}, self)
 
 
 def options_of(built: type[T]) -> type[OptionsSection[T]]:
     """A section with the options of a class, to inherit from: class FaultsSection(options_of(Faults))."""
-    section = create_model(f"{built.__name__}Options", __base__=OptionsSection, **_keys(built, {}, {}))
+    section = create_model(f"{built.__name__}Options", __base__=OptionsSection, **option_keys(built, {}, {}))
     section.built = built
     return section
 
@@ -109,7 +107,7 @@ class ChoiceSection(DerivedSection, Generic[T]):
             return cls._of_reference(name)
         choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type] - all of them: a message names them
         keys: dict[str, Any] = {cls.chosen_by: (choosing, name)}
-        keys |= _keys(cls.choices[name], cls.names, cls.defaults)
+        keys |= option_keys(cls.choices[name], cls.names, cls.defaults)
         section = create_model(f"{cls.__name__}_{name}", __base__=cls, __doc__=cls.__doc__, **keys)
         section.chosen = name
         return section
@@ -181,8 +179,10 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """The table that describes a value; one of a class of the user's own refers to it."""
         for name, built in cls.choices.items():
             if type(value) is built:
-                return {cls.chosen_by: name, **_values(built, cls.names, value)}
-        return {cls.chosen_by: reference_to(type(value)), **plain_fields(value)}
+                options = option_values(built, cls.names, value)
+                return {cls.chosen_by: name, **options}
+        own = reference_to(type(value))
+        return {cls.chosen_by: own, **plain_fields(value)}
 
     def build(self) -> T:
         """The value that this table describes; of equal tables the same one, because it never changes."""
@@ -192,13 +192,15 @@ class ChoiceSection(DerivedSection, Generic[T]):
         content = self.model_dump_json()
         key = (self.chosen, content, type(self).table)
         if key not in BUILT:
-            BUILT[key] = _build(self.choices[self.chosen], self.names, self)
+            BUILT[key] = build_from(self.choices[self.chosen], self.names, self)
         return BUILT[key]
 
     def _own(self) -> T:
-        reference = Reference(f"{self.table}.{self.chosen_by}", str(self.chosen))
-        made = reference.call(options=self.model_extra)
-        if isinstance(made, type) or not isinstance(made, self.protocol):
+        key = f"{self.table}.{self.chosen_by}"
+        reference = Reference(key, str(self.chosen))
+        made: Any = reference.call(options=self.model_extra)
+        is_class = isinstance(made, type)  # a class has all methods of a protocol, too
+        if is_class or not isinstance(made, self.protocol):
             raise reference.wrong(f"must return {self.what}, not {shown(made)}")
         return made
 
@@ -207,9 +209,12 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """The value in a few words, without running code of the user's own: its name and its options."""
         if self.chosen in self.choices:
             return str(self.build())
-        name = str(self.chosen).rpartition(":")[2]
-        options = ", ".join(f"{key}={shown(value)}" for key, value in (self.model_extra or {}).items())
-        return f"{name}({options})"
+        _, _, name = str(self.chosen).rpartition(":")
+        options: list[str] = []
+        for key, value in (self.model_extra or {}).items():
+            options.append(f"{key}={shown(value)}")
+        arguments = ", ".join(options)
+        return f"{name}({arguments})"
 
     @property
     def short_label(self) -> str:
@@ -238,109 +243,3 @@ def _only_key(key: str, choices: tuple[str, ...]) -> type[BaseModel]:
     lenient = ConfigDict(extra="ignore", strict=True)
     choosing = Literal[choices]  # type: ignore[valid-type]
     return create_model("Chosen", __config__=lenient, **{key: (choosing, ...)})  # type: ignore[call-overload]
-
-
-@dataclass(frozen=True)
-class _Option:
-    """An argument of a class, as a key of a section."""
-
-    argument: str
-    key: str
-    annotation: Any
-    default: Any  # ... if it has none
-
-
-def _options(built: type[Any], names: Mapping[str, str]) -> Iterator[_Option]:
-    """The arguments of a dataclass; `names` has the keys of those that a file calls otherwise."""
-    annotations = annotated_fields(built)
-    for parameter in signature(built).parameters.values():
-        name = parameter.name
-        key = names.get(name, name)
-        annotation = annotations.get(name)
-        if annotation is None:  # an argument that sets the field of another name
-            annotation = annotations[key]
-        default = parameter.default
-        if default is Parameter.empty:
-            default = ...
-        yield _Option(name, key, annotation, default)
-
-
-def _keys(built: type[Any], names: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A key for each option of a class: (annotation, default). Options of a class inside it are keys of their own."""
-    keys: dict[str, Any] = {}
-    for option in _options(built, names):
-        if is_dataclass(option.annotation):
-            keys |= _keys(option.annotation, names, defaults)  # type: ignore[arg-type]
-            continue
-        default = option.default
-        if default is ...:
-            default = defaults.get(option.key, ...)
-        keys[option.key] = _as_in_toml(option.annotation, default)
-    return keys
-
-
-def _as_in_toml(annotation: Any, default: Any) -> tuple[Any, Any]:
-    """TOML has lists and no tuples."""
-    if get_origin(annotation) in (Union, UnionType):
-        alternatives = [_as_in_toml(one, ...)[0] for one in get_args(annotation)]
-        return Union[tuple(alternatives)], default  # noqa: UP007 - they are known only here
-    if get_origin(annotation) is not tuple:
-        return annotation, default
-    entry = get_args(annotation)[0]
-    if default is ...:
-        return list[entry], default
-    return list[entry], Field(default=list(default))
-
-
-def _values(built: type[Any], names: Mapping[str, str], value: Any) -> dict[str, Any]:
-    """What a value holds for each option of its class, by key: what `_build` is undone by."""
-    found: dict[str, Any] = {}
-    for option in _options(built, names):
-        name = option.argument if hasattr(value, option.argument) else option.key
-        given = getattr(value, name)
-        if is_dataclass(option.annotation):
-            found |= _values(option.annotation, names, given)  # type: ignore[arg-type]
-        elif given is not None:
-            found[option.key] = _plain(given)
-    return found
-
-
-def plain_fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass of the user's own, as a table can hold them; nothing of any other value."""
-    if not is_dataclass(value):
-        return {}
-    found: dict[str, Any] = {}
-    for field in fields(value):
-        given = getattr(value, field.name)
-        if given is not None:
-            found[field.name] = _plain(given)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """As TOML can hold it; what it cannot hold, as text."""
-    if isinstance(value, bool | str):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    return shown(value) if not is_dataclass(value) else str(value)
-
-
-def _build(built: type[T], names: Mapping[str, str], section: BaseModel) -> T:
-    """Call the class with what the section holds for each of its options."""
-    arguments: dict[str, Any] = {}
-    for option in _options(built, names):
-        if is_dataclass(option.annotation):
-            arguments[option.argument] = _build(option.annotation, names, section)  # type: ignore[arg-type]
-            continue
-        value = getattr(section, option.key)
-        if isinstance(value, list):
-            value = tuple(value)
-        arguments[option.argument] = value
-    return built(**arguments)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.run.files import append, writing
-from fedlama.training import LayerSummary, Record, Result
+from fedlama.training import Record, Result
 
 
 def tensorboard_writer(out: Path) -> Board | None:
@@ -59,20 +59,13 @@ class Board:
         scalars: dict[str, float | None] = {}
         for layer in result.layers:
             scalars[f"layers/uplink_bytes/{layer.name}"] = layer.uplink_bytes
-            scalars[f"layers/bits_per_number/{layer.name}"] = bits_per_number(layer, clients)
+            scalars[f"layers/bits_per_number/{layer.name}"] = layer.bits_per_number(clients)
         self._write(scalars, result.iterations)
 
     def _write(self, scalars: dict[str, float | None], step: int) -> None:
         known = {name: value for name, value in scalars.items() if value is not None}
         with writing(self.folder):
             self._events.add(known, step)
-
-
-def bits_per_number(layer: LayerSummary, clients: int) -> float | None:
-    """The rate at which a layer was sent: 32 where nothing is coded and nobody fails."""
-    if layer.uplink_bytes is None or not layer.aggregations:
-        return None
-    return 8 * layer.uplink_bytes / (clients * layer.size * layer.aggregations)
 
 
 class EventFile:

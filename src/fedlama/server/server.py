@@ -281,6 +281,7 @@ class Server:
         rows_sent = len(self.local.sends)
         layers: dict[int, int] = {}
         for layer, weight in message.layers.items():
-            row_bytes = BYTES_PER_NUMBER * self.layout.layers[layer].size
+            size = self.layout.layers[layer].size
+            row_bytes = BYTES_PER_NUMBER * size
             layers[layer] = weight + rows_sent * row_bytes
         return Message(layers, message.statistics)

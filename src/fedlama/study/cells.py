@@ -24,11 +24,13 @@ from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import describe
 from fedlama.run.checkpoints import changed_keys
-from fedlama.run.config import as_written_today, read_toml
-from fedlama.run.directory import CONFIG, SUMMARY, check_same_network
+from fedlama.run.config import as_written_today
+from fedlama.run.directory import CONFIG, SUMMARY
 from fedlama.run.execute import changed_code, execute, network_of
 from fedlama.run.files import write_atomically
+from fedlama.run.recorded import check_same_network
 from fedlama.run.resolve import Resolved, resolve
+from fedlama.run.toml import read_toml
 from fedlama.study.runs import load_run
 from fedlama.study.sitting import Sitting, deliver, take_along
 from fedlama.study.study_file import Cell
@@ -62,7 +64,9 @@ def score_of(out: Path, cell: Cell) -> float | None:
     score = run.summary.score
     if score is None:
         return -run.summary.loss
-    return score if run.measure.higher_is_better else -score
+    if run.measure.higher_is_better:
+        return score
+    return -score
 
 
 def check_same_config(out: Path, cell: Cell) -> list[str]:

@@ -40,7 +40,9 @@ def run_study(
     processes = workers or min(default_workers(setting.config.train.device) for setting in study.settings)
     with locked(out):
         index_there = _index_there(out)
-        others = index_there if shared else None
+        others = None
+        if shared:
+            others = index_there
         for setting in study.settings:
             if setting.planned is None:
                 resolve(setting.config)  # wrong input shows before the first run, and forked runs share the data

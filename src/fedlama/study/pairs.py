@@ -28,7 +28,9 @@ def paired_scores(own: Mapping[int, float], others: Mapping[int, float]) -> Pair
     if not seeds:
         return None
     differences = [own[seed] - others[seed] for seed in seeds]
-    return PairedDifference(fmean(differences), standard_error(differences), tuple(seeds))
+    mean = fmean(differences)
+    error = standard_error(differences)
+    return PairedDifference(mean, error, tuple(seeds))
 
 
 def standard_error(values: Sequence[float]) -> float | None:

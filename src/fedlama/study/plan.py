@@ -130,16 +130,21 @@ def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Res
     built: dict[tuple[str, bool, int], Resolved] = {}
     for folder, cell in _missing(studies).items():
         # Seeds and learning rates take the same time; a study may be shorter, or a pilot.
-        like = (cell.setting, cell.rate is None, cell.config.train.iterations)
+        is_chosen = cell.rate is None
+        like = (cell.setting, is_chosen, cell.config.train.iterations)
         if like not in built:
             built[like] = resolved(cell)
         run = built[like]
         kind = kind_of(cell.config)
         examples.setdefault(kind, run)
-        jobs.append(Job(cell, kind, amount_of(run, _steps_taken(folder))))
+        amount = amount_of(run, _steps_taken(folder))
+        jobs.append(Job(cell, kind, amount))
 
-    processes = workers or min(default_workers(device) for device in devices)
-    return Plan(tuple(jobs), len(every) - len(jobs), processes), examples
+    processes = workers
+    if not processes:
+        processes = min(default_workers(device) for device in devices)
+    finished = len(every) - len(jobs)
+    return Plan(tuple(jobs), finished, processes), examples
 
 
 def _steps_taken(folder: Path) -> int:
@@ -197,5 +202,7 @@ def _runs(count: int) -> str:
 def _count(count: int, word: str) -> str:
     if count == 1:
         return f"1 {word}"
-    ending = "es" if word.endswith("s") else "s"
+    ending = "s"
+    if word.endswith("s"):
+        ending = "es"
     return f"{count:,} {word}{ending}"

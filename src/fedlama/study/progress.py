@@ -157,15 +157,21 @@ def _key(cell: Cell) -> str:
 
 def baselines_of(studies: Studies) -> dict[str, int]:
     """By setting, the interval of its study's baseline, where that is a FedAvg and all studies agree on it."""
-    found: dict[str, set[int]] = {}
+    intervals: dict[str, set[int]] = {}
     for study, _ in studies:
         for baseline in study.settings:
             policy = baseline.config.policy
             if baseline.name != study.options.baseline or policy.kind != "fedavg":
                 continue
             for setting in study.settings:
-                found.setdefault(setting.name, set()).add(policy.base_interval)
-    return {name: intervals.pop() for name, intervals in found.items() if len(intervals) == 1}
+                of_setting = intervals.setdefault(setting.name, set())
+                of_setting.add(policy.base_interval)
+
+    only: dict[str, int] = {}
+    for name, of_setting in intervals.items():
+        if len(of_setting) == 1:
+            only[name] = of_setting.pop()
+    return only
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedlama.base import InputError
-from fedlama.run.directory import Run, read_run
+from fedlama.run.recorded import Run, read_run
 from fedlama.study.index import belongs, in_study_order, study_of
 
 

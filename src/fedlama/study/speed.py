@@ -18,9 +18,10 @@ from fedlama.data import IID, Dataset
 from fedlama.processes.forking import Emit, Finished, Forks, Item
 from fedlama.processes.signals import ignore_signals
 from fedlama.rows import describe
-from fedlama.run.config import Config, EvaluateSection
+from fedlama.run.config import Config
 from fedlama.run.execute import train
 from fedlama.run.resolve import Resolved
+from fedlama.run.tables import EvaluateSection
 from fedlama.training import Participation
 from fedlama.training.checkpoint import Checkpointing, Control
 from fedlama.training.phases import logger as phases

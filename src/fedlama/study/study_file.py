@@ -14,11 +14,14 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from fedlama.base import MAX_SEED, InputError, printable, shown
-from fedlama.run.config import Config, Positive, merged, parse_config, read_toml
+from fedlama.run.config import Config, parse_config
 from fedlama.run.messages import explain
+from fedlama.run.overrides import merged
 from fedlama.run.references import make_importable
 from fedlama.run.resolve import Resolved
 from fedlama.run.sections import Section
+from fedlama.run.tables import Positive
+from fedlama.run.toml import read_toml
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 Rates = list[Annotated[float, Field(gt=0)]]
@@ -62,12 +65,15 @@ class Setting:
     def folder(self) -> str:
         """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4. Letters of every script stay."""
         plain = unicodedata.normalize("NFKC", self.name).casefold()
-        folder = re.sub(r"[^\w.]+|_+", "-", plain).strip("-.") or "setting"
-        if len(folder.encode("utf-8")) <= MAX_FOLDER:
+        words_joined = re.sub(r"[^\w.]+|_+", "-", plain)
+        folder = words_joined.strip("-.") or "setting"
+        content = folder.encode("utf-8")
+        if len(content) <= MAX_FOLDER:
             return folder
         # Two long names may begin alike.
-        start = folder.encode("utf-8")[: MAX_FOLDER - 20].decode("utf-8", "ignore")
-        return f"{start}-{hashlib.sha256(folder.encode('utf-8')).hexdigest()[:12]}"
+        start = content[: MAX_FOLDER - 20].decode("utf-8", "ignore")
+        digest = hashlib.sha256(content).hexdigest()
+        return f"{start}-{digest[:12]}"
 
 
 @dataclass(frozen=True)

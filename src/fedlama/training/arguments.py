@@ -28,16 +28,25 @@ def check_kinds(
     partition: Partition | None,
 ) -> None:
     """Everything was made with what makes it."""
-    if partition is not None and (isinstance(partition, type) or not hasattr(partition, "assign")):
-        raise InputError(f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {shown(partition)}")
+    if partition is not None:
+        deals_samples = hasattr(partition, "assign") and not isinstance(partition, type)
+        if not deals_samples:
+            raise InputError(
+                f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {shown(partition)}"
+            )
     if not isinstance(data, Dataset):
         raise _wrong_kind("data", data, "fedlama.data.arrays(…) or fedlama.data.load(…)")
-    if isinstance(policy, type) or not isinstance(policy, Policy):
+    if not _is_made(policy, Policy):
         raise _wrong_kind("policy", policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)")
-    if isinstance(local, type) or not isinstance(local, LocalRule):
+    if not _is_made(local, LocalRule):
         raise _wrong_kind("local", local, "fedlama.SGD(…)")
-    if server is not None and (isinstance(server, type) or not isinstance(server, ServerRule)):
+    if server is not None and not _is_made(server, ServerRule):
         raise _wrong_kind("server", server, "fedlama.server.Mean()")
+
+
+def _is_made(value: object, protocol: type) -> bool:
+    """Whether it is a value of the protocol; a class has all of its methods, too, and is none."""
+    return isinstance(value, protocol) and not isinstance(value, type)
 
 
 def _wrong_kind(name: str, value: object, example: str) -> InputError:
@@ -139,7 +148,9 @@ def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric |
         try:
             values[name] = measure(outputs, data.y_train[:2])
         except expected as error:
-            shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            shape = type(outputs).__name__
+            if isinstance(outputs, Tensor):
+                shape = str(tuple(outputs.shape))
             raise InputError(
                 f"the loss or metric does not take the model's output ({shape}) with targets of shape "
                 f"{tuple(data.y_train[:2].shape)}: {reason(error)}"

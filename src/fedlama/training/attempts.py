@@ -82,12 +82,13 @@ class FaultyRounds:
     def _break_updates(self, current: Round, place: Stretch) -> None:
         """Let the clients whose turn it is return a broken update: one wrong number in a due slice is enough."""
         cohort = current.cohort
-        first = self.rounds.averaged_slices(current.plan)[0].start
+        slices = self.rounds.averaged_slices(current.plan)
+        first = slices[0].start
+        anchor = current.position.row[first]
         for here, index in enumerate(cohort.mine):
             client = cohort.clients[index]
             number = self.faults.broken_number(place, client)
             if number is not None:
-                anchor = current.position.row[first]
                 cohort.rows[here, first] = anchor + number
 
     def _judge(self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]) -> Verdict:

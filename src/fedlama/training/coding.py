@@ -88,7 +88,9 @@ class Uplink:
             weights = [round(weight) for weight in numbers[:count]]
             kept: dict[int, float | None] = {}
             for layer, share in zip(due, numbers[3 * count : 4 * count], strict=True):
-                kept[layer] = None if math.isnan(share) else share
+                kept[layer] = share
+                if math.isnan(share):
+                    kept[layer] = None
             messages.append(
                 Decoded(
                     row=torch.empty(0),
@@ -200,11 +202,17 @@ def _is_finite(difference: Tensor, stretches: Sequence[slice], slices: Sequence[
 def _figures(message: Decoded, due: Sequence[int]) -> Tensor:
     """Bytes, exact and decoded norms, and what the code keeps, of each due layer; bytes of the statistics."""
     numbers: list[float] = []
-    numbers += [message.charged.layers.get(layer, 0) for layer in due]
-    numbers += [message.exact_sq[layer] for layer in due]
-    numbers += [message.decoded_sq[layer] for layer in due]
+    for layer in due:
+        charged = message.charged.layers.get(layer, 0)
+        numbers.append(charged)
+    for layer in due:
+        numbers.append(message.exact_sq[layer])
+    for layer in due:
+        numbers.append(message.decoded_sq[layer])
     for layer in due:
         kept = message.kept[layer]
-        numbers.append(math.nan if kept is None else kept)
+        if kept is None:
+            kept = math.nan
+        numbers.append(kept)
     numbers.append(message.charged.statistics)
     return torch.tensor(numbers, dtype=torch.float64)

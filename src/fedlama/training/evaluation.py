@@ -50,12 +50,16 @@ class Metric:
         if not callable(self.function):
             raise InputError(f"metric must be a function of outputs and targets, not {shown(self.function)}")
         name = self.name or _name_of(self.function)
-        if not isinstance(name, str) or not name.isprintable() or len(name) > MAX_NAME or name in TAKEN_NAMES:
+        is_usable = isinstance(name, str) and name.isprintable() and len(name) <= MAX_NAME
+        if not is_usable or name in TAKEN_NAMES:
             raise InputError(f"the metric's name {shown(name)} must print, be short, and be none of a record's own")
-        object.__setattr__(self, "name", name)
-        if self.higher_is_better is None:
+        higher_is_better = self.higher_is_better
+        if higher_is_better is None:
+            # Metrics of torchmetrics say it themselves, with None for "neither"
             own = getattr(self.function, "higher_is_better", None)
-            object.__setattr__(self, "higher_is_better", own is not False)
+            higher_is_better = own is not False
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "higher_is_better", higher_is_better)
 
     @property
     def measure(self) -> Measure:
@@ -82,20 +86,27 @@ def evaluate(
 ) -> tuple[float, float | None]:
     """Loss and metric on the test set of the row that the module points at, its batches shared among processes."""
     starts = range(0, len(data.x_test), EVALUATION_BATCH)
+    costs = [1.0] * len(starts)
     scores = torch.zeros(len(starts), 2, dtype=torch.float64, device=binding.device)
+
     binding.module.eval()
-    for index in world.share([1.0] * len(starts)):
-        part = slice(starts[index], starts[index] + EVALUATION_BATCH)
+    for index in world.share(costs):
+        start = starts[index]
+        part = slice(start, start + EVALUATION_BATCH)
         targets = data.y_test[part]
         seed_module_draws(key + index, binding.device)  # a module may draw in evaluation mode, too
-        outputs = binding.module(data.inputs(data.x_test[part]))
+        inputs = data.inputs(data.x_test[part])
+        outputs = binding.module(inputs)
         scores[index, 0] = loss(outputs, targets) * len(targets)
         if metric:
-            scores[index, 1] = _value(metric, outputs, targets) * len(targets)
+            value = _value(metric, outputs, targets)
+            scores[index, 1] = value * len(targets)
     binding.module.train()
     binding.check_same_parameters()
     world.sum_(scores)
-    mean_loss, mean_metric = (scores.sum(dim=0) / len(data.x_test)).tolist()
+
+    means = scores.sum(dim=0) / len(data.x_test)
+    mean_loss, mean_metric = means.tolist()
     if not metric:
         return mean_loss, None
     return mean_loss, mean_metric
@@ -151,24 +162,38 @@ def evaluate_clients(
     binding: Binding, data: Dataset, samples: ClientSamples, metric: Metric, world: World, key: int
 ) -> ClientScores:
     """The metric of the row that the module points at on every client's own samples, shared among processes."""
-    x, y = (data.x_test, data.y_test) if samples.on == "test" else (data.x_train, data.y_train)
-    scores = torch.zeros(len(samples.of), dtype=torch.float64, device=binding.device)
+    x = data.x_train
+    y = data.y_train
+    if samples.on == "test":
+        x = data.x_test
+        y = data.y_test
+    count = len(samples.of)
+    scores = torch.zeros(count, dtype=torch.float64, device=binding.device)
+    costs = [float(len(own)) for own in samples.of]
+
     binding.module.eval()
-    for client in world.share([float(len(own)) for own in samples.of]):
+    for client in world.share(costs):
         own = samples.of[client].to(x.device)
         for number, part in enumerate(own.split(EVALUATION_BATCH)):
             if not len(part):
                 continue
             targets = y[part]
-            seed_module_draws(key + client + number * len(samples.of), binding.device)
-            outputs = binding.module(data.inputs(x[part]))
-            scores[client] += _value(metric, outputs, targets) * len(targets) / len(own)
+            place = client + number * count
+            seed_module_draws(key + place, binding.device)
+            inputs = data.inputs(x[part])
+            outputs = binding.module(inputs)
+            value = _value(metric, outputs, targets)
+            scores[client] += value * len(targets) / len(own)
     binding.module.train()
     binding.check_same_parameters()
     world.sum_(scores)
+
     found: list[float | None] = []
     for own, score in zip(samples.of, scores.tolist(), strict=True):
-        found.append(score if len(own) else None)
+        if len(own):
+            found.append(score)
+        else:
+            found.append(None)
     return client_scores(samples.on, found, metric.measure)
 
 
@@ -179,15 +204,23 @@ def client_scores(on: EvaluatedOn, scores: Sequence[float | None], measure: Meas
     >>> round(found.mean, 4), found.worst_decile, round(found.spread, 4)
     (0.8, 0.5, 0.216)
     """
-    there = [score for score in scores if score is not None and math.isfinite(score)]
-    if not there:
+    known: list[float] = []
+    listed: list[float | None] = []
+    for score in scores:
+        if score is None or not math.isfinite(score):
+            listed.append(None)
+        else:
+            listed.append(score)
+            known.append(score)
+    if not known:
         return ClientScores(on=on, scores=list(scores), mean=None, worst_decile=None, spread=None)
-    worst_first = sorted(there, reverse=not measure.higher_is_better)
+    worst_first = sorted(known, reverse=not measure.higher_is_better)
     tenth = max(1, math.ceil(len(worst_first) / 10))
+    worst = worst_first[:tenth]
     return ClientScores(
         on=on,
-        scores=[score if score is not None and math.isfinite(score) else None for score in scores],
-        mean=math.fsum(there) / len(there),
-        worst_decile=math.fsum(worst_first[:tenth]) / tenth,
-        spread=float(np.std(there)),
+        scores=listed,
+        mean=math.fsum(known) / len(known),
+        worst_decile=math.fsum(worst) / tenth,
+        spread=float(np.std(known)),
     )

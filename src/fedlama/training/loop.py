@@ -55,9 +55,17 @@ class Federation:
         self.binding = binding
         self.world = world
         self.server = job.make_server(binding.layout)
-        self.cohorts = Cohorts(job, binding, world, slots=job.client_slots, store=store, block=trainer.block)
-        rounds = Rounds(self.server, trainer, self.cohorts, world)
-        self.rounds = FaultyRounds(rounds, job.faults) if job.faults else rounds
+        self.cohorts = Cohorts(
+            job,
+            binding,
+            world,
+            slots=job.client_slots,
+            store=store,
+            block=trainer.block,
+        )
+        self.rounds = Rounds(self.server, trainer, self.cohorts, world)
+        if job.faults:
+            self.rounds = FaultyRounds(self.rounds, job.faults)
 
     def run(self, emit: Emit, control: Control | None = None, resume: Checkpoint | None = None) -> Position:
         """Train to the last step, handing out each round's record, and checkpoints when `control` asks for them.
@@ -66,7 +74,10 @@ class Federation:
         clients are left to go on.
         """
         saving = Saving(self.cohorts, self.world, control, emit)
-        position = saving.resumed(resume) if resume else self.start()
+        if resume:
+            position = saving.resumed(resume)
+        else:
+            position = self.start()
         while position.step < self.job.iterations:
             plan = self.server.plan(position.server, self.job.iterations)
             played = self.rounds.play(position, plan)
@@ -95,24 +106,31 @@ class Federation:
 
     def _scores(self, position: Position, plan: RoundPlan) -> _Scores:
         """What is evaluated at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
+        job = self.job
         step = position.step
-        every = self.job.evaluate_every
-        passes = plan.ends_cycle and step // every > plan.cycle.start // every
-        if not passes and step < self.job.iterations:
+        every = job.evaluate_every
+        has_passed = step // every > plan.cycle.start // every
+        is_last = step >= job.iterations
+        if not is_last and not (plan.ends_cycle and has_passed):
             return _Scores()
+
         self.binding.point_at(position.server.evaluated)
         self.binding.load_counters(position.counters)
-        key = random_key(self.job.seed, "evaluate", step)
-        job = self.job
+        key = random_key(job.seed, "evaluate", step)
         clients = None
         with phase("evaluate"):
             loss, score = evaluate(self.binding, job.data, job.loss, job.metric, self.world, key)
             if job.client_samples is not None and job.metric is not None:
                 clients = evaluate_clients(self.binding, job.data, job.client_samples, job.metric, self.world, key)
-        if not math.isfinite(loss) or (score is not None and not math.isfinite(score)):
+
+        is_finite = math.isfinite(loss)
+        if score is not None:
+            is_finite = is_finite and math.isfinite(score)
+        if not is_finite:
+            first_step = step - plan.steps + 1
             raise DivergenceError(
                 f"the test loss or metric was not finite in round {position.state.round} (from step "
-                f"{step - plan.steps + 1}): the training diverged, so lower local.learning_rate"
+                f"{first_step}): the training diverged, so lower local.learning_rate"
             )
         return _Scores(loss, score, clients)
 

@@ -129,13 +129,17 @@ def data_bytes(data: Dataset) -> int:
 
 def fits(demand: Demand, available: int | None = None) -> bool:
     """Whether there is as much memory, or nobody knows how much there is."""
-    here = available_memory() if available is None else available
+    here = available
+    if here is None:
+        here = available_memory()
     return here is None or demand.total() <= here + demand.data_bytes  # the data is loaded already
 
 
 def check_memory(demand: Demand, available: int | None = None) -> None:
     """Refuse a run that will not fit, with the numbers and what to change."""
-    here = available_memory() if available is None else available
+    here = available
+    if here is None:
+        here = available_memory()
     if here is None or fits(demand, here):
         return
     parts = ", ".join(f"{name} {human(amount)}" for name, amount in demand.parts().items())

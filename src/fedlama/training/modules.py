@@ -40,7 +40,9 @@ def torch_settings(uses_gpu: bool) -> Iterator[None]:
     """One thread, so that sums do not depend on the machine; the caller's threads and generators come back."""
     threads = torch.get_num_threads()
     # Looking at a GPU's generator starts CUDA, and processes forked after that could not use it
-    devices = [torch.cuda.current_device()] if uses_gpu else []
+    devices = []
+    if uses_gpu:
+        devices = [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), torch.enable_grad():
         torch.set_num_threads(1)
         try:

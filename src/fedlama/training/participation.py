@@ -39,7 +39,9 @@ class Participation:
         if self.clients is not None and self.fraction is not None:
             raise InputError("participation: give clients= or fraction=, not both")
         if self.clients is None:
-            fraction = 1.0 if self.fraction is None else float(self.fraction)
+            fraction = 1.0
+            if self.fraction is not None:
+                fraction = float(self.fraction)
             object.__setattr__(self, "fraction", fraction)
 
     @staticmethod

@@ -181,6 +181,33 @@ class LayerSummary:
     uplink_bytes: Count | None = None
     downlink_bytes: Count | None = None
 
+    def bits_per_number(self, clients: int) -> float | None:
+        """What a number of this layer took on its way up.
+
+        Arguments:
+            clients: How many send at a time.
+        """
+        return bits_per_number(self.uplink_bytes, self.size, aggregations=self.aggregations, clients=clients)
+
+
+def bits_per_number(
+    uplink_bytes: float | None, size: int | None, *, aggregations: float, clients: int | None
+) -> float | None:
+    """The rate at which a layer was sent: 32 where nothing is coded and nobody fails; None where that is not known.
+
+    Clients that were excluded count as if they had sent it.
+
+    Arguments:
+        uplink_bytes: What all clients sent of the layer.
+        size: How many parameters it has.
+        aggregations: How often it was averaged.
+        clients: How many send at a time.
+    """
+    if uplink_bytes is None or not size or not aggregations or not clients:
+        return None
+    numbers = size * aggregations * clients
+    return 8 * uplink_bytes / numbers
+
 
 @dataclass(frozen=True)
 class Summary:

@@ -53,7 +53,8 @@ class Rounds:
         current = self.begin(position, plan)
         losses = self.train(current)
         reports = self.report(current, losses)
-        return self.close(current, self.accept(current, reports))
+        accepted = self.accept(current, reports)
+        return self.close(current, accepted)
 
     def begin(self, position: Position, plan: RoundPlan) -> Round:
         """The round with its clients, who are sent the model."""
@@ -199,6 +200,7 @@ class Rounds:
     def _sync(self, current: Round, server_rows: Mapping[str, Tensor]) -> None:
         """Before a due layer is uploaded, the local rule may update its slots, or what is sent."""
         cohort = current.cohort
+        local = self.job.local
         synchronised_at = current.position.state.synchronised_at
         present = list(cohort.trained_parts(block=1))
         for layer in current.plan.due:
@@ -207,9 +209,15 @@ class Rounds:
             for part in self.layout.layers[layer].slices:
                 server = {name: row[part] for name, row in server_rows.items()}
                 for places in present:
-                    own = {name: values[places, part] for name, values in cohort.slots.items()}
                     rows = cohort.rows[places, part]
-                    self.job.local.sync(rows, own, server, steps=since, taken=taken[places, None])
+                    own = {name: values[places, part] for name, values in cohort.slots.items()}
+                    local.sync(
+                        rows,
+                        own,
+                        server,
+                        steps=since,
+                        taken=taken[places, None],
+                    )
 
     def _steps_taken(self, cohort: Cohort, steps: range) -> Tensor:
         """How many steps each client of this process took in these global ones."""

@@ -40,7 +40,9 @@ def run_loop(setup: Setup, store: ClientStore | None, workers: int, take: Emit) 
             if checkpointing is None:
                 return federation.run(emit).on_cpu()
             saved = world.from_first(checkpointing.resume)
-            resume = setup.restored(saved) if saved else None
+            resume = None
+            if saved:
+                resume = setup.restored(saved)
             return federation.run(emit, checkpointing.control, resume).on_cpu()
 
     if launched_by_torchrun():

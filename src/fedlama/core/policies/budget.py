@@ -26,6 +26,17 @@ SMALL_NORM = 1e-12  # squared: a layer of zeros has a relative drift, too
 
 
 @dataclass(frozen=True)
+class _Offer:
+    """One rung down for one layer: what it is worth, and what it costs."""
+
+    worth: Fraction  # drift that is saved, per byte
+    index: int
+    longer: int
+    shorter: int
+    price: Fraction  # bytes
+
+
+@dataclass(frozen=True)
 class Budget:
     """Spends a share of FedAvg's uplink where the clients drift apart most.
 
@@ -99,7 +110,6 @@ class Budget:
         if not self.staggered:
             return plan_by_intervals(state, iterations, self.cycle)
         shifts = self.shifts(state.intervals)
-        every_layer = range(len(state.intervals))
         into_cycle = state.step - state.cycle_start
         due: list[int] = []
         steps = 0
@@ -107,29 +117,38 @@ class Budget:
             # All intervals and shifts are multiples of τ', so nothing falls due in between.
             steps += self.base_interval
             after = into_cycle + steps
-            due = [layer for layer in every_layer if self._is_due(after, state.intervals[layer], shifts[layer])]
-        cycle = range(state.cycle_start, min(state.cycle_start + self.cycle, iterations))
-        if state.step + steps >= iterations:
-            left = iterations - state.step
-            whole = into_cycle + left == self.cycle
-            return RoundPlan(left, tuple(every_layer), cycle, ends_cycle=True, adjusts=whole)
+            for layer, interval in enumerate(state.intervals):
+                if self._is_due(after, interval, shifts[layer]):
+                    due.append(layer)
+
+        cycle_end = min(state.cycle_start + self.cycle, iterations)
+        cycle = range(state.cycle_start, cycle_end)
+        left = iterations - state.step
+        if steps >= left:
+            every_layer = tuple(range(len(state.intervals)))
+            is_whole = into_cycle + left == self.cycle
+            return RoundPlan(left, every_layer, cycle, ends_cycle=True, adjusts=is_whole)
         ends = into_cycle + steps == self.cycle
         return RoundPlan(steps, tuple(due), cycle, ends_cycle=ends, adjusts=ends)
 
     def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
         """The state after a round; the intervals are chosen anew at a cycle's end."""
         after = advance(state, plan, evidence, layers)
-        own: dict[str, Any] = {"bytes": list(state.own["bytes"]), "norm": list(state.own["norm"])}
+        bytes_sent = list(state.own["bytes"])
+        norms = list(state.own["norm"])
         for layer in plan.due:
             # Without an account of bytes, those of float32 stay.
-            if evidence.clients and evidence.sent.get(layer):
-                own["bytes"][layer] = evidence.sent[layer] / evidence.clients
+            sent = evidence.sent.get(layer)
+            if evidence.clients and sent:
+                bytes_sent[layer] = sent / evidence.clients
             if layer in evidence.norm:
-                own["norm"][layer] = evidence.norm[layer]
+                norms[layer] = evidence.norm[layer]
+        own: dict[str, Any] = {"bytes": bytes_sent, "norm": norms}
         after = replace(after, own=own)
         if not plan.adjusts or not any(after.discrepancy):
             return after
-        return replace(after, intervals=self._choose(after, layers))
+        intervals = self._choose(after, layers)
+        return replace(after, intervals=intervals)
 
     def shifts(self, intervals: Sequence[int]) -> list[int]:
         """How many steps later than a multiple of its interval each layer is averaged, at most half an interval.
@@ -144,7 +163,9 @@ class Budget:
             seen[interval] = seen.get(interval, 0) + 1
             distance = (turn + 1) // 2
             later = turn % 2 == 1
-            shift = distance if later else -distance
+            shift = -distance
+            if later:
+                shift = distance
             shifts.append(shift * self.base_interval)
         return shifts
 
@@ -187,23 +208,28 @@ class Budget:
         for what is spent; what a large layer would overspend may go to smaller ones.
         """
         costs: list[float] = state.own["bytes"]
-        intervals = [self.cycle if layer.adaptive else self.base_interval for layer in layers]
-        weights = [self._weight(index, state, layers) for index in range(len(layers))]
-        offers: list[tuple[Fraction, int, int, int]] = []
+        intervals: list[int] = []
+        offers: list[_Offer] = []
         for index, layer in enumerate(layers):
             if not layer.adaptive:
+                intervals.append(self.base_interval)
                 continue
+            intervals.append(self.cycle)
+            weight = self._weight(index, state, layers)
             for shorter, longer in zip(self.ladder, self.ladder[1:], strict=False):
-                saved = weights[index] * (longer - shorter)
-                price = Fraction(costs[index]) * (self._share_of_interval(shorter) - self._share_of_interval(longer))
-                # Best first; of equal offers the longer interval first, as a layer is shortened rung by rung.
-                offers.append((-saved / price, -longer, index, shorter))
+                saved = weight * (longer - shorter)
+                share = self._share_of_interval(shorter) - self._share_of_interval(longer)
+                price = Fraction(costs[index]) * share
+                offers.append(_Offer(saved / price, index, longer, shorter, price))
+
+        # Best first; of equal offers the longer interval first, as a layer is shortened rung by rung.
+        offers.sort(key=lambda offer: (-offer.worth, -offer.longer, offer.index, offer.shorter))
         left = self._allowed(costs) - self._spent(costs, intervals)
-        for _, longer, index, shorter in sorted(offers):
-            price = Fraction(costs[index]) * (self._share_of_interval(shorter) - self._share_of_interval(-longer))
-            if intervals[index] == -longer and price <= left:
-                intervals[index] = shorter
-                left -= price
+        for offer in offers:
+            is_next_rung = intervals[offer.index] == offer.longer
+            if is_next_rung and offer.price <= left:
+                intervals[offer.index] = offer.shorter
+                left -= offer.price
         return tuple(intervals)
 
     def _weight(self, index: int, state: PolicyState, layers: Sequence[Layer]) -> Fraction:

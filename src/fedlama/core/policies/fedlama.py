@@ -97,7 +97,9 @@ class FedLAMA:
         return hash(self._settings())
 
     def __str__(self) -> str:
-        variant = "" if self.rule == "crossing" else f", {self.rule}"
+        variant = ""
+        if self.rule != "crossing":
+            variant = f", {self.rule}"
         return f"FedLAMA({self.base_interval}, {self.increase_factor}{variant})"
 
 
@@ -117,7 +119,9 @@ class FedAvg(FedLAMA):
     __signature__ = Signature([Parameter("interval", Parameter.POSITIONAL_OR_KEYWORD, annotation=int)])
 
     def __init__(self, interval: int | None = None, *, base_interval: int | None = None) -> None:
-        given = base_interval if interval is None else interval
+        given = interval
+        if given is None:
+            given = base_interval
         if given is None:
             raise TypeError("FedAvg() needs an interval")
         object.__setattr__(self, "base_interval", given)

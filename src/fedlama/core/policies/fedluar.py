@@ -94,7 +94,8 @@ class FedLUAR:
         scores = list(state.own["scores"])
         for layer in plan.due:
             scores[layer] = score(evidence.moved, evidence.norm, layer)
-        own: dict[str, Any] = {"scores": scores, "recycled": self._draw(after.round, scores, layers)}
+        recycled = self._draw(after.round, scores, layers)
+        own: dict[str, Any] = {"scores": scores, "recycled": recycled}
         return replace(after, own=own)
 
     def _draw(self, round_: int, scores: Sequence[float], layers: Sequence[Layer]) -> list[int]:
@@ -103,14 +104,18 @@ class FedLUAR:
         The layer whose exponential clock of rate 1/s_l rings first is a draw proportional to 1/s_l, the one that rings
         next is such a draw among the others, and so on.
         """
-        clocks = Random(random_key(self.seed, "recycle", round_))
+        key = random_key(self.seed, "recycle", round_)
+        clocks = Random(key)
         rings: list[tuple[float, int]] = []
         for index, layer in enumerate(layers):
-            waited = -math.log(1.0 - clocks.random())  # of every layer: a draw depends on no other layer's kind
+            # Drawn for every layer, so that a draw depends on no other layer's kind.
+            waited = -math.log(1.0 - clocks.random())
             if layer.adaptive:
-                rings.append((waited * scores[index], index))
+                rings_at = waited * scores[index]
+                rings.append((rings_at, index))
         rings.sort()
-        return sorted(index for _, index in rings[: self.recycled])
+        first = rings[: self.recycled]
+        return sorted(index for _, index in first)
 
     def __str__(self) -> str:
         return f"FedLUAR({self.interval}, {self.recycled})"

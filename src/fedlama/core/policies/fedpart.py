@@ -110,10 +110,12 @@ class FedPart:
         return advance(state, plan, evidence, layers)
 
     def __str__(self) -> str:
-        if self.groups is None:
+        groups = self.groups
+        if groups is None:
             return f"FedPart({self.interval})"
-        count = self.groups if isinstance(self.groups, int) else len(self.groups)
-        return f"FedPart({self.interval}, {count} groups)"
+        if not isinstance(groups, int):
+            groups = len(groups)
+        return f"FedPart({self.interval}, {groups} groups)"
 
 
 @dataclass(frozen=True)

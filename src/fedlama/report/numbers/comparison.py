@@ -14,8 +14,9 @@ from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, sprea
 from fedlama.report.numbers.settings import SettingRuns, differing_keys, setting_runs, shown_value
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
-from fedlama.run.directory import UNTIL_ROUND, Run
-from fedlama.training.records import ClientScores, Measure
+from fedlama.run.directory import UNTIL_ROUND
+from fedlama.run.recorded import Run
+from fedlama.training.records import ClientScores, Measure, bits_per_number
 
 
 @dataclass(frozen=True)
@@ -224,23 +225,19 @@ def _mean_layers(outcomes: Sequence[Outcome], clients: int | None) -> tuple[Laye
 
     means: list[LayerCount] = []
     for layers in zip(*same, strict=True):
+        first = layers[0]
+        aggregations = fmean(layer.aggregations for layer in layers)
+        uplink_bytes = mean_of([layer.uplink_bytes for layer in layers])
         mean = LayerCount(
-            name=layers[0].name,
-            size=layers[0].size,
-            aggregations=fmean(layer.aggregations for layer in layers),
-            uplink_bytes=mean_of([layer.uplink_bytes for layer in layers]),
-            adaptive=layers[0].adaptive,
+            name=first.name,
+            size=first.size,
+            aggregations=aggregations,
+            uplink_bytes=uplink_bytes,
+            adaptive=first.adaptive,
+            bits=bits_per_number(uplink_bytes, first.size, aggregations=aggregations, clients=clients),
         )
-        means.append(replace(mean, bits=_bits_per_number(mean, clients)))
+        means.append(mean)
     return tuple(means)
-
-
-def _bits_per_number(layer: LayerCount, clients: int | None) -> float | None:
-    """What a number of this layer took on its way up; clients that were excluded count as if they had sent it."""
-    if layer.uplink_bytes is None or not layer.size or not layer.aggregations or not clients:
-        return None
-    numbers = layer.size * layer.aggregations * clients
-    return 8 * layer.uplink_bytes / numbers
 
 
 def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
@@ -265,7 +262,13 @@ def _changed_code(runs: Sequence[Run]) -> tuple[str, ...]:
     """What has another hash in one of these runs than in another."""
     hashes: dict[str, set[str]] = {}
     for run in runs:
-        for name, one in config_of(run).hashes.items():
+        config = config_of(run)
+        for name, one in config.hashes.items():
             if UNTIL_ROUND not in name:
                 hashes.setdefault(name, set()).add(one)
-    return tuple(printable(name) for name, found in hashes.items() if len(found) > 1)
+
+    changed: list[str] = []
+    for name, found in hashes.items():
+        if len(found) > 1:
+            changed.append(printable(name))
+    return tuple(changed)

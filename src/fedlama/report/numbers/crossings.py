@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedlama.core import adjust_intervals, crossing_curves
 from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 from fedlama.training.records import Record
 
 

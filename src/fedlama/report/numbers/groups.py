@@ -13,7 +13,7 @@ from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, compare
 from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.settings import differing_keys, flat_config, is_hash, printable, setting_runs, shown_value
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 from fedlama.training.simulation import default_evaluate_every
 
 # What an experiment is about: everything in these tables may differ within a comparison.
@@ -93,17 +93,22 @@ def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
     An unfinished run does not tell its network yet, and is taken to have that of the first finished one of its task.
     """
     tasks = [json.dumps(_task(run), sort_keys=True) for run in runs]
-    networks: dict[str, str] = {}
+    own_networks: list[str | None] = []
+    network_of_task: dict[str, str] = {}
     for run, task in zip(runs, tasks, strict=True):
-        if run.summary is not None:
-            networks.setdefault(task, json.dumps(run.summary.network))
-
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run, task in zip(runs, tasks, strict=True):
-        network = networks.get(task, "")
+        network = None
         if run.summary is not None:
             network = json.dumps(run.summary.network)
-        groups.setdefault((task, network), []).append(run)
+            network_of_task.setdefault(task, network)
+        own_networks.append(network)
+
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run, task, own in zip(runs, tasks, own_networks, strict=True):
+        network = own
+        if network is None:
+            network = network_of_task.get(task, "")
+        group = groups.setdefault((task, network), [])
+        group.append(run)
     return list(groups.values())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 from fedlama.training.records import ACCURACY, Record
 
 # A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.
@@ -103,7 +103,10 @@ def replay(comparison: Comparison, network: Network, target: float | None = None
         network: what every client has.
         target: an accuracy from 0 to 1, or a loss; by default the best score that every setting reaches.
     """
-    goal = common_target(comparison) if target is None else _checked(target, comparison)
+    if target is None:
+        goal = common_target(comparison)
+    else:
+        goal = _checked(target, comparison)
     if goal is None:
         return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedlama.report.numbers.reading import config_of
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 from fedlama.training.records import ClientScores, Record, Summary
 
 SizesByLayers = Mapping[tuple[str, ...], Sequence[int]]  # layer names → their sizes

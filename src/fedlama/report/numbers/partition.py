@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlama.data import Dataset, Shards
-from fedlama.data.partition import class_counts
+from fedlama.data.shards import class_counts
 
 
 @dataclass(frozen=True)

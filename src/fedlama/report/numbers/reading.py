@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fedlama.run.config import DEFAULT_CLIENTS, Config, parse_config
-from fedlama.run.directory import Run
+from fedlama.data.partition import DEFAULT_CLIENTS
+from fedlama.run.config import Config, parse_config
+from fedlama.run.recorded import Run
 from fedlama.training import Participation
 
 
@@ -14,7 +15,8 @@ def config_of(run: Run) -> Config:
 
 def everyone_trains(config: Config) -> bool:
     """Whether all clients train at a time: then a window, which says how long a cohort stays, draws nobody else."""
-    if config.participation.active == 1.0 and isinstance(config.participation.active, float):
+    active = config.participation.active
+    if isinstance(active, float) and active == 1.0:
         return True
     population = config.partition.clients
     return population is not None and active_clients(config) == population

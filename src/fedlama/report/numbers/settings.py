@@ -12,7 +12,7 @@ from typing import Any
 from fedlama.base import printable
 from fedlama.report.numbers.reading import config_of
 from fedlama.run.config import Config
-from fedlama.run.directory import Run
+from fedlama.run.recorded import Run
 
 # Runs of one setting differ in these; what is written beside a run changes nothing in it.
 IGNORED = ("seed", "versions", "output", "hashes")

@@ -46,8 +46,8 @@ from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.intervals import even_intervals
 from fedlama.report.words.network import assumptions, payoff_sentences
 from fedlama.report.words.notes import notes, warnings_of
-from fedlama.run.directory import Run
 from fedlama.run.files import write_atomically
+from fedlama.run.recorded import Run
 from fedlama.version import __version__
 
 SCRIPTS = ("echarts.js", "charts.js", "page.js")
@@ -129,7 +129,9 @@ def draw_report(
     for old in out.glob("report-*.png"):
         old.unlink()
     for number, picture in enumerate(pictures, start=1):
-        name = "report.png" if number == 1 else f"report-{number}.png"
+        name = "report.png"
+        if number != 1:
+            name = f"report-{number}.png"
         write_atomically(out / name, picture)
     write_atomically(out / "report.html", page)
     return out / "report.html"

@@ -22,7 +22,7 @@ from fedlama.report.words.fairness import fairness_sentence
 from fedlama.report.words.formats import unbroken
 from fedlama.report.words.notes import progress_text, shown_cost
 from fedlama.report.words.units import duration_text
-from fedlama.run.directory import to_toml
+from fedlama.run.toml import to_toml
 
 # What a reader asks first about an experiment, where all settings agree on it.
 FACTS = {

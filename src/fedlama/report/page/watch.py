@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fedlama.base import InputError
-from fedlama.run.directory import Run
 from fedlama.run.files import is_locked
+from fedlama.run.recorded import Run
 from fedlama.study.runs import find_runs
 
 WATCHED = ("config.toml", "rounds.jsonl", "summary.json")

@@ -58,7 +58,9 @@ def crossing_chart(crossing: Crossing, number: int) -> Chart:
 def crossing_figure(crossing: Crossing) -> Figure:
     """The still picture."""
     layers = len(crossing.names)
-    height = 3.9 if layers <= MAX_NAMES else 3.2
+    height = 3.2
+    if layers <= MAX_NAMES:
+        height = 3.9
     figure = Figure(figsize=(5.0, height), layout="constrained")
     axes = figure.subplots()
 
@@ -78,7 +80,9 @@ def crossing_figure(crossing: Crossing) -> Figure:
 
 def _draw_dots(axes: Axes, places: Sequence[int], crossing: Crossing) -> None:
     own = colour(crossing.index)
-    size = 30 if len(places) <= MAX_NAMES else 12
+    size = 12
+    if len(places) <= MAX_NAMES:
+        size = 30
     for long in (True, False):
         across: list[int] = []
         up: list[float] = []

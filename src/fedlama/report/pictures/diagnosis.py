@@ -103,7 +103,9 @@ def _draw_terms(axes: Axes, found: Diagnosis) -> None:
 
 def _plain_number(value: float, _place: float = 0.0) -> str:
     """Names and labels are shown as they are, so powers of ten must not be written as formulas."""
-    return f"{value:.0e}" if value < 0.01 or value >= 10_000 else f"{value:g}"
+    if value < 0.01 or value >= 10_000:
+        return f"{value:.0e}"
+    return f"{value:g}"
 
 
 def _legend_below(axes: Axes) -> None:

@@ -62,7 +62,8 @@ def _points(one: Fairness) -> list[tuple[float, float]]:
     stride = math.ceil(clients / MAX_POINTS)
     points: list[tuple[float, float]] = []
     for place in range(0, clients, stride):
-        points.append(((place + 1) / clients, one.scores[place]))
+        share = (place + 1) / clients
+        points.append((share, one.scores[place]))
     last = (1.0, one.scores[-1])
     if points[-1] != last:
         points.append(last)

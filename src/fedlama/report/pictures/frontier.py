@@ -105,7 +105,9 @@ def frontier_figure(found: Sequence[Place], line: Sequence[Place], comparison: C
         linewidth=1.5,
     )
     for place in found:
-        marker = "D" if place.adapts else "o"
+        marker = "o"
+        if place.adapts:
+            marker = "D"
         axes.errorbar(
             place.total_bytes,
             place.mean,

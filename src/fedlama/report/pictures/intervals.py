@@ -26,7 +26,9 @@ def interval_chart(one: IntervalMap, number: int) -> Chart:
         rows.append([span.layer, span.first, span.last, span.interval])
 
     layers = len(one.layers)
-    line = 14 if layers > MANY_LAYERS else 24
+    line = 24
+    if layers > MANY_LAYERS:
+        line = 14
     return Chart(
         id=f"intervals-{number}",
         title=f"Intervals of {one.label} over the cycles",
@@ -71,17 +73,18 @@ def interval_figure(one: IntervalMap) -> Figure:
 
 def _pixels(one: IntervalMap) -> list[list[tuple[float, ...]]]:
     """The setting's colour for every layer and cycle, with the interval as its opacity."""
-    own = to_rgb(colour(one.index))
-    nothing = (0.0, 0.0, 0.0, 0.0)
-    pixels: list[list[tuple[float, ...]]] = [[nothing] * one.cycles for _ in one.layers]
-    places = {name: place for place, name in enumerate(one.layers)}
+    nothing: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    for layer in one.layers:
+        rows[layer] = [nothing] * one.cycles
 
+    own = to_rgb(colour(one.index))
     for span in one.spans:
-        pixel = (*own, _shade(span, one))
-        row = pixels[places[span.layer]]
+        opacity = _shade(span, one)
+        row = rows[span.layer]
         for cycle in range(span.first, span.last + 1):
-            row[cycle - 1] = pixel
-    return pixels
+            row[cycle - 1] = (*own, opacity)
+    return list(rows.values())
 
 
 def _shade(span: Span, one: IntervalMap) -> float:

@@ -169,7 +169,9 @@ def draw_layers(axes: Axes, comparison: Comparison, of: Counted = "aggregations"
 
 def _name_layers(axes: Axes, rows: Sequence[LayerRow], many: bool) -> None:
     names = [shortened(row.name) for row in rows]
-    size = 8 if many else 10
+    size = 10
+    if many:
+        size = 8
     count = len(rows)
     axes.set_yticks(range(count), names, fontsize=size)
     # The first layer is on top.
@@ -213,7 +215,9 @@ def _draw_bars(axes: Axes, rows: Sequence[LayerRow], index: int, comparison: Com
         color=colour(index),
         alpha=1.0 if finished else 0.5,
     )
-    write = count_text if of == "aggregations" else human_bytes
+    write = human_bytes
+    if of == "aggregations":
+        write = count_text
     texts = [write(count) for count in counts]
     axes.bar_label(bars, texts, padding=3, fontsize=8, color=MUTED)
 

@@ -45,7 +45,9 @@ class Measure:
 
     def axis(self, low: float, high: float) -> dict[str, Any]:
         """A vertical axis. No accuracy is above 100 %, whatever room the axis would like."""
-        largest = 1.0 if self.is_share else math.inf
+        largest = math.inf
+        if self.is_share:
+            largest = 1.0
         return round_axis("", self.number_format, low, high, largest)
 
 

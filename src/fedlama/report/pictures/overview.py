@@ -25,7 +25,9 @@ def report_figure(comparison: Comparison) -> Figure:
     """The three panels in one picture, with one legend; many layers get a row of their own."""
     many = many_bars(comparison)
     layers = height_in_inches(comparison)
-    height = 5.4 + layers if many else max(7.0, 1.6 + layers)
+    height = max(7.0, 1.6 + layers)
+    if many:
+        height = 5.4 + layers
 
     figure = Figure(layout="constrained")
     figure.set_size_inches(WIDTH, height)

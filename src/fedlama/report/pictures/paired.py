@@ -79,11 +79,15 @@ def _colour(pair: Pair) -> str:
 
 
 def _marker(pair: Pair) -> str:
-    return "o" if pair.is_plain else "D"
+    if pair.is_plain:
+        return "o"
+    return "D"
 
 
 def _draw(axes: Axes, pair: Pair) -> None:
-    error = None if pair.error is None else 100 * pair.error
+    error = None
+    if pair.error is not None:
+        error = 100 * pair.error
     axes.errorbar(
         pair.uplink_share,
         100 * pair.mean,

@@ -19,9 +19,10 @@ from fedlama.report.numbers.partition import PartitionView, view_counts, view_pa
 from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
 from fedlama.report.pictures.style import MUTED, PALETTE, styled, without_dates
-from fedlama.run.config import Config, TrainSection
-from fedlama.run.directory import Run
+from fedlama.run.config import Config
+from fedlama.run.recorded import Run
 from fedlama.run.resolve import own_code, prepared_data
+from fedlama.run.tables import TrainSection
 
 MAX_CLIENTS = 128  # columns of the page's chart
 MAX_CLIENTS_IN_FILE = 256  # columns of the picture that `fedlama data show` writes

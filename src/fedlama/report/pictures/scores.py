@@ -102,7 +102,9 @@ def _logarithmic_range(comparison: Comparison) -> tuple[float, float] | None:
 
 
 def _title(measure: Measure, over: Over) -> str:
-    what = "steps" if over == "steps" else "bytes sent"
+    what = "bytes sent"
+    if over == "steps":
+        what = "steps"
     return f"{upper_first(measure.name)} over {what}"
 
 
@@ -203,7 +205,9 @@ def _draw_curve(axes: Axes, places: Sequence[float], curve: Curve, index: int, *
     )
 
     # A filled dot is where a setting ended, a hollow one where it stands.
-    face = own if finished else "none"
+    face = "none"
+    if finished:
+        face = own
     axes.plot(
         places[-1:],
         curve.mean[-1:],

@@ -88,7 +88,9 @@ class Grid:
         if columns is None:
             columns = range(len(self.headings))
         for number in columns:
-            side = "right" if number else "left"
+            side = "left"
+            if number:
+                side = "right"
             # A name that is broken in two is hard to find again; numbers fold first.
             keeps_whole = number == 0 and max(len(row[0]) for row in self.rows[start:end]) <= MAX_WHOLE_NAME
             under = [row[number] for row in self.rows[start:end]]

@@ -71,11 +71,20 @@ def _cells(row: LayerRow, coded: Sequence[bool]) -> LayerCells:
     for count, with_bits in zip(row.counts, coded, strict=True):
         cells = [UNKNOWN] * 3
         if count is not None:
-            cells = [count_text(count.aggregations), human_bytes(count.uplink_bytes), bits_text(count.bits)]
+            cells = [
+                count_text(count.aggregations),
+                human_bytes(count.uplink_bytes),
+                bits_text(count.bits),
+            ]
         if not with_bits:
             cells = cells[:2]
         counts.append(cells)
-    return LayerCells(row.name, _whole_number(row.size), percent(row.share), counts)
+    return LayerCells(
+        row.name,
+        _whole_number(row.size),
+        percent(row.share),
+        counts,
+    )
 
 
 def _total_size(rows: Sequence[LayerRow]) -> int | None:

@@ -40,12 +40,20 @@ def points(value: float) -> str:
 
 
 def _cells(pair: Pair, baseline: str) -> list[str]:
-    difference = points(pair.mean)
-    if pair.error is not None:
-        difference += f" ± {100 * pair.error:.2f}"
     if pair.label == baseline:
         difference = UNKNOWN
-    return [pair.label, share_text(pair.uplink_share), share_text(pair.total_share), difference, str(len(pair.seeds))]
+    else:
+        difference = points(pair.mean)
+        if pair.error is not None:
+            error = 100 * pair.error
+            difference += f" ± {error:.2f}"
+    return [
+        pair.label,
+        share_text(pair.uplink_share),
+        share_text(pair.total_share),
+        difference,
+        str(len(pair.seeds)),
+    ]
 
 
 def _record(pair: Pair) -> dict[str, object]:

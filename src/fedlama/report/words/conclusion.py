@@ -138,7 +138,9 @@ def _first(lead: Setting, base: Setting, comparison: Comparison) -> list[str]:
     reached = _score(ours, comparison)
     against = spread_text(theirs, comparison.metric, 1)
     difference = _difference(lead, base, comparison)
-    subject = "The two are" if difference.startswith("level") else "That is"
+    subject = "That is"
+    if difference.startswith("level"):
+        subject = "The two are"
     return [
         f"{sent} and reached {reached} against {against}.",
         f"{subject} {difference}.",

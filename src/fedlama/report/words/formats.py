@@ -83,13 +83,19 @@ def gap_text(gap: float, metric: str, sign: int = 1) -> tuple[str, str]:
     if metric == ACCURACY:
         points = f"{abs(100 * gap):.1f}"
         size = f"{points} points"
-        direction = "more" if gap > 0 else "less"
+        direction = "less"
+        if gap > 0:
+            direction = "more"
     else:
         points = f"{abs(gap):.2f}"
         size = points
-        direction = "higher" if gap > 0 else "lower"
+        direction = "lower"
+        if gap > 0:
+            direction = "higher"
     if sign < 0:
-        direction = "worse" if gap > 0 else "better"
+        direction = "better"
+        if gap > 0:
+            direction = "worse"
 
     if float(points) == 0:
         size = ""

@@ -33,7 +33,9 @@ def equal_bytes(comparison: Comparison, only: str | None = None) -> list[str]:
 def _sentence(place: Place, line: Sequence[Place], comparison: Comparison) -> str:
     stands = standing(place, line)
     if stands is None:
-        amount = "fewer" if place.total_bytes < line[0].total_bytes else "more"
+        amount = "more"
+        if place.total_bytes < line[0].total_bytes:
+            amount = "fewer"
         return (
             f"{place.label} moved {amount} bytes than any FedAvg setting here, "
             f"so there is no FedAvg at equal bytes to compare it with."

@@ -38,7 +38,9 @@ def assumptions(played: Replay, comparison: Comparison) -> list[str]:
     round_trip = duration_text(network.latency)
     step = duration_text(network.step_time)
     target = target_text(played, comparison)
-    whose = "the best that every setting reaches" if played.chosen else "as asked for"
+    whose = "as asked for"
+    if played.chosen:
+        whose = "the best that every setting reaches"
     overhead = ""
     if network.round_overhead:
         overhead = f" and {duration_text(network.round_overhead)} beside it"

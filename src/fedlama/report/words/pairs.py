@@ -37,11 +37,16 @@ def difference_heading(comparison: Comparison) -> str:
 
 def difference_notes(comparison: Comparison) -> list[str]:
     """How to read the column of differences; nothing where there is nothing in it."""
-    found = [paired_difference(setting, comparison) for setting in comparison.settings]
-    known = [difference for difference in found if difference is not None]
+    known: list[PairedDifference] = []
+    for setting in comparison.settings:
+        difference = paired_difference(setting, comparison)
+        if difference is not None:
+            known.append(difference)
     if not known or comparison.baseline is None:
         return []
-    unit = "points, " if comparison.metric == ACCURACY else ""
+    unit = ""
+    if comparison.metric == ACCURACY:
+        unit = "points, "
     what = f"Differences are to {comparison.baseline.label}, {unit}seed by seed"
     if all(difference.error is None for difference in known):
         return [f"{what}; one seed has no error."]

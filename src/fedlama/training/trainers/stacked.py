@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -174,16 +175,21 @@ class StackedTrainer:
     ) -> Tensor:
         """A block that is not full: the first client stands in for those who are missing, and nobody reads them."""
         height = len(clients)
+        missing = self.block - height
+        padded = clients + [clients[0]] * missing
         self._rows[:height] = rows
         self._rows[height:] = rows[0]
         for name, values in own.items():
-            self._slots[name][:height] = values
-            self._slots[name][height:] = 0
-        padded = clients + [clients[0]] * (self.block - height)
+            slots = self._slots[name]
+            slots[:height] = values
+            slots[height:] = 0
+
         losses = self._train_block(padded, self._rows, self._slots, server, steps, trained)
+
         rows.copy_(self._rows[:height])
         for name, values in own.items():
-            values.copy_(self._slots[name][:height])
+            slots = self._slots[name]
+            values.copy_(slots[:height])
         return losses[:height]
 
     @torch.no_grad()
@@ -241,11 +247,18 @@ class StackedTrainer:
 
     def _samples(self, clients: list[int], steps: range) -> tuple[Tensor, Tensor]:
         """Sample indices and weights, [steps, block, batch]; a short batch is padded with samples of weight zero."""
-        device = self.binding.device
-        tables = [self.batches.table(client, steps) for client in clients]
+        tables: list[NDArray[np.int64]] = []
+        for client in clients:
+            table = self.batches.table(client, steps)
+            tables.append(table)
         indices = np.stack(tables, axis=1)
         is_sample = indices >= 0
         samples_per_batch = is_sample.sum(axis=2, keepdims=True)
-        weights = (is_sample / samples_per_batch).astype(np.float32)
+        weights = is_sample / samples_per_batch
+        weights = weights.astype(np.float32)
         chosen = np.maximum(indices, 0)
-        return torch.from_numpy(chosen).to(device), torch.from_numpy(weights).to(device)
+
+        device = self.binding.device
+        chosen_SBN = torch.from_numpy(chosen).to(device)
+        weights_SBN = torch.from_numpy(weights).to(device)
+        return chosen_SBN, weights_SBN

@@ -1,0 +1,186 @@
+"""The groups of a message, coded and decoded: large tensors by the codec, others by its choice for small ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fedlama.base import random_key
+from fedlama.compress.codec import Codec
+from fedlama.compress.coded import Coded
+from fedlama.compress.groups import Group
+from fedlama.compress.numbers import check_finite
+from fedlama.compress.place import Place
+from fedlama.compress.water import shared_step_rates
+from fedlama.core import Layout
+
+
+class GroupCode:
+    """What becomes of the groups of a message at its sender and at its receiver.
+
+    Arguments:
+        codec: Codes the large tensors.
+        layout: The model's.
+        seed: The run's.
+        direction: "uplink" or "downlink"; the draws of the two differ.
+    """
+
+    def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str) -> None:
+        self._large_codec = codec
+        self._small_codec = codec.for_small_tensors()
+        self._layout = layout
+        self._seed = seed
+        self._purpose = f"{direction} codec"
+
+    def targets(
+        self,
+        groups: Sequence[Group],
+        difference: Tensor,
+        anchor: Tensor | None,
+        slots: Mapping[str, Tensor] | None,
+    ) -> list[Tensor]:
+        """What is coded of each group: the difference, and what earlier messages left out."""
+        targets: list[Tensor] = []
+        for group in groups:
+            values = group.to_codable(difference, anchor)
+            if not group.sizes:  # the norms of the layers are finite, so only statistics may not be
+                check_finite(values)
+            target = self.codec_of(group).target(values, _part(slots, group))
+            targets.append(target)
+        return targets
+
+    def rates(self, groups: Sequence[Group], targets: Sequence[Tensor], place: Place) -> list[float | None]:
+        """The rate of each group, None for the codec's own."""
+        rates: list[float | None] = []
+        for group in groups:
+            rate, _ = self.codec_of(group).for_round(*_turn(group, place))
+            rates.append(rate)
+        if self._large_codec.sharing == "water":
+            self._pour(groups, targets, rates)
+        return rates
+
+    def _pour(self, groups: Sequence[Group], targets: Sequence[Tensor], rates: list[float | None]) -> None:
+        """Share the bits of the large groups among them as `water.py` says, in place."""
+        large = [number for number, group in enumerate(groups) if group.is_large]
+        sizes: list[int] = []
+        sigmas: list[float] = []
+        budget = 0.0
+        for number in large:
+            size = groups[number].size
+            norm = float(torch.linalg.vector_norm(targets[number]))
+            sizes.append(size)
+            sigmas.append(norm / math.sqrt(size))
+            planned = rates[number]
+            if planned is None:
+                planned = self._large_codec.rate or 0.0
+            budget += size * planned
+        if budget <= 0:
+            return
+
+        mean_rate = budget / sum(sizes)
+        has_residual = bool(self._large_codec.slots)  # what is skipped now is sent later
+        poured = shared_step_rates(sigmas, sizes, mean_rate, may_skip=has_residual)
+        for number, rate in zip(large, poured, strict=True):
+            rates[number] = rate
+
+    def code(
+        self,
+        groups: Sequence[Group],
+        targets: Sequence[Tensor],
+        rates: Sequence[float | None],
+        place: Place,
+        warm: Tensor | None,
+    ) -> list[Coded]:
+        """Every group coded; those of one codec together, which is faster."""
+        coded: list[Coded] = []
+        for part in _by_codec(groups):
+            members = groups[part]
+            starts: list[Tensor | None] = [None] * len(members)
+            if warm is not None and members[0].is_large:
+                starts = [group.read(warm) for group in members]
+            coded += self.codec_of(members[0]).code_all(
+                targets[part],
+                keys=self._keys(members, place),
+                bits=rates[part],
+                warm=starts,
+            )
+        return coded
+
+    def rebuild(self, groups: Sequence[Group], coded: Sequence[Coded], place: Place) -> list[Tensor]:
+        """What a receiver makes of every group."""
+        decoded: list[Tensor] = []
+        for part in _by_codec(groups):
+            members = groups[part]
+            decoded += self.codec_of(members[0]).rebuild_all(
+                coded[part],
+                [group.shape for group in members],
+                keys=self._keys(members, place),
+            )
+        return decoded
+
+    def write(self, group: Group, decoded: Tensor, row: Tensor, anchor: Tensor | None, place: Place) -> None:
+        """What the server gets, times the gain, into the row."""
+        _, gain = self.codec_of(group).for_round(*_turn(group, place))
+        if gain != 1.0:
+            decoded = decoded * gain
+        values = group.from_codable(decoded, anchor)
+        group.write(row, values)
+
+    def remember(self, group: Group, target: Tensor, decoded: Tensor, slots: Mapping[str, Tensor] | None) -> None:
+        """Update what the sender keeps for this group, in place."""
+        part = _part(slots, group)
+        if slots is None or part is None:
+            return
+        self.codec_of(group).remember(target, decoded, part)
+        if not isinstance(group.where, slice):  # a copy, not a view
+            for name, values in part.items():
+                group.write(slots[name], values)
+
+    def kept(self, groups: Sequence[Group], coded: Sequence[Coded]) -> dict[int, float | None]:
+        """Which part of a difference the code keeps: the mean over each layer's numbers."""
+        sums: dict[int, float | None] = {}
+        for group, one in zip(groups, coded, strict=True):
+            share = self.codec_of(group).kept_of(one)
+            for layer, size in group.sizes.items():
+                before = sums.get(layer, 0.0)
+                if share is None or before is None:
+                    sums[layer] = None
+                else:
+                    sums[layer] = before + share * size / self._layout.layers[layer].size
+        return sums
+
+    def codec_of(self, group: Group) -> Codec:
+        """What codes this group."""
+        if group.is_large:
+            return self._large_codec
+        return self._small_codec
+
+    def _keys(self, groups: Sequence[Group], place: Place) -> list[int]:
+        keys: list[int] = []
+        for group in groups:
+            keys.append(random_key(self._seed, self._purpose, place.round, place.client, group.number))
+        return keys
+
+
+def _by_codec(groups: Sequence[Group]) -> list[slice]:
+    """The large groups, which come first, and the others; without those of which there are none."""
+    large = sum(group.is_large for group in groups)
+    parts = [slice(0, large), slice(large, len(groups))]
+    return [part for part in parts if part.start < part.stop]
+
+
+def _turn(group: Group, place: Place) -> tuple[int, int]:
+    """Which of how many rounds of the window it is, for this group."""
+    if group.is_large:
+        (layer,) = group.sizes
+        return place.of_layer(layer)
+    return place.of_window
+
+
+def _part(slots: Mapping[str, Tensor] | None, group: Group) -> dict[str, Tensor] | None:
+    if slots is None:
+        return None
+    return {name: group.read(row) for name, row in slots.items()}

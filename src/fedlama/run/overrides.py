@@ -1,0 +1,86 @@
+"""What is said on top of a configuration: `--set key=value`, and tables over tables."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedlama.base import InputError, printable, shown
+from fedlama.run.codecs import without_other_codecs
+from fedlama.run.tables import CHOOSING
+
+
+def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """`policy.base_interval=12` and the like; the value is TOML, or a string where it is no TOML."""
+    result = dict(tables)
+    for override in overrides:
+        if not _is_unicode(override):
+            raise InputError(f"--set {shown(override)}: is not UTF-8, and a configuration is")
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12")
+        path = key.strip().split(".")
+        _set(result, path, _value(text.strip()), override)
+        if len(path) > 1:
+            result[path[0]] = _after_choice(path[0], path[1], result[path[0]])
+    return result
+
+
+def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables within tables: what the second says goes, key by key.
+
+    Where it makes another choice (`policy.kind`), the options of the choice before are not taken over.
+    """
+    result = dict(base)
+    for name, value in override.items():
+        old = result.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            for key in value:
+                old = _after_choice(name, key, {**old, key: value[key]})
+            result[name] = merged(old, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _after_choice(name: str, key: str, table: Any) -> Any:
+    """A section in which a key was just set: if that key chooses, the options of other choices are dropped."""
+    if not isinstance(table, Mapping):
+        return table
+    if name in ("uplink", "downlink") and key == "codec":
+        return without_other_codecs(table)
+    section = CHOOSING.get(name)
+    if section is None or key != section.chosen_by:
+        return table
+    return section.without_other_choices(table)
+
+
+def _is_unicode(text: str) -> bool:
+    """What is not UTF-8 on the command line arrives as surrogates, which no file can hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _value(text: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    if len(parsed) == 1:
+        return parsed["value"]
+    return text
+
+
+def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> None:
+    *parents, last = path
+    for parent in parents:
+        inner = tables.get(parent, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"--set {shown(override)}: {printable(parent)} is not a table")
+        tables[parent] = dict(inner)
+        tables = tables[parent]
+    tables[last] = value

@@ -1,0 +1,92 @@
+"""A run as read back from its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlama.base import InputError
+from fedlama.run.config import parse_config
+from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
+from fedlama.run.partition_file import PARTITION, PartitionFile, read_partition
+from fedlama.run.reading import read_records, read_summary
+from fedlama.run.toml import read_toml
+from fedlama.training.records import ACCURACY, Measure, Record, Summary
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as read back from its directory; `summary` is None while it is going."""
+
+    path: Path
+    config: Mapping[str, Any]
+    records: list[Record]
+    summary: Summary | None
+    setting: str | None = None  # what a study calls it
+    note: str | None = None  # what its study has to say of every number in it
+
+    @property
+    def label(self) -> str:
+        """The setting's name: the study's, or the policy with the rules that are not the paper's and the codes."""
+        if self.setting:
+            return self.setting
+        config = parse_config(self.config, str(self.path / CONFIG))
+        label = config.policy.label
+        for section in (config.local, config.server):
+            if section.chosen != section.default:
+                label += f" + {section.short_label}"
+        if config.uplink.label:
+            label += f" + {config.uplink.label}"
+        if config.downlink.label:
+            label += f", downlink {config.downlink.label}"
+        return label
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return int(self.config.get("seed", 0))
+
+    @property
+    def measure(self) -> Measure:
+        """What the run is judged by: its name, and which direction is better."""
+        train = self.config.get("train", {})
+        name = train.get("metric_name", ACCURACY)
+        higher_is_better = train.get("higher_is_better", True)
+        return Measure(str(name), bool(higher_is_better))
+
+    @property
+    def partition(self) -> PartitionFile | None:
+        """How the data fell on clients, if the run tells."""
+        return read_partition(self.path / PARTITION)
+
+
+def read_run(path: Path) -> Run:
+    """Read a run directory, finished or not."""
+    if not (path / CONFIG).is_file():
+        raise InputError(f"{path} is not a run directory: it has no {CONFIG}")
+    return Run(
+        path=path,
+        config=read_toml(path / CONFIG),
+        records=list(read_records(path / ROUNDS)),
+        summary=read_summary(path / SUMMARY),
+    )
+
+
+def check_same_network(path: Path, network: Sequence[tuple[str, int]]) -> None:
+    """Refuse a finished run of another network: code of the user's own may build another one under the same name.
+
+    Arguments:
+        path: The run's directory.
+        network: The name and the size of every layer now.
+    """
+    summary = read_summary(path / SUMMARY)
+    if summary is None or summary.network == list(network):
+        return
+    before = sum(size for _, size in summary.network)
+    now = sum(size for _, size in network)
+    raise InputError(
+        f"{path} holds a run of another network ({before:,} parameters in {len(summary.network)} layers; the model now "
+        f"has {now:,} in {len(network)}): choose another folder, or delete that one"
+    )

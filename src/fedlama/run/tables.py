@@ -1,0 +1,300 @@
+"""The tables of a configuration file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from inspect import signature
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fedlama.base import MAX_WHOLE, InputError, shown
+from fedlama.core import Policy
+from fedlama.data import Partition
+from fedlama.data.partition import DEFAULT_CLIENTS, Alpha, Clients, MinSamples
+from fedlama.local import LocalRule
+from fedlama.rows import Grouping
+from fedlama.run.choices import LOCAL_RULES, PARTITIONS, POLICIES, SERVER_RULES
+from fedlama.run.messages import nearest
+from fedlama.run.references import Reference, is_reference
+from fedlama.run.sections import ChoiceSection, Section, options_of
+from fedlama.server import ServerRule
+from fedlama.training import Faults, Participation
+from fedlama.training.simulation import Evaluated, Weighting
+from fedlama.training.trainers import Execution, Precision
+
+Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
+DEFAULT_ALPHA = 0.5
+Options = dict[str, Any]  # handed to code of the user's own by name
+
+
+def _hash(value: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError("must be 64 hexadecimal digits in lower case, as sha256sum prints them")
+    return value
+
+
+def _own_code(value: str) -> str:
+    if not is_reference(value):
+        raise ValueError("must be module:name, a function in a module of your own")
+    return value
+
+
+OwnCode = Annotated[str, AfterValidator(_own_code)]
+
+
+def _check_options(table: str, name: str | None, options: Options | None) -> None:
+    if options and (name is None or ":" not in name):
+        raise ValueError(f"{table}.options means nothing unless {table}.name is module:name, a function of your own")
+
+
+class DataSection(Section):
+    """[data] What is learnt from; with `validation`, a share of the training samples takes the test samples' place.
+
+    The hash of its files insists on them. `name` may refer to a function of the user's own that loads the data, and
+    `transform` and `augment` to functions of a batch of inputs.
+    """
+
+    name: str
+    options: Options | None = None
+    sha256: Annotated[str, AfterValidator(_hash)] | None = None
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    transform: OwnCode | None = None
+    augment: OwnCode | None = None
+
+    @model_validator(mode="after")
+    def _options_for_own_code(self) -> DataSection:
+        _check_options("data", self.name, self.options)
+        return self
+
+
+class ModelSection(Section):
+    """[model] What is trained: a name (default: what suits the data), and what counts as a layer of it.
+
+    `name` may refer to a function of the user's own that builds the module.
+    """
+
+    name: str | None = None
+    options: Options | None = None
+    layers: Grouping = "tensor"
+    adaptive: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _options_for_own_code(self) -> ModelSection:
+        _check_options("model", self.name, self.options)
+        return self
+
+
+def _partition_kind(value: str) -> str:
+    if value in PARTITIONS or is_reference(value):
+        return value
+    allowed = f"must be one of {', '.join(PARTITIONS)}"
+    near = nearest(value, list(PARTITIONS))
+    if near is not None:
+        allowed += f"; did you mean {near!r}?"
+    raise ValueError(allowed)
+
+
+def _number_or_fraction(value: Any) -> Any:
+    try:
+        Participation.from_active(value)
+    except InputError:
+        raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients") from None
+    return value
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Refuse what Python's class would take and a file should not, such as null."""
+    try:
+        if key == "clients":
+            Participation(clients=value)
+        else:
+            Participation(fraction=value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    if value is None:
+        raise ValueError(f"participation.{key} must be a number")
+    return value
+
+
+class PartitionSection(Section):
+    """[partition] How samples fall on clients; default: the data's own client ids, otherwise IID.
+
+    `alpha` and `min_samples` belong to a Dirichlet partition: given without a kind, they mean one. `kind` may refer to
+    a function of the user's own that makes a partition, with `options` for it.
+    """
+
+    kind: Annotated[str, AfterValidator(_partition_kind)] | None = None
+    options: Options | None = None
+    clients: Clients | None = None
+    alpha: Alpha | None = None
+    min_samples: MinSamples | None = None
+    sha256: Annotated[str, AfterValidator(_hash)] | None = None  # of who has which sample, for a partition of one's own
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> PartitionSection:
+        _check_options("partition", self.kind, self.options)
+        if self.kind is None:
+            return self
+        for name in ("alpha", "min_samples"):
+            if getattr(self, name) is None:
+                continue
+            homes: list[str] = []
+            for kind, built in PARTITIONS.items():
+                if name in signature(built).parameters:
+                    homes.append(kind)
+            if self.kind not in homes:
+                only = " or ".join(map(repr, homes))
+                raise ValueError(f"partition.{name} means nothing with kind = {self.kind!r}, only with {only}")
+        return self
+
+    def resolved_kind(self, has_ids: bool) -> str:
+        """The kind, where the file leaves it open; `has_ids` says whether the data knows whose its samples are."""
+        if self.kind is not None:
+            return self.kind
+        if self.alpha is not None or self.min_samples is not None:
+            return "dirichlet"
+        if has_ids:
+            return "natural"
+        return "iid"
+
+    def build(self, has_ids: bool) -> Partition:
+        """The partition this section describes."""
+        kind = self.resolved_kind(has_ids)
+        if kind not in PARTITIONS:
+            return self._own(Reference("partition.kind", kind))
+        given = {"clients": self.clients, "alpha": self.alpha, "min_samples": self.min_samples}
+        if kind != "natural":  # where each of the data's own clients is one
+            given["clients"] = self.clients or DEFAULT_CLIENTS
+        given["alpha"] = self.alpha or DEFAULT_ALPHA
+        arguments: dict[str, Any] = {}
+        for name in signature(PARTITIONS[kind]).parameters:
+            if given[name] is not None:
+                arguments[name] = given[name]
+        return PARTITIONS[kind](**arguments)
+
+    def _own(self, reference: Reference) -> Partition:
+        made = reference.call(options=self.options)
+        if isinstance(made, type) or not hasattr(made, "assign"):
+            raise reference.wrong(f"must return a partition, which has assign(data, seed), not {shown(made)}")
+        return made
+
+
+class ParticipationSection(Section):
+    """[participation] Who trains at a time, and for how many steps a cohort stays.
+
+    `active` is a number of clients or a fraction of them. A file may write `clients` or `fraction` in its place.
+    """
+
+    active: Annotated[Any, AfterValidator(_number_or_fraction)] = Participation().active
+    window: Annotated[int, Field(ge=1, le=MAX_WHOLE)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_key(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        table = dict(value)
+        given = [key for key in ("active", "clients", "fraction") if key in table]
+        if len(given) > 1:
+            raise ValueError(f"participation.{given[0]} and participation.{given[1]} say the same: write one of them")
+        if "clients" in table:
+            check = Participation(clients=_plain("clients", table["clients"]))
+            table["active"] = check.active
+        if "fraction" in table:
+            check = Participation(fraction=_plain("fraction", table["fraction"]))
+            table["active"] = check.active
+        table.pop("clients", None)
+        table.pop("fraction", None)
+        return table
+
+    def build(self) -> Participation:
+        """Who trains at a time."""
+        return Participation.from_active(self.active, self.window)
+
+
+class PolicySection(ChoiceSection[Policy]):
+    """[policy] What is averaged when."""
+
+    table = "policy"
+    protocol = Policy
+    what = "a policy"
+    default = "fedlama"
+    choices = POLICIES
+    defaults: ClassVar = {"base_interval": 6, "increase_factor": 4}
+    names: ClassVar = {"interval": "base_interval"}  # of FedAvg
+    lenient: ClassVar = {"fedavg": "fedlama"}  # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
+
+    @property
+    def steps_between_averages(self) -> int:
+        """τ', without running code of the user's own: where that does not tell it, 1."""
+        interval = getattr(self, "base_interval", 1)
+        if not isinstance(interval, int) or interval < 1:
+            return 1
+        return interval
+
+
+class LocalSection(ChoiceSection[LocalRule]):
+    """[local] How a client trains."""
+
+    table = "local"
+    protocol = LocalRule
+    what = "a local rule"
+    chosen_by = "rule"
+    former_key = "kind"
+    default = "sgd"
+    choices = LOCAL_RULES
+    defaults: ClassVar = {"learning_rate": 0.1, "batch_size": 32}
+
+
+class ServerSection(ChoiceSection[ServerRule]):
+    """[server] What the server makes of an average."""
+
+    table = "server"
+    protocol = ServerRule
+    what = "a server rule"
+    chosen_by = "rule"
+    default = "mean"
+    choices = SERVER_RULES
+
+
+class FaultsSection(options_of(Faults)):
+    """[faults] What may happen to clients, and what the server tolerates. Without this table: nothing."""
+
+
+class TrainSection(Section):
+    """[train] How long, and what is measured on the way."""
+
+    iterations: Positive
+    evaluate_every: Positive | None = None
+    evaluate: Evaluated = "model"
+    average_steps: Positive = 120
+    loss: OwnCode | None = None
+    metric: OwnCode | None = None
+    metric_name: Annotated[str, Field(min_length=1, max_length=60)] | None = None
+    higher_is_better: bool | None = None
+    weights: Weighting = "uniform"
+    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
+    device: str = "auto"
+    execution: Execution = "auto"
+    precision: Precision = "float32"
+
+
+class EvaluateSection(Section):
+    """[evaluate] What else is evaluated: how the global model fares with each client by itself."""
+
+    clients: bool = False
+
+
+class OutputSection(Section):
+    """[output] What is written beside the run directory's own files."""
+
+    tensorboard: bool = True
+
+
+CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {
+    "policy": PolicySection,
+    "local": LocalSection,
+    "server": ServerSection,
+}
