@@ -12,27 +12,27 @@ from fedlama.version import __version__
 
 if TYPE_CHECKING:
     from fedlama import compress, core, data, flower, local, models, server
+    from fedlama.api.compare import compare
+    from fedlama.api.simulate import simulate
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
     from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, adjust_intervals
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD, FedDyn, FedNova, FedProx, Scaffold
     from fedlama.paper import presets
-    from fedlama.run.api import simulate
     from fedlama.run.result import Result
-    from fedlama.study.compare import compare
     from fedlama.study.comparison import Comparison
     from fedlama.training import Faults, Metric, Participation, Record
 
 _ROOMS = {
+    "fedlama.api.compare": ("compare",),
+    "fedlama.api.simulate": ("simulate",),
     "fedlama.averager": ("LayerwiseModelAverager",),
     "fedlama.base": ("InputError", "RunError"),
     "fedlama.core": ("Budget", "FedAvg", "FedLAMA", "FedLUAR", "FedPart", "Fixed", "adjust_intervals"),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD", "FedDyn", "FedNova", "FedProx", "Scaffold"),
-    "fedlama.run.api": ("simulate",),
     "fedlama.run.result": ("Result",),
-    "fedlama.study.compare": ("compare",),
     "fedlama.study.comparison": ("Comparison",),
     "fedlama.training": ("Faults", "Metric", "Participation", "Record"),
 }

@@ -16,7 +16,6 @@ from fedlama.cli.shared import (
     Minutes,
     StudyWorkers,
     print_lines,
-    report_on_study,
 )
 
 if TYPE_CHECKING:
@@ -140,6 +139,7 @@ def _outcome(
 ) -> PanelOutcome:
     """Run a panel; `pages` are those that were drawn: panels that share their runs share a page."""
     from fedlama.report.numbers.reproduction import PanelOutcome
+    from fedlama.report.page.studies import draw_study
     from fedlama.study.execute import run_study
 
     home = folder / panel.folder
@@ -147,7 +147,7 @@ def _outcome(
     trained_before = display.ended
     index = run_study(panel.study, home, workers, display, shared=True, sitting=kept)
     is_new = home not in pages or display.ended > trained_before
-    comparison, _ = report_on_study(home, index, draw=is_new)
+    comparison, _ = draw_study(home, index, draw=is_new)
     pages.add(home)
     return PanelOutcome(panel, comparison, index)
 
@@ -176,6 +176,7 @@ def _frontier(folder: Path, scale: str, workers: int | None, sit_down: SitDown, 
     from rich.console import Console
 
     from fedlama.paper.reproduce import frontier_study
+    from fedlama.report.page.studies import draw_study
     from fedlama.report.pictures.paired import draw_paired
     from fedlama.report.tables.paired import paired_grid
     from fedlama.study.execute import run_study
@@ -189,7 +190,7 @@ def _frontier(folder: Path, scale: str, workers: int | None, sit_down: SitDown, 
 
     with study_progress([(made, folder)]) as display:
         index = run_study(made, folder, workers, display, sitting=sit_down())
-    comparison, page = report_on_study(folder, index)
+    comparison, page = draw_study(folder, index)
     grid = paired_grid(comparison)
     grid.write(folder, "paired")
     Console().print(grid.terminal())

@@ -11,7 +11,6 @@ import typer
 if TYPE_CHECKING:
     from fedlama.report.numbers.comparison import Comparison
     from fedlama.report.page.draw import View
-    from fedlama.study.index import StudyIndex
 
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes that share the work \\[default: one per GPU, or per core].")
@@ -80,31 +79,6 @@ def _print_replay(comparison: Comparison, view: View, was_told: bool) -> bool:
     for sentence in payoff_sentences(played, comparison):
         print(sentence)
     return True
-
-
-def report_on_study(folder: Path, index: StudyIndex, *, draw: bool = True) -> tuple[Comparison, Path]:
-    """This study's settings as numbers, and the page of all runs that its folder holds.
-
-    Arguments:
-        folder: the study's.
-        index: what it holds.
-        draw: whether the page is drawn; one of the same runs may be there already.
-    """
-    from fedlama.report import compare, draw_report
-    from fedlama.run.recorded import Run
-    from fedlama.study.runs import find_runs
-
-    runs = find_runs([folder])
-    own: list[Run] = []
-    for run in runs:
-        name = run.path.relative_to(folder).as_posix()
-        if name in index.labels:
-            own.append(run)
-    comparison = compare(own, baseline=index.baseline)
-    page = folder / "report.html"
-    if draw:
-        page = draw_report(runs, folder, baseline=index.baseline)
-    return comparison, page
 
 
 def print_lines(notes: Sequence[str], files: Sequence[str]) -> None:

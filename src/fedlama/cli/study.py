@@ -14,7 +14,6 @@ from fedlama.cli.shared import (
     Minutes,
     StudyWorkers,
     print_lines,
-    report_on_study,
 )
 
 
@@ -34,6 +33,7 @@ def study(
     """
     from rich.console import Console
 
+    from fedlama.report.page.studies import draw_study
     from fedlama.report.tables.study import study_grid
     from fedlama.study.execute import run_study
     from fedlama.study.plan import announce
@@ -49,7 +49,7 @@ def study(
     sitting = Sitting(minutes, checkpoints)  # its minutes begin when the plan is made
     with study_progress([(loaded, folder)]) as display:
         index = run_study(loaded, folder, workers, display, sitting=sitting)
-    comparison, page = report_on_study(folder, index)
+    comparison, page = draw_study(folder, index)
     grid = study_grid(comparison, index)
     grid.write(folder, "table")
     Console().print(grid.terminal())

@@ -81,9 +81,9 @@ def test_a_run_directory_is_as_fedlama_run_writes_it(tmp_path, capsys):
     assert list(found.config["hashes"]) == [reference_to(network)]
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"config.toml", "partition.json", "rounds.jsonl", "timings.jsonl", "summary.json", "checkpoint"} <= names
-    show_report([tmp_path / "run"], tmp_path)
-    assert "FedLAMA(2, 2)" in capsys.readouterr().out
-    page = (tmp_path / "report.html").read_text()
+    assert {"report.html", "report.png"} <= names
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "FedLAMA(2, 2)" in page
     assert "digits on 6 clients" in page
 
 

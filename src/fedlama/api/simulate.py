@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,45 +13,25 @@ from torch import nn
 from fedlama.base import InputError
 from fedlama.compress import Codec
 from fedlama.core import Policy
-from fedlama.data import Dataset, Partition, default_partition
+from fedlama.data import Dataset, Partition
 from fedlama.local import LocalRule
+from fedlama.processes.world import torchrun_rank
 from fedlama.rows import Grouping
-from fedlama.run.describe import described
 from fedlama.run.directory import CONFIG
 from fedlama.run.execute import Observer, execute
+from fedlama.run.planning import DEFAULT_CHECKPOINT_MINUTES, plan
 from fedlama.run.progress import progress as show_progress
 from fedlama.run.recorded import read_run
-from fedlama.run.resolve import Resolved
 from fedlama.run.result import Result, read_result, result_of
-from fedlama.run.tables import TrainSection
-from fedlama.server import Mean, ServerRule
+from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation, Record
 from fedlama.training import simulate as simulate_in_memory
-from fedlama.training.arguments import check_flag, check_kinds, check_numbers, task_of
+from fedlama.training.arguments import check_flag, check_numbers
 from fedlama.training.checkpoint import Checkpointing
 from fedlama.training.evaluation import Loss, MetricFunction
-from fedlama.training.modules import build, check_builder
-from fedlama.training.simulation import Evaluated, Weighting, check_options, participation_of
+from fedlama.training.modules import build
+from fedlama.training.simulation import Evaluated, Weighting
 from fedlama.training.trainers import Execution, Precision
-
-DEFAULT_CHECKPOINT_MINUTES = TrainSection(iterations=1).checkpoint_minutes
-TRANSLATED = ("server", "partition", "participation", "window", "metric")  # before a run is described by them
-
-
-def _defaults() -> dict[str, Any]:
-    """Of the arguments that describe a run as they are; the loop itself has them."""
-    taken = signature(simulate_in_memory).parameters
-    describing = signature(described).parameters
-    found: dict[str, Any] = {}
-    for name, parameter in taken.items():
-        has_default = parameter.default is not parameter.empty
-        is_taken_over = name in describing and name not in TRANSLATED
-        if has_default and is_taken_over:
-            found[name] = parameter.default
-    return found
-
-
-DEFAULTS = _defaults()
 
 
 def simulate(
@@ -131,9 +110,8 @@ def simulate(
         execution: How a process trains its clients: "one-by-one", small models "stacked", or "auto" to choose by size.
         precision: "float32", or "bfloat16" for local steps under autocast; weights and averages stay float32.
         on_record: Called with the record of every round.
-        out: A folder to write the run into, as `fedlama run` does: configuration, every round, checkpoints, the model
-            and the summary. Its page and picture are not drawn here: `fedlama report DIR` does (default: nothing is
-            written).
+        out: A folder to write the run into, as `fedlama run` does: configuration, every round, checkpoints, the model,
+            the summary and a report page (default: nothing is written).
         resume: Whether a run that was interrupted in `out` goes on from its last checkpoint. One that is finished is
             read back.
         progress: Whether progress is shown on standard error.
@@ -204,6 +182,7 @@ def simulate(
             raise InputError(f"{folder} already holds a run: resume=True goes on with it, or choose another out=")
         done = execute(planned, folder, observers, workers=workers, resume=resume)
     if done is not None:
+        _draw_page(folder)
         return result_of(done)
     return read_result(
         read_run(folder),
@@ -214,37 +193,14 @@ def simulate(
     )
 
 
-def plan(
-    model: Callable[[], nn.Module],
-    data: Dataset,
-    *,
-    server: ServerRule | None = None,
-    partition: Partition | None = None,
-    participation: float | int | Participation = 1.0,
-    window: int | None = None,
-    metric: MetricFunction | Metric | None = None,
-    checkpoint_minutes: float = DEFAULT_CHECKPOINT_MINUTES,
-    **arguments: Any,
-) -> Resolved:
-    """Check the arguments of `simulate` and describe them: what a run directory can be written of."""
-    filled = {**DEFAULTS, **arguments}
-    policy = filled["policy"]
-    check_kinds(data, policy, filled["local"], server, partition)
-    check_builder(model)
-    check_options(**{name: filled[name] for name in signature(check_options).parameters})
-    who = participation_of(participation, window)
-    who.window_steps(policy)
-    return described(
-        model,
-        data,
-        server=server or Mean(),
-        partition=partition or default_partition(data),
-        participation=who,
-        metric=task_of(data, filled["loss"], metric)[1],
-        has_own_metric=metric is not None,
-        checkpoint_minutes=checkpoint_minutes,
-        **filled,
-    )
+def _draw_page(folder: Path) -> None:
+    """The page and picture of the run, once over all processes of a cluster."""
+    # Imported here, because a run in memory should not wait for a plotting library.
+    from fedlama.report import draw_report
+    from fedlama.study.runs import find_runs
+
+    if torchrun_rank() == 0:
+        draw_report(find_runs([folder]), folder)
 
 
 def _each(observers: Sequence[Observer]) -> Observer:

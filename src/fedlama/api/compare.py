@@ -1,4 +1,4 @@
-"""`fedlama.compare`: a study in Python. Its folder is a study's, which `fedlama report` draws."""
+"""`fedlama.compare`: a study in Python, with the folder, tables and page of one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedlama.base import MAX_SEED, InputError, check_whole, shown
 from fedlama.core import Policy
-from fedlama.run.api import DEFAULTS, plan
+from fedlama.run.planning import DEFAULTS, plan
 from fedlama.run.recorded import Run
 from fedlama.run.resolve import Resolved
 from fedlama.study.cells import Watch
 from fedlama.study.comparison import Comparison
 from fedlama.study.execute import run_study
+from fedlama.study.index import StudyIndex
 from fedlama.study.plan import announce
 from fedlama.study.progress import study_progress
 from fedlama.study.runs import load_run
@@ -26,9 +27,6 @@ from fedlama.training import Participation
 from fedlama.training.arguments import check_flag, check_numbers
 from fedlama.training.records import Measure, Summary
 from fedlama.training.simulation import participation_of
-
-if TYPE_CHECKING:
-    pass
 
 SOURCE = "fedlama.compare"
 NEEDED = ("model", "data", "policy", "local", "iterations")
@@ -54,7 +52,7 @@ def compare(
         settings: For each setting, by its name, the arguments of `fedlama.simulate` in which it differs from the
             others, such as `{"FedAvg": {"policy": fedlama.FedAvg(6)}, "frugal": fedlama.presets.frugal()}`.
         seeds: How many seeds, from 0, or which ones.
-        out: The study's folder. Its page and picture are not drawn here: `fedlama report DIR` does.
+        out: The study's folder, with its tables and its report page at the end.
         baseline: The setting that the others are compared with (default: the first).
         workers: How many processes may run at a time (default: one per GPU, or one per core).
         progress: Whether what it will take, and then its progress, is shown on standard error.
@@ -74,8 +72,20 @@ def compare(
     study = _study(arguments, numbers, baseline or first)
     folder = Path(out)
     with _watching(study, folder, workers, progress) as watch:
-        run_study(study, folder, workers, watch)
+        index = run_study(study, folder, workers, watch)
+    _write_report(folder, index)
     return _comparison(study, folder, baseline or first)
+
+
+def _write_report(folder: Path, index: StudyIndex) -> None:
+    """The page of the runs, and their table as Markdown, CSV and LaTeX."""
+    # Imported here, because checking arguments should not wait for a plotting library.
+    from fedlama.report.page.studies import draw_study
+    from fedlama.report.tables.study import study_grid
+
+    numbers, _ = draw_study(folder, index)
+    grid = study_grid(numbers, index)
+    grid.write(folder, "table")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import pytest
 from torch import nn
 
 import fedlama
-from fedlama.cli.shared import show_report
 from fedlama.study.index import read_index
 from fedlama.study.runs import find_runs
 
@@ -59,12 +58,13 @@ def test_settings_are_compared_seed_by_seed(tmp_path, capsys):
     assert "<th>− FedAvg</th>" in found._repr_html_()
     assert len(found.plot().axes[0].lines) == 2
 
-    # Its folder is a study's, which a report draws.
+    # Its folder is a study's, with its tables and its page.
     index = read_index(tmp_path / "study")
     assert index.baseline == "FedAvg"
     assert set(index.labels.values()) == {"FedAvg", "FedLAMA"}
-    show_report([tmp_path / "study"], tmp_path)
-    assert "FedLAMA" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "study").iterdir()}
+    assert {"report.html", "report.png", "table.md", "table.csv", "table.tex"} <= names
+    assert "FedLAMA" in (tmp_path / "study" / "table.md").read_text()
     assert len(find_runs([tmp_path / "study"])) == 4
 
 

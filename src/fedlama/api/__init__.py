@@ -1,0 +1,1 @@
+"""The front door in Python: what `fedlama run` and `fedlama study` do in a terminal, as functions."""
