@@ -24,8 +24,9 @@ demo: .venv/.run ## FedAvg against FedLAMA and frugal on the embedded digits: a 
 	$(BIN)/fedlama demo
 
 # A file's tests stay in one process, because they share what was expensive to make: a site, a browser, a deployment.
+# In the order of their names: by default files with few tests come last, and those are the slowest.
 test: .venv/.dev ## all tests, in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev ## ruff, pyright, import-linter
 	$(BIN)/ruff format --check .
