@@ -28,6 +28,7 @@ TABLES: Mapping[str, tuple[Path, Path]] = {
     "choose-unipen62-rates": (STUDIES / "choose-unipen62-rates.toml", STUDIES / "choose-unipen62-rates"),
     "digits": (RECIPE, STUDIES / "digits"),
     "unipen62": (STUDIES / "unipen62.toml", STUDIES / "unipen62"),
+    "cifar10": (STUDIES / "cifar10.toml", STUDIES / "cifar10"),
     "screening-digits": (STUDIES / "screening/digits.toml", STUDIES / "screening/digits"),
     "screening-unipen62": (STUDIES / "screening/unipen62.toml", STUDIES / "screening/unipen62"),
     "unipen62-window24": (STUDIES / "unipen62-window24.toml", STUDIES / "unipen62-window24"),
