@@ -11,7 +11,11 @@ from audit.dependencies import RESULT, problems, table
 def main() -> int:
     """Print what is wrong; 1 if anything is."""
     parser = argparse.ArgumentParser(prog="python -m audit", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write audit/dependencies.md from what is installed")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write audit/dependencies.md from what is installed",
+    )
     if parser.parse_args().write:
         RESULT.write_text(table(), encoding="utf-8")
     found = problems()

@@ -77,7 +77,14 @@ def table() -> str:
     for package in packages():
         compiled = "yes" if package.native else "–"
         known = ", ".join(package.advisories) or "–"
-        cells = (package.name, package.version, package.needed, package.licence, compiled, known)
+        cells = (
+            package.name,
+            package.version,
+            package.needed,
+            package.licence,
+            compiled,
+            known,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Advisories, and whether fedlama calls the code", ""]
     for advisory in advisories["advisory"]:
@@ -97,7 +104,8 @@ def packages() -> list[Package]:
         distribution = metadata.distribution(name)
         package = Package(
             name=name,
-            version=Version(distribution.version).public,  # without +cpu, which says where a build runs
+            # Without +cpu, which says where a build runs
+            version=Version(distribution.version).public,
             needed=needed[name],
             licence=_licence(distribution),
             native=_has_native_code(name),
@@ -113,10 +121,14 @@ def problems() -> list[str]:
     found: list[str] = []
     for package in packages():
         if pins.get(package.name) != package.version:
-            found.append(f"{package.name}: {package.version} is installed, {pins.get(package.name)} is pinned")
+            found.append(
+                f"{package.name}: {package.version} is installed, {pins.get(package.name)} is pinned"
+            )
         allowed = ALLOWED if package.needed.startswith("run") else ALLOWED_BESIDE
         if not any(word in package.licence for word in allowed):
-            found.append(f"{package.name}: licence {package.licence!r} is not among those allowed")
+            found.append(
+                f"{package.name}: licence {package.licence!r} is not among those allowed"
+            )
     for advisory in _advisories()["advisory"]:
         pin = pins.get(advisory["package"])
         if pin is None or Version(pin) < Version(advisory["fixed_in"]):
@@ -124,7 +136,9 @@ def problems() -> list[str]:
                 f"{advisory['package']}: {advisory['id']} is repaired in {advisory['fixed_in']}, pinned is {pin}"
             )
     if not RESULT.exists() or RESULT.read_text(encoding="utf-8") != table():
-        found.append("audit/dependencies.md is not what is installed: run python -m audit --write")
+        found.append(
+            "audit/dependencies.md is not what is installed: run python -m audit --write"
+        )
     return found
 
 
@@ -144,7 +158,9 @@ def _advisories() -> dict[str, Any]:
 
 def _needed() -> dict[str, str]:
     """For each package why it is there; what is needed to run comes before what is needed for tests."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     extras = project["optional-dependencies"]
     groups = {
         "run": project["dependencies"],
@@ -155,7 +171,9 @@ def _needed() -> dict[str, str]:
     needed: dict[str, str] = {}
     for group, texts in groups.items():
         direct = [Requirement(text) for text in texts]
-        direct = [requirement for requirement in direct if requirement.name != "fedlama"]
+        direct = [
+            requirement for requirement in direct if requirement.name != "fedlama"
+        ]
         for requirement in direct:
             needed.setdefault(canonicalize_name(requirement.name), group)
         for requirement in direct:
@@ -177,7 +195,9 @@ def _requirements(name: str, extras: set[str]) -> Iterator[Requirement]:
         requirement = Requirement(text)
         marker = requirement.marker
         environments = [{"extra": extra} for extra in ("", *sorted(extras))]
-        wanted = marker is None or any(marker.evaluate(environment) for environment in environments)
+        wanted = marker is None or any(
+            marker.evaluate(environment) for environment in environments
+        )
         if wanted and _is_installed(requirement.name):
             yield requirement
 

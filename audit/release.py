@@ -20,8 +20,21 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 # What a user would miss, and would not notice before it is needed.
-IN_WHEEL = ("data/digits.npz", "report/page/static/echarts.js", "py.typed", "__main__.py")
-IN_SDIST = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CITATION.cff", "CHANGELOG.md", "tests/conftest.py")
+IN_WHEEL = (
+    "data/digits.npz",
+    "report/page/static/echarts.js",
+    "py.typed",
+    "__main__.py",
+)
+IN_SDIST = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "NOTICE",
+    "CITATION.cff",
+    "CHANGELOG.md",
+    "tests/conftest.py",
+)
 DEMO = ("demo", "--seeds", "1", "--iterations", "48", "--workers", "1")
 
 
@@ -43,7 +56,9 @@ def version_problems(found: str, changelog: str, citation: str) -> list[str]:
         problems.append(f"CHANGELOG.md begins with {newest!r}, not with {found}")
     cited = re.findall(r"^version: (.+)$", citation, re.MULTILINE)
     if cited != [found]:
-        problems.append(f"CITATION.cff has version {', '.join(cited) or 'none'}, not {found}")
+        problems.append(
+            f"CITATION.cff has version {', '.join(cited) or 'none'}, not {found}"
+        )
     return problems
 
 
@@ -62,7 +77,11 @@ def missing_files(sdist: Path, wheel: Path) -> list[str]:
     missing = [f"{sdist.name} has no {name}" for name in IN_SDIST if name not in names]
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    missing += [f"{wheel.name} has no fedlama/{name}" for name in IN_WHEEL if f"fedlama/{name}" not in names]
+    missing += [
+        f"{wheel.name} has no fedlama/{name}"
+        for name in IN_WHEEL
+        if f"fedlama/{name}" not in names
+    ]
     foreign = [name for name in names if not name.startswith(("fedlama/", "fedlama-"))]
     return missing + [f"{wheel.name} would install {name}" for name in foreign]
 
@@ -74,18 +93,33 @@ def try_out(artefact: Path, folder: Path) -> None:
     elsewhere.mkdir(parents=True)
     _run(sys.executable, "-m", "venv", str(environment))
     python = environment / "bin" / "python"
-    _run(str(python), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(artefact))
+    _run(
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "-c",
+        str(ROOT / "constraints.txt"),
+        str(artefact),
+    )
     fedlama = str(environment / "bin" / "fedlama")
     said = _run(fedlama, "--version", cwd=elsewhere)
     assert said.strip() == f"fedlama {version()}", said
     _run(fedlama, *DEMO, cwd=elsewhere)
-    assert (elsewhere / "fedlama-demo" / "report.html").is_file(), "the demo wrote no report"
+    assert (elsewhere / "fedlama-demo" / "report.html").is_file(), (
+        "the demo wrote no report"
+    )
     summaries = list((elsewhere / "fedlama-demo").rglob("summary.json"))
     assert summaries, "the demo finished no run"
     for path in summaries:
         json.loads(path.read_text(encoding="utf-8"))
-    where = _run(str(python), "-c", "import fedlama; print(fedlama.__file__)", cwd=elsewhere)
-    assert where.startswith(str(environment)), f"{where.strip()} is not the installed package"
+    where = _run(
+        str(python), "-c", "import fedlama; print(fedlama.__file__)", cwd=elsewhere
+    )
+    assert where.startswith(str(environment)), (
+        f"{where.strip()} is not the installed package"
+    )
 
 
 def main() -> int:
@@ -103,7 +137,9 @@ def main() -> int:
             if problems:
                 break
             try_out(artefact, folder / f"from-{artefact.suffix[1:]}")
-            print(f"{artefact.name}: installed into an empty environment; the demo ran from another folder")
+            print(
+                f"{artefact.name}: installed into an empty environment; the demo ran from another folder"
+            )
     for problem in problems:
         print(f"release-check: {problem}", file=sys.stderr)
     if problems:
@@ -118,10 +154,16 @@ def _size(path: Path) -> str:
 
 def _run(*command: str, cwd: Path = ROOT) -> str:
     # Without PYTHONPATH: the package must be the installed one
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    }
+    finished = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, env=environment
+    )
     if finished.returncode != 0:
-        raise SystemExit(f"release-check: {' '.join(command)} failed:\n{finished.stdout}{finished.stderr}")
+        raise SystemExit(
+            f"release-check: {' '.join(command)} failed:\n{finished.stdout}{finished.stderr}"
+        )
     return finished.stdout
 
 

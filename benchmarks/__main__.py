@@ -27,8 +27,10 @@ from benchmarks.table import CORES, Entry, Results, hardware
 
 def main() -> None:
     options = parse()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the contestants on the way out
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # for all contestants, on any machine
+    # Ends the contestants on the way out
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # For all contestants, on any machine
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     started = time.monotonic()
     about = hardware()
     with tempfile.TemporaryDirectory(prefix="fedlama-bench-data-") as folder:
@@ -37,16 +39,25 @@ def main() -> None:
             prepared, source = prepare(job, Path(folder))
             jobs.append(prepared)
             sources[job.name] = source
-        about["data"] = ", ".join(f"{name} {source}" for name, source in sources.items())
+        about["data"] = ", ".join(
+            f"{name} {source}" for name, source in sources.items()
+        )
         about["seed"] = jobs[0].seed
         fields = [
-            [Entry(job, name) for name in options.contestants if job.name in CONTESTANTS[name].jobs] for job in jobs
+            [
+                Entry(job, name)
+                for name in options.contestants
+                if job.name in CONTESTANTS[name].jobs
+            ]
+            for job in jobs
         ]
         for field in fields:
             measure_memory(field)
         repeat(fields, options, deadline=started + 60 * options.minutes)
     about["took"] = f"{(time.monotonic() - started) / 60:.0f} minutes"
-    results = Results([entry for field in fields for entry in field], about, checked=not options.quick)
+    results = Results(
+        [entry for field in fields for entry in field], about, checked=not options.quick
+    )
     results.show(Console(width=140))
     if options.write:
         write(results, options.write)
@@ -76,13 +87,17 @@ def measure_memory(field: list[Entry]) -> None:
     """A short run of every contestant; who fails here is not run again."""
     for entry in field:
         contestant = CONTESTANTS[entry.contestant]
-        if contestant.memory and (entry.contestant == "fedlama" or entry.job.name != "D"):
+        if contestant.memory and (
+            entry.contestant == "fedlama" or entry.job.name != "D"
+        ):
             tell("memory", entry)
             short = entry.job.but(steps=min(entry.job.steps, 2), rounds=CYCLE, warmup=1)
             entry.take(run(contestant, short, memory=True), 0)
 
 
-def repeat(fields: list[list[Entry]], options: argparse.Namespace, deadline: float) -> None:
+def repeat(
+    fields: list[list[Entry]], options: argparse.Namespace, deadline: float
+) -> None:
     """All repetitions of all jobs, as far as the time goes; a job's repetition is run whole or not at all."""
     took: dict[int, float] = defaultdict(float)
     for repetition in range(options.repeats):
@@ -100,7 +115,10 @@ def repeat(fields: list[list[Entry]], options: argparse.Namespace, deadline: flo
 
 
 def tell(what: str, entry: Entry) -> None:
-    print(f"{what}: {entry.job.name} {entry.job.title}: {CONTESTANTS[entry.contestant].name}", file=sys.stderr)
+    print(
+        f"{what}: {entry.job.name} {entry.job.title}: {CONTESTANTS[entry.contestant].name}",
+        file=sys.stderr,
+    )
 
 
 def write(results: Results, path: Path) -> None:
@@ -113,7 +131,12 @@ def write(results: Results, path: Path) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--jobs", type=names_of({*JOBS, "D"}), default=[*JOBS, "D"], help="of A, B, C, D")
+    parser.add_argument(
+        "--jobs",
+        type=names_of({*JOBS, "D"}),
+        default=[*JOBS, "D"],
+        help="of A, B, C, D",
+    )
     parser.add_argument(
         "--contestants",
         type=names_of(set(CONTESTANTS)),
@@ -121,10 +144,24 @@ def parse() -> argparse.Namespace:
         help=f"of {', '.join(CONTESTANTS)}",
     )
     parser.add_argument("--repeats", type=int, default=3, help="of every run")
-    parser.add_argument("--rounds", type=int, help="timed rounds a run, in place of the jobs' own")
-    parser.add_argument("--minutes", type=float, default=45, help="begin no repetition that would end later")
-    parser.add_argument("--quick", action="store_true", help="tiny settings: does it work?")
-    parser.add_argument("--write", type=Path, metavar="FILE.md", help="also write Markdown and, beside it, JSON")
+    parser.add_argument(
+        "--rounds", type=int, help="timed rounds a run, in place of the jobs' own"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=45,
+        help="begin no repetition that would end later",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny settings: does it work?"
+    )
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE.md",
+        help="also write Markdown and, beside it, JSON",
+    )
     options = parser.parse_args()
     if options.quick:
         options.repeats = 1
@@ -138,7 +175,9 @@ def names_of(allowed: set[str]) -> Callable[[str], list[str]]:
         names = text.split(",")
         for name in names:
             if name not in allowed:
-                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(sorted(allowed))}")
+                raise argparse.ArgumentTypeError(
+                    f"{name!r} is not one of {', '.join(sorted(allowed))}"
+                )
         return names
 
     return parse_names

@@ -22,7 +22,9 @@ def images() -> fedlama.data.Dataset:
         return fedlama.data.load("cifar10")
     except fedlama.InputError:
         x = torch.randint(0, 256, (2000, 3, 32, 32), dtype=torch.uint8)
-        data = fedlama.data.arrays(x, torch.arange(2000) % 10, x[:10], torch.arange(10), name="random pixels")
+        data = fedlama.data.arrays(
+            x, torch.arange(2000) % 10, x[:10], torch.arange(10), name="random pixels"
+        )
         return fedlama.data.Dataset(**{**data.__dict__, "augment": "crop-flip"})
 
 
@@ -43,8 +45,12 @@ def main() -> None:
         steps.append(time.perf_counter() - ready)
         shares.append((ready - started) / steps[-1])
     kept = sorted(shares[3:])
-    print(f"{data.name}, {data.augment or 'no augmentation'}: a batch of {BATCH} takes {median(kept):.2%} of a step")
-    print(f"(spread {kept[0]:.2%} to {kept[-1]:.2%} over {len(kept)} steps; torch {torch.__version__}, seed 0)")
+    print(
+        f"{data.name}, {data.augment or 'no augmentation'}: a batch of {BATCH} takes {median(kept):.2%} of a step"
+    )
+    print(
+        f"(spread {kept[0]:.2%} to {kept[-1]:.2%} over {len(kept)} steps; torch {torch.__version__}, seed 0)"
+    )
 
 
 if __name__ == "__main__":

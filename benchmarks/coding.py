@@ -74,8 +74,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fedlama-bench-data-") as folder:
         for name in options.jobs:
             job, source = prepare(JOBS[name], Path(folder))
-            job = job.but(processes=1, bits=options.bits, warmup=CYCLE, rounds=CYCLE * options.cycles)
-            for policy in (fedlama.FedLAMA(job.steps, CYCLE), fedlama.FedAvg(job.steps)):
+            job = job.but(
+                processes=1,
+                bits=options.bits,
+                warmup=CYCLE,
+                rounds=CYCLE * options.cycles,
+            )
+            for policy in (
+                fedlama.FedLAMA(job.steps, CYCLE),
+                fedlama.FedAvg(job.steps),
+            ):
                 measure(job, source, policy, processor)
 
 
@@ -93,10 +101,19 @@ def measure(job: Job, source: str, policy: Policy, processor: ProcessorSeconds) 
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.coding", description=__doc__)
-    parser.add_argument("--jobs", type=lambda text: text.split(","), default=["A", "B"], help="of A, B")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.coding", description=__doc__
+    )
+    parser.add_argument(
+        "--jobs", type=lambda text: text.split(","), default=["A", "B"], help="of A, B"
+    )
     parser.add_argument("--bits", type=float, default=BITS, help="of Rotate")
-    parser.add_argument("--cycles", type=int, default=2, help="of four rounds each, after one to warm up")
+    parser.add_argument(
+        "--cycles",
+        type=int,
+        default=2,
+        help="of four rounds each, after one to warm up",
+    )
     return parser.parse_args()
 
 

@@ -20,18 +20,34 @@ def python_for(environment: str | None) -> Path:
         return Path(sys.executable)
     python = FOLDER / environment / "bin" / "python"
     complete = FOLDER / environment / ".complete"
-    wanted = [f"torch=={torch.__version__.partition('+')[0]}", REQUIREMENTS[environment]]
+    wanted = [
+        f"torch=={torch.__version__.partition('+')[0]}",
+        REQUIREMENTS[environment],
+    ]
     if not complete.is_file() or complete.read_text(encoding="utf-8").split() != wanted:
-        print(f"installing {' '.join(wanted)} into {python.parent.parent} (once)", file=sys.stderr)
+        print(
+            f"installing {' '.join(wanted)} into {python.parent.parent} (once)",
+            file=sys.stderr,
+        )
         _run(sys.executable, "-m", "venv", "--clear", str(FOLDER / environment))
         # One command for both: so pip takes the torch at hand instead of the newest one, with CUDA.
-        _run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted)
+        _run(
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *wanted,
+        )
         complete.write_text("\n".join(wanted), encoding="utf-8")
     return python
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise RuntimeError(f"{' '.join(command[1:4])} failed: {lines[-1]}")

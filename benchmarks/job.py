@@ -24,7 +24,8 @@ class Job:
 
     name: str
     title: str
-    model: str  # resnet20, leaf_cnn, or the widths of a fully connected network such as 64-128-128-10
+    # resnet20, leaf_cnn, or the widths of a fully connected network such as 64-128-128-10
+    model: str
     clients: int
     active: int
     steps: int
@@ -53,7 +54,13 @@ class Job:
     def samples(self) -> Samples:
         """The data, as stored."""
         with np.load(self.data) as stored:
-            return Samples(**{key: torch.from_numpy(stored[key]) for key in stored.files if key != "source"})
+            return Samples(
+                **{
+                    key: torch.from_numpy(stored[key])
+                    for key in stored.files
+                    if key != "source"
+                }
+            )
 
     def to_environment(self) -> dict[str, str]:
         """How a job reaches its contestant: also through launchers that start processes of their own."""
@@ -85,11 +92,15 @@ class Samples:
         """The samples of one client."""
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
-    def draw(self, client: int, count: int, generator: torch.Generator | None = None) -> Tensor:
+    def draw(
+        self, client: int, count: int, generator: torch.Generator | None = None
+    ) -> Tensor:
         """`count` samples of one client, from as many shuffled epochs as that takes."""
         own = self.shard(client)
         epochs = -(-count // len(own))
-        return torch.cat([own[torch.randperm(len(own), generator=generator)] for _ in range(epochs)])[:count]
+        return torch.cat(
+            [own[torch.randperm(len(own), generator=generator)] for _ in range(epochs)]
+        )[:count]
 
     def inputs(self, indices: Tensor | slice = slice(None)) -> Tensor:
         """These samples as a model takes them."""
@@ -118,10 +129,14 @@ class Stopwatch:
     def report(self, **more: Any) -> None:
         """Tell the driver."""
         first, last = self.job.warmup, self.job.warmup + self.job.rounds
-        answer(seconds=(self.stamps[last] - self.stamps[first]) / self.job.rounds, **more)
+        answer(
+            seconds=(self.stamps[last] - self.stamps[first]) / self.job.rounds, **more
+        )
 
 
 def answer(**result: Any) -> None:
     """A contestant's last words."""
     path = Path(os.environ["FEDLAMA_BENCHMARK_ANSWER"])
-    path.write_text(json.dumps({"torch": torch.__version__, **result}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"torch": torch.__version__, **result}), encoding="utf-8"
+    )

@@ -13,16 +13,56 @@ from fedlama.base import InputError
 from fedlama.data import IID, Dataset, Natural
 
 JOBS = {
-    "A": Job("A", "CIFAR-10, ResNet20", "resnet20", clients=128, active=8, steps=6, batch=32, rounds=4),
-    "B": Job("B", "28×28 by writer, LEAF CNN", "leaf_cnn", clients=128, active=8, steps=10, batch=32, rounds=4),
-    "C": Job("C", "digits, MLP", "64-128-128-10", clients=64, active=16, steps=6, batch=16, rounds=300, warmup=20),
+    "A": Job(
+        "A",
+        "CIFAR-10, ResNet20",
+        "resnet20",
+        clients=128,
+        active=8,
+        steps=6,
+        batch=32,
+        rounds=4,
+    ),
+    "B": Job(
+        "B",
+        "28×28 by writer, LEAF CNN",
+        "leaf_cnn",
+        clients=128,
+        active=8,
+        steps=10,
+        batch=32,
+        rounds=4,
+    ),
+    "C": Job(
+        "C",
+        "digits, MLP",
+        "64-128-128-10",
+        clients=64,
+        active=16,
+        steps=6,
+        batch=16,
+        rounds=300,
+        warmup=20,
+    ),
 }
-WANTED = {"A": ("cifar10",), "B": ("unipen62_by_writer", "mnist_by_writer"), "C": ("digits",)}
-SHAPES = {"A": (50_000, (3, 32, 32), 10), "B": (104_796, (1, 28, 28), 62)}  # what random data stands in for
+WANTED = {
+    "A": ("cifar10",),
+    "B": ("unipen62_by_writer", "mnist_by_writer"),
+    "C": ("digits",),
+}
+# What random data stands in for
+SHAPES = {"A": (50_000, (3, 32, 32), 10), "B": (104_796, (1, 28, 28), 62)}
 
 POPULATIONS = tuple(10**power for power in range(2, 7))
 # Parameters (about) → the width of both hidden layers
-WIDTHS = {"10⁵": 280, "3·10⁵": 511, "10⁶": 963, "2·10⁶": 1378, "10⁷": 3124, "4·10⁷": 6287}
+WIDTHS = {
+    "10⁵": 280,
+    "3·10⁵": 511,
+    "10⁶": 963,
+    "2·10⁶": 1378,
+    "10⁷": 3124,
+    "4·10⁷": 6287,
+}
 # Parameters → clients that train at a time, as far as their rows take less than 1.5 GB
 COHORTS = {
     "10⁵": (8, 32, 128),
@@ -32,7 +72,8 @@ COHORTS = {
     "10⁷": (8, 32),
     "4·10⁷": (8,),
 }
-ENOUGH = 1 << 26  # numbers in the rows of all timed rounds together: so that a run takes about a second
+# Numbers in the rows of all timed rounds together: so that a run takes about a second
+ENOUGH = 1 << 26
 
 QUICK_POPULATIONS, QUICK_COHORTS = (10**2, 10**6), {"10⁵": (8, 32), "2·10⁶": (8,)}
 
@@ -45,7 +86,9 @@ def growing(quick: bool) -> list[Job]:
         populations = QUICK_POPULATIONS
         cohorts = QUICK_COHORTS
     many = Job("D", "", "64-128-128-10", 100, 16, 6, 2, rounds=40, warmup=CYCLE)
-    jobs = [many.but(title=f"population {count:,}", clients=count) for count in populations]
+    jobs = [
+        many.but(title=f"population {count:,}", clients=count) for count in populations
+    ]
     for parameters, counts in cohorts.items():
         width = WIDTHS[parameters]
         for count in counts:
@@ -107,7 +150,9 @@ def _first_there(job: Job) -> Dataset:
         except InputError:
             continue
     samples, shape, classes = SHAPES[job.name]
-    return _random(samples, shape, classes, f"random numbers in place of {WANTED[job.name][0]}")
+    return _random(
+        samples, shape, classes, f"random numbers in place of {WANTED[job.name][0]}"
+    )
 
 
 def _pooled(job: Job) -> tuple[Dataset, np.ndarray]:

@@ -62,16 +62,39 @@ class Contestant:
 
 CONTESTANTS = {
     "bare": Contestant("bare loop", "bare", jobs="ABCD"),
-    "bare-by-hand": Contestant("bare loop, updates by hand", "bare", {"update": "by hand"}, jobs="C", memory=False),
-    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", jobs="ABCD"),
-    "fedlama-fedavg": Contestant("fedlama, FedAvg(τ′)", "ours", {"policy": "fedavg"}, most_repeats=2, memory=False),
-    "fedlama-bf16": Contestant(
-        "fedlama, bfloat16", "ours", {"precision": "bfloat16"}, jobs="AB", most_repeats=2, memory=False
+    "bare-by-hand": Contestant(
+        "bare loop, updates by hand",
+        "bare",
+        {"update": "by hand"},
+        jobs="C",
+        memory=False,
     ),
-    "fedlama-rotate": Contestant("fedlama, Rotate(1.6)", "ours", {"bits": 1.6}, jobs="AB", memory=False),
-    "fedlama-1": Contestant("fedlama, 1 worker", "bookkeeping", {"processes": 1}, jobs="AB", memory=False),
+    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", jobs="ABCD"),
+    "fedlama-fedavg": Contestant(
+        "fedlama, FedAvg(τ′)",
+        "ours",
+        {"policy": "fedavg"},
+        most_repeats=2,
+        memory=False,
+    ),
+    "fedlama-bf16": Contestant(
+        "fedlama, bfloat16",
+        "ours",
+        {"precision": "bfloat16"},
+        jobs="AB",
+        most_repeats=2,
+        memory=False,
+    ),
+    "fedlama-rotate": Contestant(
+        "fedlama, Rotate(1.6)", "ours", {"bits": 1.6}, jobs="AB", memory=False
+    ),
+    "fedlama-1": Contestant(
+        "fedlama, 1 worker", "bookkeeping", {"processes": 1}, jobs="AB", memory=False
+    ),
     "pfl": Contestant("pfl-research", "pfl_research", environment="pfl", torchrun=True),
-    "flower": Contestant("Flower simulation", "flower", environment="flower", most_rounds=20),
+    "flower": Contestant(
+        "Flower simulation", "flower", environment="flower", most_rounds=20
+    ),
     "script": Contestant("hand-written script", "script"),
 }
 
@@ -92,7 +115,12 @@ def run(contestant: Contestant, job: Job, *, memory: bool = False) -> Outcome:
         python = python_for(contestant.environment)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         return Outcome(failure=f"no environment: {error}")
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={job.processes}"]
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc_per_node={job.processes}",
+    ]
     command = [
         str(python),
         *(launcher if contestant.torchrun else []),
@@ -107,7 +135,9 @@ def run(contestant: Contestant, job: Job, *, memory: bool = False) -> Outcome:
     return Outcome(None if memory else answer["seconds"], peak or None, None, answer)
 
 
-def _supervise(command: list[str], job: Job, folder: Path, memory: bool) -> tuple[int, str | None]:
+def _supervise(
+    command: list[str], job: Job, folder: Path, memory: bool
+) -> tuple[int, str | None]:
     """Start the program and see it end; its peak memory and, if it went wrong, the reason."""
     token, log = secrets.token_hex(16), folder / "log"
     environment = {
@@ -162,8 +192,14 @@ def _memory(token: str) -> int:
     total = 0
     for number in with_token(token):
         with suppress(OSError):
-            lines = Path(f"/proc/{number}/smaps_rollup").read_text(encoding="ascii").splitlines()
-            total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+            lines = (
+                Path(f"/proc/{number}/smaps_rollup")
+                .read_text(encoding="ascii")
+                .splitlines()
+            )
+            total += sum(
+                int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")
+            )
     return total
 
 
@@ -172,12 +208,18 @@ def with_token(token: str) -> Iterator[int]:
     wanted = f"{TOKEN}={token}".encode()
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
-            if folder.name.isdigit() and wanted in (folder / "environ").read_bytes().split(b"\0"):
+            if folder.name.isdigit() and wanted in (
+                folder / "environ"
+            ).read_bytes().split(b"\0"):
                 yield int(folder.name)
 
 
 def _reason(log: Path, code: int | None) -> str:
     """The last line of a program that failed."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    lines = [
+        line.strip()
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
     errors = [line for line in lines if "Error" in line and not line.startswith("File")]
     return f"exit {code}: {(errors or lines or ['no message'])[-1][:200]}"

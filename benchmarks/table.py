@@ -22,7 +22,14 @@ from benchmarks.environments import REQUIREMENTS
 from benchmarks.job import Job
 from benchmarks.measure import CONTESTANTS, Outcome
 
-HEADINGS = ("job", "contestant", "a round", "× bare loop (spread)", "timed runs", "peak memory")
+HEADINGS = (
+    "job",
+    "contestant",
+    "a round",
+    "× bare loop (spread)",
+    "timed runs",
+    "peak memory",
+)
 CORES = 2
 TARGETS = ("target", "wanted", "measured", "met")
 LIMITS = {"A": 1.03, "B": 1.03, "C": 0.75}  # × the bare loop
@@ -109,7 +116,10 @@ class Results:
         for job in LIMITS:
             for other in OTHERS:
                 checks += self._ahead(job, other)
-        checks += self._told("C: × bare loop, updates by hand", self.ratios("C", "fedlama", to="bare-by-hand"))
+        checks += self._told(
+            "C: × bare loop, updates by hand",
+            self.ratios("C", "fedlama", to="bare-by-hand"),
+        )
         checks += self._speedup()
         for job in "AB":
             checks += self._bookkeeping(job)
@@ -118,25 +128,47 @@ class Results:
         checks += self._flat()
         checks += self._memory()
         for job in "AB":
-            checks += self._told(f"{job}: float32 × bfloat16", self.ratios(job, "fedlama", to="fedlama-bf16"))
+            checks += self._told(
+                f"{job}: float32 × bfloat16",
+                self.ratios(job, "fedlama", to="fedlama-bf16"),
+            )
         return checks
 
     def _against_the_bare_loop(self, job: str, limit: float) -> Iterator[Check]:
         if ratios := self.ratios(job, "fedlama"):
-            yield f"{job}: × bare loop", f"≤ {limit}", spread(ratios), met(median(ratios) <= limit)
+            yield (
+                f"{job}: × bare loop",
+                f"≤ {limit}",
+                spread(ratios),
+                met(median(ratios) <= limit),
+            )
 
     def _labels_of_d(self) -> list[str]:
         """Each point of job D, once."""
-        return list(dict.fromkeys(entry.label for entry in self.entries if entry.job.name == "D"))
+        return list(
+            dict.fromkeys(
+                entry.label for entry in self.entries if entry.job.name == "D"
+            )
+        )
 
     def _ahead(self, job: str, other: str) -> Iterator[Check]:
         if ratios := self.ratios(job, other, to="fedlama"):
             name = CONTESTANTS[other].name
-            yield f"{job}: {name} × fedlama", "> 1", spread(ratios), met(median(ratios) > 1)
+            yield (
+                f"{job}: {name} × fedlama",
+                "> 1",
+                spread(ratios),
+                met(median(ratios) > 1),
+            )
 
     def _speedup(self) -> Iterator[Check]:
         if ratios := self.ratios("A", "fedlama-1", to="fedlama"):
-            yield "A: 2 workers against 1", "≥ 1.8×", spread(ratios), met(median(ratios) >= 1.8)
+            yield (
+                "A: 2 workers against 1",
+                "≥ 1.8×",
+                spread(ratios),
+                met(median(ratios) >= 1.8),
+            )
 
     def _bookkeeping(self, job: str) -> Iterator[Check]:
         if entry := self.entry(job, "fedlama-1"):
@@ -144,16 +176,28 @@ class Results:
             own = entry.answer["own"] / seconds
             averaging = entry.answer["averaging"] / seconds
             measured = f"{own:.2%} (averaging itself {averaging:.2%})"
-            yield f"{job}: distances and decisions", "≤ 1 % of a round", measured, met(own <= 0.01)
+            yield (
+                f"{job}: distances and decisions",
+                "≤ 1 % of a round",
+                measured,
+                met(own <= 0.01),
+            )
 
     def _coding(self, job: str) -> Iterator[Check]:
         if ratios := self.ratios(job, "fedlama-rotate", to="fedlama"):
-            yield f"{job}: with Rotate(1.6) × without", "≤ 1.05", spread(ratios), met(median(ratios) <= 1.05)
+            yield (
+                f"{job}: with Rotate(1.6) × without",
+                "≤ 1.05",
+                spread(ratios),
+                met(median(ratios) <= 1.05),
+            )
 
     def _flat(self) -> Iterator[Check]:
         entries: list[Entry] = []
         for entry in self.entries:
-            if entry.contestant == "fedlama" and entry.job.title.startswith("population"):
+            if entry.contestant == "fedlama" and entry.job.title.startswith(
+                "population"
+            ):
                 entries.append(entry)
         if len(entries) < 2 or not all(entry.seconds for entry in entries):
             return
@@ -164,11 +208,21 @@ class Results:
         yield f"{what}: a round", "≤ 1.1×", f"{slower:.2f}×", met(slower <= 1.1)
         if first.memory and last.memory:
             each = (last.memory - first.memory) / (last.job.clients - first.job.clients)
-            yield f"{what}: memory", "≤ 64 bytes a client more", f"{each:.0f}", met(each <= 64)
+            yield (
+                f"{what}: memory",
+                "≤ 64 bytes a client more",
+                f"{each:.0f}",
+                met(each <= 64),
+            )
 
     def _memory(self) -> Iterator[Check]:
         if (entry := self.entry("A", "fedlama")) and entry.memory:
-            yield "A: peak memory", "< 1.5 GB", f"{entry.memory / 1e9:.2f} GB", met(entry.memory < 1.5e9)
+            yield (
+                "A: peak memory",
+                "< 1.5 GB",
+                f"{entry.memory / 1e9:.2f} GB",
+                met(entry.memory < 1.5e9),
+            )
 
     def _told(self, what: str, ratios: list[float]) -> Iterator[Check]:
         if ratios:
@@ -199,7 +253,11 @@ class Results:
 
     def show(self, console: Console) -> None:
         """The table on the terminal."""
-        console.print(*(f"{key}: {value}" for key, value in self.about.items()), sep="\n", markup=False)
+        console.print(
+            *(f"{key}: {value}" for key, value in self.about.items()),
+            sep="\n",
+            markup=False,
+        )
         table = Table(*HEADINGS)
         for _, rows in groupby(self.rows(), key=itemgetter(0)):
             for row in rows:
@@ -216,9 +274,19 @@ class Results:
 def hardware() -> dict[str, Any]:
     """Where this runs."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in lines
+            if line.startswith("model name")
+        ),
+        "unknown",
+    )
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    bfloat16 = ", ".join(flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags) or "none"
+    bfloat16 = (
+        ", ".join(flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags)
+        or "none"
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": f"{model}, {CORES} of {os.cpu_count()} cores used, {torch.backends.cpu.get_cpu_capability()}",
@@ -245,7 +313,11 @@ def spread(ratios: list[float]) -> str:
     if not ratios:
         return "–"
     middle = f"{median(ratios):.3f}"
-    return middle if len(ratios) == 1 else f"{middle} ({min(ratios):.3f}–{max(ratios):.3f})"
+    return (
+        middle
+        if len(ratios) == 1
+        else f"{middle} ({min(ratios):.3f}–{max(ratios):.3f})"
+    )
 
 
 def met(reached: bool) -> str:
@@ -254,4 +326,6 @@ def met(reached: bool) -> str:
 
 def _markdown(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [headings, ("---",) * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in lines)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in lines
+    )

@@ -19,11 +19,21 @@ def main(folder: Path) -> None:
         record = json.loads(line)
         cycles.setdefault(record["cycle"], record["intervals"])
     for cycle, intervals in cycles.items():
-        long = [layer for layer, interval in zip(layers, intervals, strict=True) if interval > min(intervals)]
-        short = [layer["name"] for layer in layers if layer["adaptive"] and layer not in long]
+        long = [
+            layer
+            for layer, interval in zip(layers, intervals, strict=True)
+            if interval > min(intervals)
+        ]
+        short = [
+            layer["name"] for layer in layers if layer["adaptive"] and layer not in long
+        ]
         share = sum(layer["size"] for layer in long) / total
-        print(f"cycle {cycle}: {share:.1%} of the parameters long; short kernels: {', '.join(short)}")
-    adjusted = [intervals for intervals in cycles.values() if max(intervals) > min(intervals)]
+        print(
+            f"cycle {cycle}: {share:.1%} of the parameters long; short kernels: {', '.join(short)}"
+        )
+    adjusted = [
+        intervals for intervals in cycles.values() if max(intervals) > min(intervals)
+    ]
     print(f"\nOf the {len(adjusted)} cycles with long layers, each kernel was long in")
     for index, layer in enumerate(layers):
         if layer["adaptive"]:

@@ -39,11 +39,19 @@ def main() -> None:
     if rank == 0:
         with torch.no_grad():
             hits = model(data.inputs(data.x_test)).argmax(dim=1) == data.y_test
-        every_time = sum(averager.ledger.sizes) * 4 * (STEPS // averager.policy.base_interval)
+        every_time = (
+            sum(averager.ledger.sizes) * 4 * (STEPS // averager.policy.base_interval)
+        )
         print(f"accuracy {hits.double().mean():.1%}")
-        print(f"sent {averager.sent_bytes:,} bytes per rank, {averager.sent_bytes / every_time:.0%} of full averaging")
-        for layer, count in zip(averager.layout.layers, averager.ledger.aggregations, strict=True):
-            print(f"  {layer.name:14} {layer.size:6,} parameters, averaged {count:3} times")
+        print(
+            f"sent {averager.sent_bytes:,} bytes per rank, {averager.sent_bytes / every_time:.0%} of full averaging"
+        )
+        for layer, count in zip(
+            averager.layout.layers, averager.ledger.aggregations, strict=True
+        ):
+            print(
+                f"  {layer.name:14} {layer.size:6,} parameters, averaged {count:3} times"
+            )
     dist.barrier()  # nobody leaves while another is still at work: gloo may abort there
     dist.destroy_process_group()
 

@@ -15,8 +15,12 @@ KEPT = ("config.toml", "summary.json", "study.json", "diverged.txt")
 def collect(source: Path, target: Path) -> int:
     """Copy from a finished or running reproduction; the number of files that are new or changed."""
     copied = 0
-    tables = [path for pattern in ("table*.*", "figure*.*") for path in source.glob(pattern)]
-    runs = [path for path in source.rglob("*") if path.name in KEPT and _is_finished(path)]
+    tables = [
+        path for pattern in ("table*.*", "figure*.*") for path in source.glob(pattern)
+    ]
+    runs = [
+        path for path in source.rglob("*") if path.name in KEPT and _is_finished(path)
+    ]
     for path in (*tables, *runs):
         place = target / path.relative_to(source)
         if not place.exists() or place.read_bytes() != path.read_bytes():
@@ -30,7 +34,9 @@ def _is_finished(path: Path) -> bool:
     """A run's configuration is worth keeping once its result is there."""
     if path.name != "config.toml":
         return True
-    return any((path.parent / name).exists() for name in ("summary.json", "diverged.txt"))
+    return any(
+        (path.parent / name).exists() for name in ("summary.json", "diverged.txt")
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def main(arguments: list[str]) -> None:
     for argument in arguments:
         name, _, places = argument.partition("=")
         diagnosis, _, runs = places.partition(":")
-        for cells in compare(json.loads(Path(diagnosis).read_text()), outcomes(Path(runs))):
+        for cells in compare(
+            json.loads(Path(diagnosis).read_text()), outcomes(Path(runs))
+        ):
             print(_line([name, *cells]))
 
 
@@ -69,13 +71,17 @@ def outcomes(folder: Path) -> dict[tuple[str, int, int], Outcome]:
     return means
 
 
-def compare(diagnosis: dict, runs: dict[tuple[str, int, int], Outcome]) -> list[list[str]]:
+def compare(
+    diagnosis: dict, runs: dict[tuple[str, int, int], Outcome]
+) -> list[list[str]]:
     """A row of cells for every FedLAMA setting; predictions come in the order FedAvg, φ = 2, 4, 8."""
     base = diagnosis["base_interval"]
     often = runs.get(("fedavg", base, 1))
     line = [one for (kind, _, _), one in runs.items() if kind == "fedavg"]
     rows = []
-    for factor, prediction in zip((2, 4, 8), diagnosis["predictions"][1:4], strict=True):
+    for factor, prediction in zip(
+        (2, 4, 8), diagnosis["predictions"][1:4], strict=True
+    ):
         run = runs.get(("fedlama", base, factor))
         if run is None:
             continue
@@ -99,7 +105,9 @@ def accuracy_at(uplink_bytes: float, line: list[Outcome]) -> float | None:
     line = sorted(line, key=lambda one: one.uplink_bytes)
     for low, high in pairwise(line):
         if low.uplink_bytes <= uplink_bytes <= high.uplink_bytes:
-            position = math.log(uplink_bytes / low.uplink_bytes) / math.log(high.uplink_bytes / low.uplink_bytes)
+            position = math.log(uplink_bytes / low.uplink_bytes) / math.log(
+                high.uplink_bytes / low.uplink_bytes
+            )
             return low.accuracy + position * (high.accuracy - low.accuracy)
     return None
 

@@ -23,7 +23,9 @@ def main(path: Path) -> None:
     discrepancy: list[float] = []
     for layer in range(len(run.summary.layers)):
         values = [record.discrepancy[layer] for record in records]
-        discrepancy.append(statistics.median(value for value in values if value is not None))
+        discrepancy.append(
+            statistics.median(value for value in values if value is not None)
+        )
     sizes = [layer.size for layer in run.summary.layers]
     squared = spread_of_roots(discrepancy, sizes)
     print(f"{path}: CV² = {squared:.3f}, 1/(1 + CV²) = {1 / (1 + squared):.3f}")

@@ -62,10 +62,14 @@ LEFT = (
     "FedAvg(48)",
 )
 # In the second panel these two have no room on the left
-RIGHT_BELOW = {("UNIPEN-62 by writer, an MLP", "Budget(6, 24, 0.4)"), ("UNIPEN-62 by writer, an MLP", "FedLUAR(6, 1)")}
+RIGHT_BELOW = {
+    ("UNIPEN-62 by writer, an MLP", "Budget(6, 24, 0.4)"),
+    ("UNIPEN-62 by writer, an MLP", "FedLUAR(6, 1)"),
+}
 LEAST_SETTINGS = 4  # of a panel
 WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
-LOWEST = -4.0  # points; what lost more is marked at the lower edge, or it would press the others together
+# Points; what lost more is marked at the lower edge, or it would press the others together
+LOWEST = -4.0
 RECIPE = ROOT / "src/fedlama/paper/recipes/frontier.toml"
 PANELS = (
     ("digits, a small CNN", RECIPE, HERE / "digits"),
@@ -82,8 +86,15 @@ def shown_pairs(file: Path, folder: Path) -> list[Pair]:
 def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
     """One data set."""
     axes.axhspan(-WITHIN, WITHIN, color=GRID, alpha=0.6, linewidth=0)
-    line = sorted((pair for pair in pairs if pair.is_plain), key=lambda pair: pair.uplink_share)
-    axes.plot([pair.uplink_share for pair in line], [100 * pair.mean for pair in line], color=MUTED, linewidth=1.5)
+    line = sorted(
+        (pair for pair in pairs if pair.is_plain), key=lambda pair: pair.uplink_share
+    )
+    axes.plot(
+        [pair.uplink_share for pair in line],
+        [100 * pair.mean for pair in line],
+        color=MUTED,
+        linewidth=1.5,
+    )
     for pair in pairs:
         if 100 * pair.mean < LOWEST:
             _mark_below(axes, pair)
@@ -130,7 +141,9 @@ def _mark_below(axes: Axes, pair: Pair) -> None:
     axes.plot(pair.uplink_share, LOWEST, "v", color=colour, markersize=6)
     is_left = pair.label in BELOW
     axes.annotate(
-        f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]: {100 * pair.mean:.1f}".replace("-", "−"),
+        f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]: {100 * pair.mean:.1f}".replace(
+            "-", "−"
+        ),
         (pair.uplink_share, LOWEST),
         xytext=(-8 if is_left else 8, -2),
         textcoords="offset points",

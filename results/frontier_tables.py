@@ -25,13 +25,25 @@ RECIPE = HERE.parent / "src/fedlama/paper/recipes/frontier.toml"
 TABLES: Mapping[str, tuple[Path, Path]] = {
     "choose-digits": (STUDIES / "choose-digits.toml", STUDIES / "choose-digits"),
     "choose-unipen62": (STUDIES / "choose-unipen62.toml", STUDIES / "choose-unipen62"),
-    "choose-unipen62-rates": (STUDIES / "choose-unipen62-rates.toml", STUDIES / "choose-unipen62-rates"),
+    "choose-unipen62-rates": (
+        STUDIES / "choose-unipen62-rates.toml",
+        STUDIES / "choose-unipen62-rates",
+    ),
     "digits": (RECIPE, STUDIES / "digits"),
     "unipen62": (STUDIES / "unipen62.toml", STUDIES / "unipen62"),
     "cifar10": (STUDIES / "cifar10.toml", STUDIES / "cifar10"),
-    "screening-digits": (STUDIES / "screening/digits.toml", STUDIES / "screening/digits"),
-    "screening-unipen62": (STUDIES / "screening/unipen62.toml", STUDIES / "screening/unipen62"),
-    "unipen62-window24": (STUDIES / "unipen62-window24.toml", STUDIES / "unipen62-window24"),
+    "screening-digits": (
+        STUDIES / "screening/digits.toml",
+        STUDIES / "screening/digits",
+    ),
+    "screening-unipen62": (
+        STUDIES / "screening/unipen62.toml",
+        STUDIES / "screening/unipen62",
+    ),
+    "unipen62-window24": (
+        STUDIES / "unipen62-window24.toml",
+        STUDIES / "unipen62-window24",
+    ),
 }
 
 
@@ -64,13 +76,17 @@ def loss_differences(file: Path, folder: Path) -> dict[str, str]:
     baseline = losses[study.options.baseline or ""]
     texts: dict[str, str] = {}
     for setting, own in losses.items():
-        differences = [loss - baseline[seed] for seed, loss in own.items() if seed in baseline]
+        differences = [
+            loss - baseline[seed] for seed, loss in own.items() if seed in baseline
+        ]
         if setting == study.options.baseline or not differences:
             texts[setting] = "–"
             continue
         texts[setting] = f"{fmean(differences):+.3f}".replace("-", "−")
         if len(differences) > 1:
-            texts[setting] += f" ± {stdev(differences) / math.sqrt(len(differences)):.3f}"
+            texts[setting] += (
+                f" ± {stdev(differences) / math.sqrt(len(differences)):.3f}"
+            )
     return texts
 
 

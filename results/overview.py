@@ -39,24 +39,56 @@ def main(folder: Path) -> None:
             for name, row in settings.items():
                 numbers = re.fullmatch(r"FedLAMA\((\d+), (\d+)\)", name)
                 if numbers:
-                    which = f"{path.stem}: {group.split(', ', 1)[1]}, φ = {numbers[2]}"  # without data and model
-                    print(_line([which, *_cells(settings, row, *map(int, numbers.groups()))]))
+                    # Without data and model
+                    which = f"{path.stem}: {group.split(', ', 1)[1]}, φ = {numbers[2]}"
+                    print(
+                        _line(
+                            [which, *_cells(settings, row, *map(int, numbers.groups()))]
+                        )
+                    )
 
 
-def _cells(settings: dict[str, dict[str, str]], row: dict[str, str], base: int, factor: int) -> list[str]:
+def _cells(
+    settings: dict[str, dict[str, str]], row: dict[str, str], base: int, factor: int
+) -> list[str]:
     """Ours, and the paper's in brackets."""
-    ours, paper = _values(settings, row, base, factor, ""), _values(settings, row, base, factor, "paper_")
-    return [str(len(row["seeds"].split())), *(f"{mine} ({theirs})" for mine, theirs in zip(ours, paper, strict=True))]
+    ours, paper = (
+        _values(settings, row, base, factor, ""),
+        _values(settings, row, base, factor, "paper_"),
+    )
+    return [
+        str(len(row["seeds"].split())),
+        *(f"{mine} ({theirs})" for mine, theirs in zip(ours, paper, strict=True)),
+    ]
 
 
-def _values(settings: dict[str, dict[str, str]], row: dict[str, str], base: int, factor: int, whose: str) -> list[str]:
+def _values(
+    settings: dict[str, dict[str, str]],
+    row: dict[str, str],
+    base: int,
+    factor: int,
+    whose: str,
+) -> list[str]:
     """A dash where the table has no such setting, or the paper no such number."""
-    score, cost = f"{whose}accuracy", _number(row, f"{whose}cost" if whose else "relative_cost")
-    often, seldom = (settings.get(f"FedAvg({interval})", {}) for interval in (base, base * factor))
+    score, cost = (
+        f"{whose}accuracy",
+        _number(row, f"{whose}cost" if whose else "relative_cost"),
+    )
+    often, seldom = (
+        settings.get(f"FedAvg({interval})", {}) for interval in (base, base * factor)
+    )
     own, fast, slow = (_number(one, score) for one in (row, often, seldom))
-    line = [_place(one, whose) for name, one in settings.items() if name.startswith("FedAvg")]
+    line = [
+        _place(one, whose)
+        for name, one in settings.items()
+        if name.startswith("FedAvg")
+    ]
     place, known = _place(row, whose), [one for one in line if one]
-    stands = standing(place, sorted(known, key=lambda one: one.total_bytes)) if place else None
+    stands = (
+        standing(place, sorted(known, key=lambda one: one.total_bytes))
+        if place
+        else None
+    )
     return [
         DASH if cost is None else f"{100 * cost:.2f} %",
         DASH if cost is None else f"{100 * long_share(cost, factor):.1f} %",
@@ -68,8 +100,16 @@ def _values(settings: dict[str, dict[str, str]], row: dict[str, str], base: int,
 
 def _place(row: dict[str, str], whose: str) -> Place | None:
     mean = _number(row, f"{whose}accuracy")
-    total = _number(row, "paper_cost") if whose else float(row["uplink_bytes"]) + float(row["downlink_bytes"])
-    return None if mean is None or total is None else Place(0, row["setting"], total, mean, None, adapts=False)
+    total = (
+        _number(row, "paper_cost")
+        if whose
+        else float(row["uplink_bytes"]) + float(row["downlink_bytes"])
+    )
+    return (
+        None
+        if mean is None or total is None
+        else Place(0, row["setting"], total, mean, None, adapts=False)
+    )
 
 
 def _number(row: dict[str, str], key: str) -> float | None:
@@ -77,7 +117,11 @@ def _number(row: dict[str, str], key: str) -> float | None:
 
 
 def _points(one: float | None, other: float | None) -> str:
-    return DASH if one is None or other is None else f"{100 * (one - other):+.1f}".replace("-", "−")
+    return (
+        DASH
+        if one is None or other is None
+        else f"{100 * (one - other):+.1f}".replace("-", "−")
+    )
 
 
 def _line(cells: list[str]) -> str:

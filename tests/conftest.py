@@ -8,15 +8,20 @@ import torch
 from hypothesis import settings
 
 # Examples are a function of the test, as runs are of their seed; two busy cores allow no deadline.
-settings.register_profile("fedlama", deadline=None, derandomize=True, database=None, max_examples=100)
+settings.register_profile(
+    "fedlama", deadline=None, derandomize=True, database=None, max_examples=100
+)
 settings.load_profile("fedlama")
 
-torch.set_num_threads(1)  # as `simulate` has it; on tensors this small a second thread only waits for the first
+# As `simulate` has it; on tensors this small a second thread only waits for the first
+torch.set_num_threads(1)
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--rewrite-golden", action="store_true", help="write tests/golden/*.json anew instead of comparing"
+        "--rewrite-golden",
+        action="store_true",
+        help="write tests/golden/*.json anew instead of comparing",
     )
 
 
@@ -31,20 +36,28 @@ def golden(request):
     def compare(name, measured):
         path = Path(request.path).parent / name
         if request.config.getoption("--rewrite-golden"):
-            path.write_text("[\n" + ",\n".join(json.dumps(entry) for entry in measured) + "\n]\n")
+            path.write_text(
+                "[\n" + ",\n".join(json.dumps(entry) for entry in measured) + "\n]\n"
+            )
         assert_close(measured, json.loads(path.read_text()), name)
 
     return compare
 
 
 def assert_close(measured, expected, where):
-    assert type(measured) is type(expected), f"{where}: {measured!r} instead of {expected!r}"
+    assert type(measured) is type(expected), (
+        f"{where}: {measured!r} instead of {expected!r}"
+    )
     if isinstance(expected, dict):
-        assert list(measured) == list(expected), f"{where}: keys {list(measured)} instead of {list(expected)}"
+        assert list(measured) == list(expected), (
+            f"{where}: keys {list(measured)} instead of {list(expected)}"
+        )
         for key in expected:
             assert_close(measured[key], expected[key], f"{where}.{key}")
     elif isinstance(expected, list):
-        assert len(measured) == len(expected), f"{where}: {len(measured)} entries instead of {len(expected)}"
+        assert len(measured) == len(expected), (
+            f"{where}: {len(measured)} entries instead of {len(expected)}"
+        )
         for index, pair in enumerate(zip(measured, expected, strict=True)):
             assert_close(*pair, f"{where}[{index}]")
     elif isinstance(expected, float):

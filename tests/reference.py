@@ -44,19 +44,25 @@ def fedlama(
     rounds, losses, discrepancy, first = [], {}, {}, 0
     fresh = []  # the layers averaged after the round before
     for step in range(iterations):
-        if step % window == 0:  # a cohort enters: it gets the whole model and has no momentum
+        # A cohort enters: it gets the whole model and has no momentum
+        if step % window == 0:
             clients, copies, optimizers = cohort(step // window), {}, {}
         if step % cycle == 0:  # whoever was left out comes back as if new
             there = [client for client in clients if not fails_before(client, step)]
             copies = {client: copies.get(client) or deepcopy(model) for client in there}
             optimizers = {
                 client: optimizers.get(client)
-                or torch.optim.SGD(copy.parameters(), learning_rate, momentum, weight_decay=decay)
+                or torch.optim.SGD(
+                    copy.parameters(), learning_rate, momentum, weight_decay=decay
+                )
                 for client, copy in copies.items()
             }
         if step == first:
-            sent = sizes if step % cycle == 0 else fresh  # at a cycle's start every layer is new to everyone
-            down = len(copies) * (sum(4 * sizes[name] for name in sent) + statistics_bytes)
+            # At a cycle's start every layer is new to everyone
+            sent = sizes if step % cycle == 0 else fresh
+            down = len(copies) * (
+                sum(4 * sizes[name] for name in sent) + statistics_bytes
+            )
             losses = {client: [] for client in copies}
 
         for client, copy in copies.items():
@@ -74,16 +80,25 @@ def fedlama(
             continue
         fates = {client: fate(client, first, done) for client in copies}
         senders = sum(what != "silent" for what in fates.values())
-        copies = {client: copy for client, copy in copies.items() if fates[client] is None}
+        copies = {
+            client: copy for client, copy in copies.items() if fates[client] is None
+        }
         optimizers = {client: optimizers[client] for client in copies}
         weights = {client: samples[client] for client in copies}
-        weights = {client: weight / sum(weights.values()) for client, weight in weights.items()}
+        weights = {
+            client: weight / sum(weights.values()) for client, weight in weights.items()
+        }
         states = {client: copy.state_dict() for client, copy in copies.items()}
         for name in due + statistics:
-            mean = sum(weights[client] * states[client][name].double() for client in states).float()
+            mean = sum(
+                weights[client] * states[client][name].double() for client in states
+            ).float()
             if name in sizes:  # Eq. 2, before the local copies are overwritten
                 squares = sum(
-                    weights[client] * float(((mean.double() - states[client][name].double()) ** 2).sum())
+                    weights[client]
+                    * float(
+                        ((mean.double() - states[client][name].double()) ** 2).sum()
+                    )
                     for client in states
                 )
                 discrepancy[name] = squares / ((done - averaged_at[name]) * sizes[name])
@@ -96,9 +111,15 @@ def fedlama(
                 "step": done,
                 "due": due,
                 "intervals": list(intervals.values()),
-                "discrepancy": [discrepancy[name] if name in due else None for name in sizes],
-                "loss": sum(weights[client] * sum(losses[client]) / len(losses[client]) for client in copies),
-                "up": senders * (sum(4 * sizes[name] for name in due) + statistics_bytes),
+                "discrepancy": [
+                    discrepancy[name] if name in due else None for name in sizes
+                ],
+                "loss": sum(
+                    weights[client] * sum(losses[client]) / len(losses[client])
+                    for client in copies
+                ),
+                "up": senders
+                * (sum(4 * sizes[name] for name in due) + statistics_bytes),
                 "down": down,
                 "averaged": list(copies),
             }
@@ -106,9 +127,16 @@ def fedlama(
         first, fresh = done, due
         if done % cycle == 0 and any(discrepancy.values()):
             long = lengthened(kernels, discrepancy, sizes)
-            intervals = {name: cycle if name in long else base_interval for name in sizes}
+            intervals = {
+                name: cycle if name in long else base_interval for name in sizes
+            }
     cost = sum(sizes[name] * kappa[name] for name in sizes)
-    return {"rounds": rounds, "intervals": intervals, "aggregations": kappa, "cost": cost}
+    return {
+        "rounds": rounds,
+        "intervals": intervals,
+        "aggregations": kappa,
+        "cost": cost,
+    }
 
 
 def lengthened(kernels, discrepancy, sizes):
@@ -118,7 +146,9 @@ def lengthened(kernels, discrepancy, sizes):
     long = []
     for name in sorted(kernels, key=lambda name: discrepancy[name]):
         long.append(name)
-        delta = sum(Fraction(discrepancy[name]) * sizes[name] for name in long) / total_d
+        delta = (
+            sum(Fraction(discrepancy[name]) * sizes[name] for name in long) / total_d
+        )
         if 1 - Fraction(sum(sizes[name] for name in long), total_n) < delta:
             break
     return long
@@ -143,21 +173,35 @@ def by_plan(model, *, batch, cohort, window, rounds, learning_rate, momentum=0.0
         for _ in range(one["steps"]):
             for client, copy in copies.items():
                 inputs, targets = batch(client, step)
-                gradients = torch.autograd.grad(cross_entropy(copy(inputs), targets), list(copy.parameters()))
+                gradients = torch.autograd.grad(
+                    cross_entropy(copy(inputs), targets), list(copy.parameters())
+                )
                 with torch.no_grad():
-                    for (name, tensor), gradient in zip(copy.named_parameters(), gradients, strict=True):
+                    for (name, tensor), gradient in zip(
+                        copy.named_parameters(), gradients, strict=True
+                    ):
                         if name in one["trained"]:
-                            velocities[client][name] = momentum * velocities[client][name] + gradient
+                            velocities[client][name] = (
+                                momentum * velocities[client][name] + gradient
+                            )
                             tensor.sub_(learning_rate * velocities[client][name])
             step += 1
         shown = {}
         for name in [*one["due"], *one["recycled"]]:
             before = model.state_dict()[name].clone()
             if name in one["due"]:
-                mean = sum(copy.state_dict()[name].double() for copy in copies.values()) / len(copies)
+                mean = sum(
+                    copy.state_dict()[name].double() for copy in copies.values()
+                ) / len(copies)
                 last[name] = mean.float() - before
-            shown[name] = (float(last[name].double().square().sum()), float(before.double().square().sum()))
-            for state in (model.state_dict(), *(copy.state_dict() for copy in copies.values())):
+            shown[name] = (
+                float(last[name].double().square().sum()),
+                float(before.double().square().sum()),
+            )
+            for state in (
+                model.state_dict(),
+                *(copy.state_dict() for copy in copies.values()),
+            ):
                 state[name].copy_(before + last[name])
         measured.append(shown)
     return measured

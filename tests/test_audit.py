@@ -27,18 +27,26 @@ def test_direct_dependencies_are_needed_to_run():
 
 def test_lower_bounds_are_above_advisories_within_reach():
     bounds = {}
-    for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+    for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "dependencies"
+    ]:
         requirement = Requirement(text)
         (bounds[requirement.name],) = requirement.specifier
     for advisory in tomllib.loads(ADVISORIES.read_text())["advisory"]:
         if not advisory["reach"].startswith("none"):
-            assert Version(bounds[advisory["package"]].version) >= Version(advisory["fixed_in"]), advisory["id"]
+            assert Version(bounds[advisory["package"]].version) >= Version(
+                advisory["fixed_in"]
+            ), advisory["id"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("torch==2.", "torch==1.", "torch: CVE-2022-45907 is repaired in 1.13.1, pinned is 1"),
+        (
+            "torch==2.",
+            "torch==1.",
+            "torch: CVE-2022-45907 is repaired in 1.13.1, pinned is 1",
+        ),
         ("torch==2.", "torch==1.", "is installed, 1"),
         ("numpy==", "numpyy==", "None is pinned"),
     ],
@@ -46,7 +54,9 @@ def test_lower_bounds_are_above_advisories_within_reach():
 def test_the_audit_can_fail(old, new, problem, tmp_path, monkeypatch):
     for name in ("pyproject.toml", "constraints.txt"):
         text = (ROOT / name).read_text()
-        (tmp_path / name).write_text(text.replace(old, new) if name == "constraints.txt" else text)
+        (tmp_path / name).write_text(
+            text.replace(old, new) if name == "constraints.txt" else text
+        )
     monkeypatch.setattr(dependencies, "ROOT", tmp_path)
     assert any(problem in found for found in problems())
 

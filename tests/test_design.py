@@ -9,7 +9,9 @@ PACKAGE = ROOT / "src" / "fedlama"
 def modules_in_the_design() -> list[str]:
     """The paths in the first listing of the page that begins with the package's folder."""
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    listing = text.split("```\nsrc/fedlama/\n", maxsplit=1)[1].split("```", maxsplit=1)[0]
+    listing = text.split("```\nsrc/fedlama/\n", maxsplit=1)[1].split("```", maxsplit=1)[
+        0
+    ]
     folders: list[tuple[int, str]] = []
     found: list[str] = []
     for line in listing.splitlines():
@@ -39,7 +41,9 @@ def test_every_module_is_in_the_design_once():
 
 def test_every_room_is_in_the_order_of_imports():
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    order = text.split("Rooms on one line do not import each other.\n\n```\n", maxsplit=1)[1].split("```")[0]
+    order = text.split(
+        "Rooms on one line do not import each other.\n\n```\n", maxsplit=1
+    )[1].split("```")[0]
     rooms = {room.strip() for line in order.splitlines() for room in line.split("|")}
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert rooms == {*folders, "averager"}

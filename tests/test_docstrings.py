@@ -28,7 +28,11 @@ def public_names() -> dict[str, object]:
             continue
         for inner in value.__all__:
             found[f"fedlama.{name}.{inner}"] = getattr(value, inner)
-    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isfunction(value)}
+    return {
+        name: value
+        for name, value in found.items()
+        if inspect.isclass(value) or inspect.isfunction(value)
+    }
 
 
 def parameters(function) -> list[str]:
@@ -43,7 +47,11 @@ def explained(text: str) -> set[str]:
 
 def docstrings_of_class(kind: type) -> str:
     """Its own and those of the classes it derives from: a field is explained where it is declared."""
-    return "\n".join(base.__doc__ or "" for base in kind.__mro__ if base.__module__.startswith("fedlama"))
+    return "\n".join(
+        base.__doc__ or ""
+        for base in kind.__mro__
+        if base.__module__.startswith("fedlama")
+    )
 
 
 def docstrings_of_method(kind: type, name: str) -> str:
@@ -60,7 +68,11 @@ def methods(kind: type) -> list[str]:
     found = []
     for base in kind.__mro__:
         if base.__module__.startswith("fedlama"):
-            found += [name for name, value in vars(base).items() if inspect.isfunction(value) or is_static(value)]
+            found += [
+                name
+                for name, value in vars(base).items()
+                if inspect.isfunction(value) or is_static(value)
+            ]
     return sorted({name for name in found if not name.startswith("_")})
 
 

@@ -13,14 +13,22 @@ def importers_of(prefix: str) -> set[str]:
     for path in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else []
+            )
             if any(name == prefix or name.startswith(f"{prefix}.") for name in names):
                 found.add(path.relative_to(ROOT).as_posix())
     return found
 
 
 def test_only_the_world_and_the_averager_know_torch_distributed():
-    assert importers_of("torch.distributed") == {"processes/world.py", "averager/averager.py", "averager/ranks.py"}
+    assert importers_of("torch.distributed") == {
+        "processes/world.py",
+        "averager/averager.py",
+        "averager/ranks.py",
+    }
 
 
 def test_nothing_unpickles():

@@ -49,10 +49,14 @@ def blocks(markdown: str) -> list[Block]:
             continue
         fence, language = opening.groups()
         start = number + 1
-        end = next((i for i in range(start, len(lines)) if lines[i].strip() == fence), None)
+        end = next(
+            (i for i in range(start, len(lines)) if lines[i].strip() == fence), None
+        )
         assert end is not None, f"the block that opens in line {start} is not closed"
         if not LEFT_OUT.search(latest_text):
-            found.append(Block(language, dedent("\n".join(lines[start:end]) + "\n"), start + 1))
+            found.append(
+                Block(language, dedent("\n".join(lines[start:end]) + "\n"), start + 1)
+            )
         latest_text, number = "", end + 1
     return found
 
@@ -79,7 +83,14 @@ def _split(words: list[str]) -> list[list[str]]:
             parts.append([])
         else:
             parts[-1].append(word)
-    return [part[: next((i for i, word in enumerate(part) if set(word) <= {">", "<", "&"}), None)] for part in parts]
+    return [
+        part[
+            : next(
+                (i for i, word in enumerate(part) if set(word) <= {">", "<", "&"}), None
+            )
+        ]
+        for part in parts
+    ]
 
 
 def arguments_of(program: str, words: list[str]) -> list[str] | None:
@@ -99,9 +110,18 @@ def check_fedlama(arguments: list[str]) -> None:
         word = rest.pop(0)
         if word.startswith("-") and word != "-":
             name, equals, value = word.partition("=")
-            option = next((p for p in command.params if name in (*p.opts, *p.secondary_opts)), None)
-            assert option is not None or name == "--help", f"`{command.name}` has no option {name}"
-            if option is not None and not equals and not getattr(option, "is_flag", False):
+            option = next(
+                (p for p in command.params if name in (*p.opts, *p.secondary_opts)),
+                None,
+            )
+            assert option is not None or name == "--help", (
+                f"`{command.name}` has no option {name}"
+            )
+            if (
+                option is not None
+                and not equals
+                and not getattr(option, "is_flag", False)
+            ):
                 assert rest, f"{name} needs a value"
                 value = rest.pop(0)
             if name == "--set":
@@ -118,7 +138,11 @@ def make_targets(makefile: str) -> set[str]:
 def check_make(arguments: list[str], targets: set[str]) -> None:
     """Targets exist; `make -C folder` and variables are left alone."""
     for before, word in pairwise(["make", *arguments]):
-        if not word.startswith("-") and "=" not in word and before not in ("-C", "-f", "-j"):
+        if (
+            not word.startswith("-")
+            and "=" not in word
+            and before not in ("-C", "-f", "-j")
+        ):
             assert word in targets, f"the Makefile has no target {word}"
 
 
@@ -214,7 +238,13 @@ fedlama frobnicate
 
 def test_blocks_are_found_and_left_out():
     found = blocks(SAMPLE)
-    assert [block.language for block in found] == ["python", "toml", "sh", "console", "text"]
+    assert [block.language for block in found] == [
+        "python",
+        "toml",
+        "sh",
+        "console",
+        "text",
+    ]
     assert SAMPLE.splitlines()[found[0].line - 1] == "import fedlama"
 
 
@@ -261,4 +291,6 @@ def test_a_command_that_is_not_there_is_noticed(command, said):
 
 def test_an_override_of_a_key_that_is_not_there_is_noticed():
     with pytest.raises(ValueError, match=r"policy\.knd"):
-        check_shell(Block("sh", "fedlama run my.toml --set policy.knd=fedavg\n", 1), TARGETS)
+        check_shell(
+            Block("sh", "fedlama run my.toml --set policy.knd=fedavg\n", 1), TARGETS
+        )

@@ -26,18 +26,27 @@ def main() -> None:
     inputs, targets = samples.inputs(), samples.y
     generator = torch.Generator().manual_seed(job.seed)
     rounds = [
-        [samples.draw(client, job.steps * job.batch, generator) for client in _cohort(job, generator)]
+        [
+            samples.draw(client, job.steps * job.batch, generator)
+            for client in _cohort(job, generator)
+        ]
         for _ in range(job.warmup + job.rounds)
     ]
     model = job.build()
     if job.update == "by hand":
         optimizer = ByHand(model, job.learning_rate)
     else:
-        optimizer = torch.optim.SGD(model.parameters(), job.learning_rate, foreach=False)
+        optimizer = torch.optim.SGD(
+            model.parameters(), job.learning_rate, foreach=False
+        )
     together, spans = context.Barrier(job.processes), context.SimpleQueue()
 
     def work(rank: int) -> None:
-        mine = [indices.view(job.steps, job.batch) for cohort in rounds for indices in cohort[rank :: job.processes]]
+        mine = [
+            indices.view(job.steps, job.batch)
+            for cohort in rounds
+            for indices in cohort[rank :: job.processes]
+        ]
         warmup = len(mine) * job.warmup // len(rounds)
         train(model, optimizer, inputs, targets, mine[:warmup])
         together.wait()
@@ -45,7 +54,10 @@ def main() -> None:
         train(model, optimizer, inputs, targets, mine[warmup:])
         spans.put((started, time.perf_counter()))
 
-    workers = [context.Process(target=work, args=(rank,), daemon=True) for rank in range(job.processes)]
+    workers = [
+        context.Process(target=work, args=(rank,), daemon=True)
+        for rank in range(job.processes)
+    ]
     for worker in workers:
         worker.start()
     started, ended = zip(*[spans.get() for _ in workers], strict=True)
@@ -53,7 +65,11 @@ def main() -> None:
 
 
 def train(
-    model: nn.Module, optimizer: Optimizer | ByHand, inputs: Tensor, targets: Tensor, clients: list[Tensor]
+    model: nn.Module,
+    optimizer: Optimizer | ByHand,
+    inputs: Tensor,
+    targets: Tensor,
+    clients: list[Tensor],
 ) -> None:
     """Take all steps of these clients, one after the other."""
     for batches in clients:

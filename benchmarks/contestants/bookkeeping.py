@@ -17,7 +17,8 @@ from benchmarks.contestants.ours import simulate
 from benchmarks.job import CYCLE, Job, Stopwatch
 from fedlama.core import Evidence, Layer, PolicyState, RoundPlan
 
-SECONDS: dict[str, float] = defaultdict(float)  # by part of a round, since the warm-up ended
+# By part of a round, since the warm-up ended
+SECONDS: dict[str, float] = defaultdict(float)
 
 
 class TimedFedLAMA(fedlama.FedLAMA):
@@ -29,7 +30,13 @@ class TimedFedLAMA(fedlama.FedLAMA):
         SECONDS["next"] += time.perf_counter() - started
         return plan
 
-    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    def observe(
+        self,
+        state: PolicyState,
+        plan: RoundPlan,
+        evidence: Evidence,
+        layers: Sequence[Layer],
+    ) -> PolicyState:
         started = time.perf_counter()
         after = super().observe(state, plan, evidence, layers)
         SECONDS["observe"] += time.perf_counter() - started

@@ -38,14 +38,19 @@ def train(message: Message, context: Context) -> Message:
     """One client's steps from the global model."""
     job, samples, model = kept()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    indices = samples.draw(int(context.node_config["partition-id"]), job.steps * job.batch)
+    indices = samples.draw(
+        int(context.node_config["partition-id"]), job.steps * job.batch
+    )
     inputs, targets = samples.inputs(indices), samples.y[indices]
     optimizer = torch.optim.SGD(model.parameters(), job.learning_rate)
     for x, y in zip(inputs.split(job.batch), targets.split(job.batch), strict=True):
         optimizer.zero_grad()
         cross_entropy(model(x), y).backward()
         optimizer.step()
-    content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(indices)})}
+    content = {
+        "arrays": ArrayRecord(model.state_dict()),
+        "metrics": MetricRecord({"num-examples": len(indices)}),
+    }
     return Message(content=RecordDict(content), reply_to=message)
 
 
@@ -75,9 +80,15 @@ def serve(grid: Grid, context: Context) -> None:
 def main() -> None:
     job = Job.from_environment()
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": job.processes}}
-    run_simulation(server_app, client_app, num_supernodes=job.clients, backend_config=backend)
+    backend = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": job.processes},
+    }
+    run_simulation(
+        server_app, client_app, num_supernodes=job.clients, backend_config=backend
+    )
 
 
 if __name__ == "__main__":
-    import_module("benchmarks.contestants.flower").main()  # by its name: so actors import it instead of unpickling it
+    # By its name: so actors import it instead of unpickling it
+    import_module("benchmarks.contestants.flower").main()

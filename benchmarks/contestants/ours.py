@@ -36,7 +36,12 @@ def simulate(job: Job, watch: Stopwatch, policy: Policy) -> None:
     samples = job.samples()
     uplink = fedlama.compress.Rotate(job.bits) if job.bits else None
     data = fedlama.data.arrays(samples.x, samples.y, samples.x[:1], samples.y[:1])
-    data = replace(data, scale=float(samples.scale), mean=_floats(samples.mean), std=_floats(samples.std))
+    data = replace(
+        data,
+        scale=float(samples.scale),
+        mean=_floats(samples.mean),
+        std=_floats(samples.std),
+    )
     fedlama.simulate(
         job.build,
         data,

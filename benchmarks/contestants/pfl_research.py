@@ -57,20 +57,25 @@ class Timer(TrainingProcessCallback):
 def main() -> None:
     job = Job.from_environment()
     torch.set_num_threads(1)
-    np.random.seed(job.seed)  # pfl draws from numpy's global generator, alike in all processes
+    # Pfl draws from numpy's global generator, alike in all processes
+    np.random.seed(job.seed)
     samples, watch = job.samples(), Stopwatch(job)
     classifier = Classifier(job.build())
 
     def user_dataset(client: int) -> PyTorchTensorDataset:
         indices = samples.draw(client, job.steps * job.batch)
-        return PyTorchTensorDataset((samples.inputs(indices), samples.y[indices]), user_id=str(client))
+        return PyTorchTensorDataset(
+            (samples.inputs(indices), samples.y[indices]), user_id=str(client)
+        )
 
     model = PyTorchModel(
         model=classifier,
         local_optimizer_create=torch.optim.SGD,
         central_optimizer=torch.optim.SGD(classifier.parameters(), 1.0),
     )
-    users = FederatedDataset(user_dataset, get_user_sampler("minimize_reuse", list(range(job.clients))))
+    users = FederatedDataset(
+        user_dataset, get_user_sampler("minimize_reuse", list(range(job.clients)))
+    )
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=job.warmup + job.rounds,
@@ -80,7 +85,11 @@ def main() -> None:
         ),
         SimulatedBackend(training_data=users, val_data=users),
         model,
-        NNTrainHyperParams(local_num_epochs=1, local_learning_rate=job.learning_rate, local_batch_size=job.batch),
+        NNTrainHyperParams(
+            local_num_epochs=1,
+            local_learning_rate=job.learning_rate,
+            local_batch_size=job.batch,
+        ),
         NNEvalHyperParams(local_batch_size=None),
         callbacks=[Timer(watch)],
         send_metrics_to_platform=False,

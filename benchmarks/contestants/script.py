@@ -17,12 +17,18 @@ def main() -> None:
     job = Job.from_environment()
     samples, watch = job.samples(), Stopwatch(job)
     data = TensorDataset(samples.inputs(), samples.y)
-    shards = [Subset(data, samples.shard(client).tolist()) for client in range(job.clients)]
-    loaders = [DataLoader(shard, batch_size=job.batch, shuffle=True) for shard in shards]
+    shards = [
+        Subset(data, samples.shard(client).tolist()) for client in range(job.clients)
+    ]
+    loaders = [
+        DataLoader(shard, batch_size=job.batch, shuffle=True) for shard in shards
+    ]
     model = job.build()
     for number in range(1, job.warmup + job.rounds + 1):
         cohort = random.sample(range(job.clients), job.active)
-        states = [train(copy.deepcopy(model), loaders[client], job) for client in cohort]
+        states = [
+            train(copy.deepcopy(model), loaders[client], job) for client in cohort
+        ]
         model.load_state_dict(average(states))
         watch.round_ends(number)
     watch.report()
@@ -47,7 +53,9 @@ def train(model: nn.Module, loader: DataLoader, job: Job) -> dict[str, Tensor]:
 def average(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Every entry's mean over the clients."""
     return {
-        key: torch.stack([state[key].float() for state in states]).mean(dim=0).to(states[0][key].dtype)
+        key: torch.stack([state[key].float() for state in states])
+        .mean(dim=0)
+        .to(states[0][key].dtype)
         for key in states[0]
     }
 

@@ -83,7 +83,10 @@ def main() -> None:
     started = time.monotonic()
     runs: list[Run] = []
     for rate in options.rates:
-        with Links(CLIENTS, rate * 1e6) as links, tempfile.TemporaryDirectory(prefix="fedlama-slow-") as folder:
+        with (
+            Links(CLIENTS, rate * 1e6) as links,
+            tempfile.TemporaryDirectory(prefix="fedlama-slow-") as folder,
+        ):
             runs += measure(links, Path(folder), options)
     overhead = predict(runs)
     about = hardware()
@@ -92,24 +95,48 @@ def main() -> None:
     print(text)
     if options.write:
         options.write.write_text(text)
-        plain = {"about": about, "round_overhead": overhead, "runs": [asdict(run) for run in runs]}
-        options.write.with_suffix(".json").write_text(json.dumps(plain, indent=2) + "\n")
+        plain = {
+            "about": about,
+            "round_overhead": overhead,
+            "runs": [asdict(run) for run in runs],
+        }
+        options.write.with_suffix(".json").write_text(
+            json.dumps(plain, indent=2) + "\n"
+        )
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", type=float, nargs="+", default=[10.0, 2.0], help="Mbit/s of every client's link")
-    parser.add_argument("--rounds", type=int, default=12, help="of every run (default: %(default)s)")
-    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
-    parser.add_argument("--target", type=float, default=0.85, help="accuracy (default: %(default)s)")
-    parser.add_argument("--write", type=Path, help="a Markdown file; the JSON goes beside it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rates",
+        type=float,
+        nargs="+",
+        default=[10.0, 2.0],
+        help="Mbit/s of every client's link",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=12, help="of every run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS)
+    )
+    parser.add_argument(
+        "--target", type=float, default=0.85, help="accuracy (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--write", type=Path, help="a Markdown file; the JSON goes beside it"
+    )
     return parser.parse_args()
 
 
 def measure(links: Links, folder: Path, options: argparse.Namespace) -> list[Run]:
     """All settings on these links, in one federation."""
     runs: list[Run] = []
-    with Federation(folder, seconds=14_400, inside=links.server, addresses=links.addresses) as federation:
+    with Federation(
+        folder, seconds=14_400, inside=links.server, addresses=links.addresses
+    ) as federation:
         for index in range(CLIENTS):
             federation.start_supernode(
                 index,
@@ -121,16 +148,26 @@ def measure(links: Links, folder: Path, options: argparse.Namespace) -> list[Run
         for setting in options.settings:
             before = links.passed()
             out = folder / setting
-            run = federation.run(APP, setting=setting, rounds=options.rounds, save_to=str(out))
+            run = federation.run(
+                APP, setting=setting, rounds=options.rounds, save_to=str(out)
+            )
             federation.wait_for(run, out / "summary.json")
             after = links.passed()
             runs.append(read(out, setting, links.rate, before, after, options.target))
-            print(f"{links.rate / 1e6:g} Mbit/s, {setting}: {runs[-1].seconds:.0f} s", file=sys.stderr)
+            print(
+                f"{links.rate / 1e6:g} Mbit/s, {setting}: {runs[-1].seconds:.0f} s",
+                file=sys.stderr,
+            )
     return runs
 
 
 def read(
-    folder: Path, setting: str, rate: float, before: tuple[int, int], after: tuple[int, int], target: float
+    folder: Path,
+    setting: str,
+    rate: float,
+    before: tuple[int, int],
+    after: tuple[int, int],
+    target: float,
 ) -> Run:
     """What a run's folder and the counters of the cables say."""
     records = _lines(folder / "rounds.jsonl")
@@ -170,10 +207,17 @@ def predict(runs: list[Run]) -> float:
 
 def _network(rate: float, overhead: float) -> Network:
     # The overhead holds all that bytes do not take: process starts, steps, the server's work and the latency.
-    return Network(uplink=rate, downlink=rate, latency=0.0, step_time=0.0, round_overhead=overhead)
+    return Network(
+        uplink=rate, downlink=rate, latency=0.0, step_time=0.0, round_overhead=overhead
+    )
 
 
-def table(runs: list[Run], overhead: float, about: dict[str, object], options: argparse.Namespace) -> str:
+def table(
+    runs: list[Run],
+    overhead: float,
+    about: dict[str, object],
+    options: argparse.Namespace,
+) -> str:
     """Markdown."""
     lines = [
         "# A slow link, measured",

@@ -43,7 +43,10 @@ class Links:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._remove()
 
@@ -85,7 +88,21 @@ class Links:
             near = self._cable(index)
             far = f"fl{os.getpid() % 100000}c{index}"
             _run("ip", "netns", "add", there)
-            _run("ip", "link", "add", near, "netns", self.name, "type", "veth", "peer", "name", far, "netns", there)
+            _run(
+                "ip",
+                "link",
+                "add",
+                near,
+                "netns",
+                self.name,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                far,
+                "netns",
+                there,
+            )
             _run(*self.client(index), "ip", "link", "set", "lo", "up")
             self._set_up(self.server, near, f"{self.address(index)}/24")
             self._set_up(self.client(index), far, f"10.77.{index}.2/24")
@@ -99,8 +116,14 @@ class Links:
 
     def _remove(self) -> None:
         for index in range(self.clients):
-            subprocess.run(("ip", "netns", "delete", f"{self.name}-{index}"), capture_output=True, check=False)
-        subprocess.run(("ip", "netns", "delete", self.name), capture_output=True, check=False)
+            subprocess.run(
+                ("ip", "netns", "delete", f"{self.name}-{index}"),
+                capture_output=True,
+                check=False,
+            )
+        subprocess.run(
+            ("ip", "netns", "delete", self.name), capture_output=True, check=False
+        )
 
 
 def _run(*command: str) -> str:

@@ -33,14 +33,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if name in seen or not path.is_file():
             continue
         seen.add(name)
-        files.append(File.generated(config, TEXTS.get(name, name), abs_src_path=str(path)))
+        files.append(
+            File.generated(config, TEXTS.get(name, name), abs_src_path=str(path))
+        )
         if path.suffix == ".md":
             waiting += linked_from(name)
     files.append(File.generated(config, TOUR.replace(".ipynb", ".md"), content=tour()))
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
     """Name texts as they are called on the site, and explain symbols where they are pointed at."""
     for name, shown in TEXTS.items():
         markdown = re.sub(rf"\]\(((?:\.\./)*){name}\)", rf"](\1{shown})", markdown)

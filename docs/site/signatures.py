@@ -40,7 +40,8 @@ def _rewrite(function: griffe.Function, owner: griffe.Object) -> None:
         parameters = signature(thing).parameters
         hints = get_type_hints(thing)
         annotated = get_type_hints(thing, include_extras=True)
-    except Exception:  # a name that only type checkers know, or a package that is not installed: as it is written
+    except Exception:
+        # A name that only type checkers know, or a package that is not installed: as it is written
         return
     for parameter in function.parameters:
         name = parameter.name
@@ -49,8 +50,14 @@ def _rewrite(function: griffe.Function, owner: griffe.Object) -> None:
             is_choice = get_origin(hints[name]) is Literal
             if has_limits or is_choice:
                 parameter.annotation = _shown(hints[name])
-        is_constant = re.fullmatch(r"[A-Z][A-Z_0-9]+", str(parameter.default)) is not None
-        if is_constant and name in parameters and parameters[name].default is not Parameter.empty:
+        is_constant = (
+            re.fullmatch(r"[A-Z][A-Z_0-9]+", str(parameter.default)) is not None
+        )
+        if (
+            is_constant
+            and name in parameters
+            and parameters[name].default is not Parameter.empty
+        ):
             parameter.default = repr(parameters[name].default)
 
 
@@ -65,6 +72,8 @@ def _python_object(found: griffe.Object) -> Any:
 
 def _shown(hint: Any) -> str:
     """A type without the modules that its parts are from."""
-    text = hint.__name__ if isinstance(hint, type) and "[" not in str(hint) else str(hint)
+    text = (
+        hint.__name__ if isinstance(hint, type) and "[" not in str(hint) else str(hint)
+    )
     text = re.sub(r"\b(?:\w+\.)+(\w)", r"\1", text).replace("NoneType", "None")
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)

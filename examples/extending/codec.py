@@ -17,13 +17,17 @@ class Signs(Codec):
         return Coded(side=magnitude.tobytes() + positive.tobytes())
 
     def expect(self, side, shape):
-        return Coded(side=side.take(4 + math.ceil(math.prod(shape) / 8)))  # refuses a message that is too short
+        # Refuses a message that is too short
+        return Coded(side=side.take(4 + math.ceil(math.prod(shape) / 8)))
 
     def rebuild(self, coded, shape, *, key):
         magnitude = np.frombuffer(coded.side, np.float32, count=1)
-        positive = np.unpackbits(np.frombuffer(coded.side, np.uint8, offset=4), count=math.prod(shape))
+        positive = np.unpackbits(
+            np.frombuffer(coded.side, np.uint8, offset=4), count=math.prod(shape)
+        )
         numbers = np.where(positive, magnitude, -magnitude)
         return torch.from_numpy(numbers).reshape(shape)
 
     def kept(self, bits=None):
-        return None  # biased, by an amount that depends on the numbers: use it inside ErrorFeedback
+        # Biased, by an amount that depends on the numbers: use it inside ErrorFeedback
+        return None

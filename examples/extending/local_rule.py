@@ -15,5 +15,6 @@ class Clipped(OnSGD):
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
 
 
-def clipped(learning_rate, batch_size, limit):  # for a configuration, which has numbers and no SGD
+# For a configuration, which has numbers and no SGD
+def clipped(learning_rate, batch_size, limit):
     return Clipped(fedlama.SGD(learning_rate, batch_size), limit)

@@ -5,4 +5,6 @@ from torch import nn
 
 def build(data):
     numbers = data.x_train[0].numel()
-    return nn.Sequential(nn.Flatten(), nn.Linear(numbers, 64), nn.ReLU(), nn.Linear(64, data.classes))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(numbers, 64), nn.ReLU(), nn.Linear(64, data.classes)
+    )

@@ -14,7 +14,11 @@ class Unequal:
 
     def assign(self, data, seed):
         # A key in place of a shared generator: the same seed gives the same shards, whatever was drawn before
-        draws = np.random.Generator(np.random.Philox(key=random_key(seed, "unequal shares")))
+        draws = np.random.Generator(
+            np.random.Philox(key=random_key(seed, "unequal shares"))
+        )
         shares = 1 / np.arange(1, self.clients + 1)
-        owners = draws.choice(self.clients, size=len(data.x_train), p=shares / shares.sum())
+        owners = draws.choice(
+            self.clients, size=len(data.x_train), p=shares / shares.sum()
+        )
         return Shards.by_owner(owners, self.clients)  # refuses a client without samples

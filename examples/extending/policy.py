@@ -23,7 +23,8 @@ class HalfWait:
         return plan_by_intervals(state, iterations, self.longest_cycle)
 
     def observe(self, state, plan, evidence, layers):
-        after = advance(state, plan, evidence, layers)  # time has passed, and the due layers have a new d_l
+        # Time has passed, and the due layers have a new d_l
+        after = advance(state, plan, evidence, layers)
         if not plan.adjusts:
             return after
         middle = median(after.discrepancy)

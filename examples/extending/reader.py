@@ -12,5 +12,10 @@ def load(path):
     samples = table[:, 2:]
     test = np.arange(len(table)) % 5 == 0  # every fifth line
     return fedlama.data.arrays(
-        samples[~test], labels[~test], samples[test], labels[test], clients[~test], name="my samples"
+        samples[~test],
+        labels[~test],
+        samples[test],
+        labels[test],
+        clients[~test],
+        name="my samples",
     )

@@ -16,14 +16,22 @@ from pathlib import Path
 from digits_app.task import CLIENTS
 from federation import APP, Federation
 
-SETTINGS = {"fedavg": "FedAvg", "fedlama": "FedLAMA", "coded": "FedLAMA, coded", "frugal": "frugal"}
+SETTINGS = {
+    "fedavg": "FedAvg",
+    "fedlama": "FedLAMA",
+    "coded": "FedLAMA, coded",
+    "frugal": "frugal",
+}
 
 
 def main() -> None:
     chosen = sys.argv[1:] or list(SETTINGS)
     if not set(chosen) <= set(SETTINGS):
         raise SystemExit(f"choose from {', '.join(SETTINGS)}")
-    with tempfile.TemporaryDirectory() as folder, Federation(Path(folder), seconds=1800) as federation:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Federation(Path(folder), seconds=1800) as federation,
+    ):
         for partition in range(CLIENTS):
             federation.start_supernode(partition, CLIENTS)
         print(f"{'':16} {'accuracy':>8} {'up, kB':>8} {'down, kB':>8} {'seconds':>8}")
@@ -34,7 +42,9 @@ def main() -> None:
             said = json.loads((out / "summary.json").read_text())
             up = said["uplink_bytes"] / 1000
             down = said["downlink_bytes"] / 1000
-            print(f"{SETTINGS[setting]:16} {said['accuracy']:8.3f} {up:8.0f} {down:8.0f} {said['seconds']:8.0f}")
+            print(
+                f"{SETTINGS[setting]:16} {said['accuracy']:8.3f} {up:8.0f} {down:8.0f} {said['seconds']:8.0f}"
+            )
 
 
 if __name__ == "__main__":

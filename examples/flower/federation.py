@@ -58,10 +58,14 @@ class Federation:
         self.addresses = list(addresses)
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.environment = dict(os.environ, FLWR_HOME=str(folder / "flwr"), FLWR_TELEMETRY_ENABLED="0")
+        self.environment = dict(
+            os.environ, FLWR_HOME=str(folder / "flwr"), FLWR_TELEMETRY_ENABLED="0"
+        )
         self.environment["OMP_NUM_THREADS"] = "1"
         # Flower's programs start each other by name.
-        self.environment["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        self.environment["PATH"] = (
+            f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        )
 
     def __enter__(self) -> Federation:
         home = Path(self.environment["FLWR_HOME"])
@@ -179,8 +183,13 @@ class Federation:
 
     def run(self, app: Path = APP, **config: object) -> str:
         """Submit an app with these values of its configuration; the run's id."""
-        values = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
-        printed = self.flwr("run", str(app), NAME, "--run-config", values, "--format", "json")
+        values = " ".join(
+            f"{name.replace('_', '-')}={json.dumps(value)}"
+            for name, value in config.items()
+        )
+        printed = self.flwr(
+            "run", str(app), NAME, "--run-config", values, "--format", "json"
+        )
         return str(_json(printed)["run-id"])
 
     def wait_for(self, run: str, sign: Path) -> None:
@@ -194,11 +203,15 @@ class Federation:
         ask = time.monotonic() + ASK_SECONDS
         while not sign.exists():
             if time.monotonic() > end:
-                raise TimeoutError(f"run {run} did not end in {self.seconds:g} seconds:\n{self.run_log(run)}")
+                raise TimeoutError(
+                    f"run {run} did not end in {self.seconds:g} seconds:\n{self.run_log(run)}"
+                )
             if time.monotonic() > ask:
                 status = self.status(run)
                 if status.startswith(ENDED) and not sign.exists():
-                    raise RuntimeError(f"run {run} ended with {status}:\n{self.run_log(run)}")
+                    raise RuntimeError(
+                        f"run {run} ended with {status}:\n{self.run_log(run)}"
+                    )
                 ask = time.monotonic() + ASK_SECONDS
             time.sleep(0.2)
 
@@ -224,11 +237,19 @@ class Federation:
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"flwr {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}")
+            raise RuntimeError(
+                f"flwr {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}"
+            )
         return done.stdout
 
     def _write_connection(self, home: Path) -> None:
-        lines = ["[superlink]", f'default = "{NAME}"', "", f"[superlink.{NAME}]", f'address = "127.0.0.1:{self.port}"']
+        lines = [
+            "[superlink]",
+            f'default = "{NAME}"',
+            "",
+            f"[superlink.{NAME}]",
+            f'address = "127.0.0.1:{self.port}"',
+        ]
         if self.simulated is None:
             lines.append(f'root-certificates = "{self.folder / "ca.crt"}"')
         else:
@@ -256,15 +277,22 @@ class Federation:
         end = time.monotonic() + self.seconds
         while not self._listens():
             if self.processes["superlink"].poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the SuperLink did not start:\n{self.log('superlink')}")
+                raise RuntimeError(
+                    f"the SuperLink did not start:\n{self.log('superlink')}"
+                )
             time.sleep(0.2)
 
     def _listens(self) -> bool:
         """Whether the SuperLink takes connections."""
-        probe = f"import socket; socket.create_connection(('127.0.0.1', {self.port}), 1)"
+        probe = (
+            f"import socket; socket.create_connection(('127.0.0.1', {self.port}), 1)"
+        )
         if self.inside:
             command = [*self.inside, sys.executable, "-c", probe]
-            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+            return (
+                subprocess.run(command, capture_output=True, check=False).returncode
+                == 0
+            )
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
@@ -288,29 +316,49 @@ def make_certificates(folder: Path, addresses: Sequence[str] = ()) -> None:
         subjects.append(x509.IPAddress(ipaddress.ip_address(address)))
     names = x509.SubjectAlternativeName(subjects)
     root = _certificate(issuer, issuer, authority.public_key())
-    root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    root = root.add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
     root = root.add_extension(usage, critical=True)
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
     root = root.add_extension(identifier, critical=False)
-    leaf = _certificate(subject, issuer, server.public_key()).add_extension(names, critical=False)
-    leaf = leaf.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    leaf = _certificate(subject, issuer, server.public_key()).add_extension(
+        names, critical=False
+    )
+    leaf = leaf.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     leaf = leaf.add_extension(by, critical=False)
     pem = serialization.Encoding.PEM
-    (folder / "ca.crt").write_bytes(root.sign(authority, hashes.SHA256()).public_bytes(pem))
-    (folder / "server.crt").write_bytes(leaf.sign(authority, hashes.SHA256()).public_bytes(pem))
-    plain = serialization.NoEncryption()
-    _write_secret(folder / "server.key", server.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-
-
-def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - datetime.timedelta(minutes=5)).not_valid_after(
-        now + datetime.timedelta(days=1)
+    (folder / "ca.crt").write_bytes(
+        root.sign(authority, hashes.SHA256()).public_bytes(pem)
     )
+    (folder / "server.crt").write_bytes(
+        leaf.sign(authority, hashes.SHA256()).public_bytes(pem)
+    )
+    plain = serialization.NoEncryption()
+    _write_secret(
+        folder / "server.key",
+        server.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain),
+    )
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+    )
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(
+        now - datetime.timedelta(minutes=5)
+    ).not_valid_after(now + datetime.timedelta(days=1))
 
 
 def make_key(path: Path) -> None:
@@ -319,12 +367,16 @@ def make_key(path: Path) -> None:
     plain = serialization.NoEncryption()
     openssh = serialization.PrivateFormat.OpenSSH
     _write_secret(path, key.private_bytes(serialization.Encoding.PEM, openssh, plain))
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
     path.with_suffix(".pub").write_bytes(public + b"\n")
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+    ) as file:
         file.write(content)
 
 

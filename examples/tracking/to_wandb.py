@@ -6,7 +6,11 @@ class ToWandb:
         self.run = run
 
     def __call__(self, record):
-        numbers = {"train/loss": record.loss, "bytes/uplink": record.uplink_bytes, "layers due": len(record.due)}
+        numbers = {
+            "train/loss": record.loss,
+            "bytes/uplink": record.uplink_bytes,
+            "layers due": len(record.due),
+        }
         if record.test_loss is not None:  # where the global model was evaluated
             numbers["test/loss"] = record.test_loss
         if record.accuracy is not None:

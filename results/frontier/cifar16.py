@@ -30,9 +30,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "frugal": fedlama.presets.frugal(),
     "FedLAMA(6, 4)": {"policy": fedlama.FedLAMA(6, 4)},
     "FedAvg(24)": {"policy": fedlama.FedAvg(24)},
-    "Rotate(0.32) + window feedback": {"policy": fedlama.FedAvg(6), "uplink": ErrorFeedback(Rotate(0.32))},
+    "Rotate(0.32) + window feedback": {
+        "policy": fedlama.FedAvg(6),
+        "uplink": ErrorFeedback(Rotate(0.32)),
+    },
 }
-KEPT = ("accuracy", "loss", "cost", "uplink_bytes", "downlink_bytes", "statistics_bytes", "seconds", "uplink_share")
+KEPT = (
+    "accuracy",
+    "loss",
+    "cost",
+    "uplink_bytes",
+    "downlink_bytes",
+    "statistics_bytes",
+    "seconds",
+    "uplink_share",
+)
 
 
 class Block(nn.Module):
@@ -83,15 +95,30 @@ def halved(data: Dataset) -> Dataset:
     """The same images with a quarter of the pixels, each the mean of four."""
 
     def smaller(images: Tensor) -> Tensor:
-        parts = [avg_pool2d(part.float(), 2).round().to(torch.uint8) for part in images.split(5000)]
+        parts = [
+            avg_pool2d(part.float(), 2).round().to(torch.uint8)
+            for part in images.split(5000)
+        ]
         return torch.cat(parts)
 
-    return replace(data, x_train=smaller(data.x_train), x_test=smaller(data.x_test), name="cifar10 at 16×16")
+    return replace(
+        data,
+        x_train=smaller(data.x_train),
+        x_test=smaller(data.x_test),
+        name="cifar10 at 16×16",
+    )
 
 
 def run(label: str, seed: int, data: Dataset) -> None:
     """Run one setting with one seed, unless its summary is there."""
-    folder = label.lower().replace(" + ", "-").replace(", ", "-").replace("(", "-").replace(")", "").replace(" ", "-")
+    folder = (
+        label.lower()
+        .replace(" + ", "-")
+        .replace(", ", "-")
+        .replace("(", "-")
+        .replace(")", "")
+        .replace(" ", "-")
+    )
     path = FOLDER / folder / f"seed{seed}.json"
     if path.exists():
         return
@@ -117,7 +144,10 @@ def run(label: str, seed: int, data: Dataset) -> None:
 
 def print_table() -> None:
     """All runs that are finished, as paired differences to the baseline."""
-    summaries = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*/seed*.json"))]
+    summaries = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(FOLDER.glob("*/seed*.json"))
+    ]
     by_setting: dict[str, dict[int, dict[str, Any]]] = {}
     for summary in summaries:
         by_setting.setdefault(summary["setting"], {})[summary["seed"]] = summary
@@ -130,11 +160,25 @@ def print_table() -> None:
         if not seeds:
             continue
         accuracy = fmean(100 * runs[seed]["accuracy"] for seed in seeds)
-        differences = [100 * (runs[seed]["accuracy"] - baseline[seed]["accuracy"]) for seed in seeds]
-        spread = f" ± {stdev(differences) / math.sqrt(len(seeds)):.2f}" if len(seeds) > 1 else ""
-        up = sum(runs[seed]["uplink_bytes"] for seed in seeds) / sum(baseline[seed]["uplink_bytes"] for seed in seeds)
-        both = sum(runs[seed]["uplink_bytes"] + runs[seed]["downlink_bytes"] for seed in seeds)
-        both /= sum(baseline[seed]["uplink_bytes"] + baseline[seed]["downlink_bytes"] for seed in seeds)
+        differences = [
+            100 * (runs[seed]["accuracy"] - baseline[seed]["accuracy"])
+            for seed in seeds
+        ]
+        spread = (
+            f" ± {stdev(differences) / math.sqrt(len(seeds)):.2f}"
+            if len(seeds) > 1
+            else ""
+        )
+        up = sum(runs[seed]["uplink_bytes"] for seed in seeds) / sum(
+            baseline[seed]["uplink_bytes"] for seed in seeds
+        )
+        both = sum(
+            runs[seed]["uplink_bytes"] + runs[seed]["downlink_bytes"] for seed in seeds
+        )
+        both /= sum(
+            baseline[seed]["uplink_bytes"] + baseline[seed]["downlink_bytes"]
+            for seed in seeds
+        )
         print(
             f"| {label} | {accuracy:.2f} % | {100 * up:.2f} % | {100 * both:.1f} % "
             f"| {fmean(differences):+.2f}{spread} | {len(seeds)} |"

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from fedlama.api.simulate import simulate
     from fedlama.averager import LayerwiseModelAverager
     from fedlama.base import InputError, RunError
-    from fedlama.core import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, adjust_intervals
+    from fedlama.core import (
+        Budget,
+        FedAvg,
+        FedLAMA,
+        FedLUAR,
+        FedPart,
+        Fixed,
+        adjust_intervals,
+    )
     from fedlama.data import IID, Dirichlet, Natural
     from fedlama.local import SGD, FedDyn, FedNova, FedProx, Scaffold
     from fedlama.paper import presets
@@ -29,7 +37,15 @@ _ROOMS = {
     "fedlama.api.simulate": ("simulate",),
     "fedlama.averager": ("LayerwiseModelAverager",),
     "fedlama.base": ("InputError", "RunError"),
-    "fedlama.core": ("Budget", "FedAvg", "FedLAMA", "FedLUAR", "FedPart", "Fixed", "adjust_intervals"),
+    "fedlama.core": (
+        "Budget",
+        "FedAvg",
+        "FedLAMA",
+        "FedLUAR",
+        "FedPart",
+        "Fixed",
+        "adjust_intervals",
+    ),
     "fedlama.data": ("IID", "Dirichlet", "Natural"),
     "fedlama.local": ("SGD", "FedDyn", "FedNova", "FedProx", "Scaffold"),
     "fedlama.run.result": ("Result",),

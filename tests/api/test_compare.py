@@ -24,11 +24,16 @@ COMMON = {
     "participation": 3,
     "iterations": 16,
 }
-SETTINGS = {"FedAvg": {"policy": fedlama.FedAvg(2)}, "FedLAMA": {"policy": fedlama.FedLAMA(2, 4)}}
+SETTINGS = {
+    "FedAvg": {"policy": fedlama.FedAvg(2)},
+    "FedLAMA": {"policy": fedlama.FedLAMA(2, 4)},
+}
 
 
 def test_settings_are_compared_seed_by_seed(tmp_path, capsys):
-    found = fedlama.compare(SETTINGS, seeds=2, out=tmp_path / "study", workers=2, progress=True, **COMMON)
+    found = fedlama.compare(
+        SETTINGS, seeds=2, out=tmp_path / "study", workers=2, progress=True, **COMMON
+    )
     said = capsys.readouterr().err
     assert said.startswith("plan: 4 runs to train, ")
     assert "FedLAMA, seed 1: done" in said
@@ -36,25 +41,38 @@ def test_settings_are_compared_seed_by_seed(tmp_path, capsys):
     for name, own in SETTINGS.items():
         for seed in (0, 1):
             # The window is common to all: a cycle of FedLAMA(2, 4)
-            expected[name, seed] = fedlama.simulate(**COMMON, **own, seed=seed, window=8)
+            expected[name, seed] = fedlama.simulate(
+                **COMMON, **own, seed=seed, window=8
+            )
     for name, runs in found.runs.items():
         for seed, run in enumerate(runs):
             assert run.records == expected[name, seed].records
     row = found["FedLAMA"]
-    differences = [expected["FedLAMA", seed].accuracy - expected["FedAvg", seed].accuracy for seed in (0, 1)]
+    differences = [
+        expected["FedLAMA", seed].accuracy - expected["FedAvg", seed].accuracy
+        for seed in (0, 1)
+    ]
     assert row.difference.mean == pytest.approx(fmean(differences))
     assert row.difference.error == pytest.approx(stdev(differences) / 2**0.5)
     assert row.difference.seeds == (0, 1)
-    sent = {name: sum(expected[name, seed].uplink_bytes for seed in (0, 1)) for name in SETTINGS}
+    sent = {
+        name: sum(expected[name, seed].uplink_bytes for seed in (0, 1))
+        for name in SETTINGS
+    }
     assert row.uplink == pytest.approx(sent["FedLAMA"] / sent["FedAvg"])
     assert found["FedAvg"].difference is None
     assert found["FedAvg"].uplink == 1.0
     assert "uplink, of FedAvg" in repr(found)
     *table, note = repr(found).splitlines()
     assert len(table) == 3
-    assert note.endswith("differences are to FedAvg, seed by seed: mean ± standard error.")
+    assert note.endswith(
+        "differences are to FedAvg, seed by seed: mean ± standard error."
+    )
     sign = "−" if row.difference.mean < 0 else "+"
-    assert f"{sign}{abs(100 * row.difference.mean):.1f} ± {100 * row.difference.error:.1f} points" in table[2]
+    assert (
+        f"{sign}{abs(100 * row.difference.mean):.1f} ± {100 * row.difference.error:.1f} points"
+        in table[2]
+    )
     assert "<th>− FedAvg</th>" in found._repr_html_()
     assert len(found.plot().axes[0].lines) == 2
 
@@ -82,8 +100,17 @@ def test_a_refused_comparison_leaves_the_finished_one_as_it_was(tmp_path, capsys
     kept = (tmp_path / "study.json").read_bytes()
     settings = {**SETTINGS, "another": {"policy": fedlama.FedAvg(4)}}
     for progress in (False, True):
-        with pytest.raises(fedlama.InputError, match=r"another configuration .*choose another folder \(out="):
-            fedlama.compare(settings, seeds=2, out=tmp_path, progress=progress, **{**COMMON, "iterations": 8})
+        with pytest.raises(
+            fedlama.InputError,
+            match=r"another configuration .*choose another folder \(out=",
+        ):
+            fedlama.compare(
+                settings,
+                seeds=2,
+                out=tmp_path,
+                progress=progress,
+                **{**COMMON, "iterations": 8},
+            )
         assert (tmp_path / "study.json").read_bytes() == kept
     assert "plan" not in capsys.readouterr().err  # of what would not be done
 
@@ -113,13 +140,20 @@ def test_a_changed_network_of_a_notebook_is_noticed(tmp_path, capsys, monkeypatc
 
     # Others: their results are not these
     common["model"] = defined_without_a_file(text.format("Tanh").replace("12", "7"))
-    with pytest.raises(fedlama.InputError, match="holds a run of another network") as error:
+    with pytest.raises(
+        fedlama.InputError, match="holds a run of another network"
+    ) as error:
         fedlama.compare(SETTINGS, seeds=2, out=tmp_path, workers=1, **common)
-    assert "(910 parameters in 4 layers; the model now has 535 in 4)" in str(error.value)
+    assert "(910 parameters in 4 layers; the model now has 535 in 4)" in str(
+        error.value
+    )
 
 
 def test_settings_that_differ_in_their_metric_or_diverge(tmp_path):
-    settings = {**SETTINGS, "too fast": {"policy": fedlama.FedAvg(2), "local": fedlama.SGD(1e30, 16)}}
+    settings = {
+        **SETTINGS,
+        "too fast": {"policy": fedlama.FedAvg(2), "local": fedlama.SGD(1e30, 16)},
+    }
     found = fedlama.compare(settings, seeds=1, out=tmp_path, workers=1, **COMMON)
     assert found.diverged == {"too fast": 1}
     assert found["too fast"].score is None
@@ -128,14 +162,22 @@ def test_settings_that_differ_in_their_metric_or_diverge(tmp_path):
 
 
 def test_mistakes_are_told_in_words_of_python(tmp_path):
-    with pytest.raises(fedlama.InputError, match=r"^baseline='nope' is none of the settings: FedAvg, FedLAMA$"):
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"^baseline='nope' is none of the settings: FedAvg, FedLAMA$",
+    ):
         fedlama.compare(SETTINGS, baseline="nope", out=tmp_path, **COMMON)
-    with pytest.raises(fedlama.InputError, match=r"participation: 99 clients, but there are only 6"):
+    with pytest.raises(
+        fedlama.InputError, match=r"participation: 99 clients, but there are only 6"
+    ):
         fedlama.compare(SETTINGS, out=tmp_path, **{**COMMON, "participation": 99})
 
 
 def test_a_preset_is_a_setting(tmp_path):
-    settings = {"FedAvg": {"policy": fedlama.FedAvg(2)}, "frugal": fedlama.presets.frugal(2, share=0.1)}
+    settings = {
+        "FedAvg": {"policy": fedlama.FedAvg(2)},
+        "frugal": fedlama.presets.frugal(2, share=0.1),
+    }
     found = fedlama.compare(settings, seeds=1, out=tmp_path, workers=1, **COMMON)
     assert found["frugal"].uplink < 0.5
 
@@ -151,12 +193,22 @@ def test_a_preset_is_a_setting(tmp_path):
         (SETTINGS, {"seeds": 0}, "seeds must be at least 1"),
         (SETTINGS, {"seeds": [-1]}, "a seed must be at least 0"),
         (SETTINGS, {"seeds": "one"}, "seeds must be a whole number"),
-        (SETTINGS, {"baseline": "FedSGD"}, "baseline='FedSGD' is none of the settings: FedAvg, FedLAMA"),
-        ({"a": {"policy": fedlama.FedAvg(2)}, "A": {"policy": fedlama.FedAvg(4)}}, {}, "would share the folder"),
+        (
+            SETTINGS,
+            {"baseline": "FedSGD"},
+            "baseline='FedSGD' is none of the settings: FedAvg, FedLAMA",
+        ),
+        (
+            {"a": {"policy": fedlama.FedAvg(2)}, "A": {"policy": fedlama.FedAvg(4)}},
+            {},
+            "would share the folder",
+        ),
         (SETTINGS, {"participation": 1}, "may mean one client or all of them"),
     ],
 )
 def test_wrong_arguments_are_told_in_a_sentence(tmp_path, settings, changes, sentence):
     with pytest.raises(fedlama.InputError, match=sentence):
-        fedlama.compare(settings, **{"seeds": 1, "out": tmp_path / "study", **COMMON, **changes})
+        fedlama.compare(
+            settings, **{"seeds": 1, "out": tmp_path / "study", **COMMON, **changes}
+        )
     assert not (tmp_path / "study").exists()

@@ -49,14 +49,23 @@ def stop_after(round_):
 
 
 def same_weights(first, second):
-    pairs = zip(first.model.state_dict().values(), second.model.state_dict().values(), strict=True)
+    pairs = zip(
+        first.model.state_dict().values(),
+        second.model.state_dict().values(),
+        strict=True,
+    )
     return all(torch.equal(one, other) for one, other in pairs)
 
 
 def test_both_ways_take_the_same_arguments_with_the_same_defaults():
     public = inspect.signature(fedlama.simulate).parameters
     inner = inspect.signature(in_memory).parameters
-    assert set(public) - set(inner) == {"out", "resume", "progress", "checkpoint_minutes"}
+    assert set(public) - set(inner) == {
+        "out",
+        "resume",
+        "progress",
+        "checkpoint_minutes",
+    }
     assert set(inner) <= set(public)
     for name in set(public) & set(inner):
         assert public[name].default == inner[name].default
@@ -76,11 +85,23 @@ def test_a_run_directory_is_as_fedlama_run_writes_it(tmp_path, capsys):
     assert found.config["model"]["name"] == reference_to(network)
     assert found.config["policy"]["kind"] == "fedlama"
     assert found.config["local"]["momentum"] == 0.5
-    assert found.config["partition"] == {"kind": "dirichlet", "clients": 6, "alpha": 0.5, "min_samples": 10}
+    assert found.config["partition"] == {
+        "kind": "dirichlet",
+        "clients": 6,
+        "alpha": 0.5,
+        "min_samples": 10,
+    }
     assert found.config["data"]["sha256"] == fedlama.data.digits().content_hash()
     assert list(found.config["hashes"]) == [reference_to(network)]
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"config.toml", "partition.json", "rounds.jsonl", "timings.jsonl", "summary.json", "checkpoint"} <= names
+    assert {
+        "config.toml",
+        "partition.json",
+        "rounds.jsonl",
+        "timings.jsonl",
+        "summary.json",
+        "checkpoint",
+    } <= names
     assert {"report.html", "report.png"} <= names
     page = (tmp_path / "run" / "report.html").read_text()
     assert "FedLAMA(2, 2)" in page
@@ -91,7 +112,12 @@ def test_a_run_directory_is_as_fedlama_run_writes_it(tmp_path, capsys):
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, workers):
     whole = run()
     with pytest.raises(StoppedError):
-        run(out=tmp_path / "run", on_record=stop_after(5), checkpoint_minutes=0, workers=workers)
+        run(
+            out=tmp_path / "run",
+            on_record=stop_after(5),
+            checkpoint_minutes=0,
+            workers=workers,
+        )
     assert list((tmp_path / "run" / "checkpoint").glob("step-*.safetensors"))
     seen = []
     going_on = {"out": tmp_path / "run", "resume": True, "checkpoint_minutes": 0}
@@ -103,7 +129,11 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, workers):
     again = run(**going_on, on_record=stop_after(1))
     assert again.records == whole.records
     assert same_weights(again, whole)
-    assert again.accuracy == whole.accuracy == (again.predict(fedlama.data.digits().x_test) == DIGITS_Y).double().mean()
+    assert (
+        again.accuracy
+        == whole.accuracy
+        == (again.predict(fedlama.data.digits().x_test) == DIGITS_Y).double().mean()
+    )
 
 
 DIGITS_Y = fedlama.data.digits().y_test
@@ -112,13 +142,21 @@ DIGITS_Y = fedlama.data.digits().y_test
 def test_what_a_folder_holds_is_not_overwritten_nor_mixed(tmp_path):
     run(out=tmp_path / "run")
     with pytest.raises(
-        fedlama.InputError, match=r"already holds a run: resume=True goes on with it, or choose another"
+        fedlama.InputError,
+        match=r"already holds a run: resume=True goes on with it, or choose another",
     ):
         run(out=tmp_path / "run")
-    with pytest.raises(fedlama.InputError, match=r"another configuration: local.learning_rate \(was 0.1, is 0.2\)"):
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"another configuration: local.learning_rate \(was 0.1, is 0.2\)",
+    ):
         run(out=tmp_path / "run", resume=True, local=fedlama.SGD(0.2, 16, momentum=0.5))
-    other = replace(fedlama.data.digits(), y_train=fedlama.data.digits().y_train.flip(0))
-    with pytest.raises(fedlama.InputError, match=r"digits changed since the run in .* began"):
+    other = replace(
+        fedlama.data.digits(), y_train=fedlama.data.digits().y_train.flip(0)
+    )
+    with pytest.raises(
+        fedlama.InputError, match=r"digits changed since the run in .* began"
+    ):
         fedlama.simulate(network, other, **JOB, out=tmp_path / "run", resume=True)
     with pytest.raises(fedlama.InputError, match="resume=True needs out="):
         run(resume=True)
@@ -156,16 +194,29 @@ def test_wrong_arguments_leave_no_folder(tmp_path, wrong):
     [
         {"policy": fedlama.FedAvg(4)},
         {"policy": fedlama.Budget(2, 8, 0.5), "uplink": fedlama.compress.Rotate(2.0)},
-        {"local": fedlama.FedProx(fedlama.SGD(0.1, 16), 0.1), "server": fedlama.server.Momentum(0.5)},
+        {
+            "local": fedlama.FedProx(fedlama.SGD(0.1, 16), 0.1),
+            "server": fedlama.server.Momentum(0.5),
+        },
         {"local": fedlama.SGD(0.1, 16, decay_steps=(4, 8), steps=(1, 2))},
-        {"uplink": fedlama.compress.Chain(fedlama.compress.TopK(0.1), fedlama.compress.Quantize(4))},
+        {
+            "uplink": fedlama.compress.Chain(
+                fedlama.compress.TopK(0.1), fedlama.compress.Quantize(4)
+            )
+        },
         {"policy": fedlama.FedAvg(2), "window": 8, **dict.fromkeys(())},
         {"policy": fedlama.Fixed(2, {"1": 4}), "adaptive": ["1"], "layers": "module"},
         {"faults": fedlama.Faults(fail_before=0.1, norm_limit=10.0)},
-        {"policy": fedlama.FedPart(2, groups=2), "evaluate": "ema", "weights": "samples"},
+        {
+            "policy": fedlama.FedPart(2, groups=2),
+            "evaluate": "ema",
+            "weights": "samples",
+        },
     ],
 )
-def test_every_combination_is_described_so_that_its_configuration_builds_it_again(tmp_path, options):
+def test_every_combination_is_described_so_that_its_configuration_builds_it_again(
+    tmp_path, options
+):
     result = run(out=tmp_path / "run", **options)
     config = find_runs([tmp_path / "run"])[0]
     from fedlama.run.config import parse_config
@@ -244,8 +295,15 @@ def test_one_result_relative_to_another():
 
 
 def test_results_of_different_networks_are_not_compared():
-    wide = fedlama.simulate(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fedlama.data.digits(), **JOB)
-    with pytest.raises(fedlama.InputError, match=r"of the same network: this one has 650 parameters in 2 layers"):
+    wide = fedlama.simulate(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+        fedlama.data.digits(),
+        **JOB,
+    )
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"of the same network: this one has 650 parameters in 2 layers",
+    ):
         wide.relative_to(run())
 
 
@@ -255,14 +313,23 @@ def test_predictions_are_prepared_as_in_training():
     predicted = result.predict(digits.x_test)
     assert (predicted == digits.y_test).double().mean() == result.accuracy
     assert torch.equal(result.predict(digits.x_test.numpy()), predicted)
-    assert torch.equal(result.predict(digits.x_test.numpy().astype(np.int64)), predicted)
+    assert torch.equal(
+        result.predict(digits.x_test.numpy().astype(np.int64)), predicted
+    )
     assert result.outputs(digits.x_test[:3]).shape == (3, 10)
     assert result.model.training
-    with pytest.raises(fedlama.InputError, match="trained on uint8 samples, which are scaled here: give them as they"):
+    with pytest.raises(
+        fedlama.InputError,
+        match="trained on uint8 samples, which are scaled here: give them as they",
+    ):
         result.predict(digits.x_test.float() / 255)
-    with pytest.raises(fedlama.InputError, match=r"must have shape \(number of samples, 1, 8, 8\)"):
+    with pytest.raises(
+        fedlama.InputError, match=r"must have shape \(number of samples, 1, 8, 8\)"
+    ):
         result.predict(digits.x_test[0])
-    with pytest.raises(fedlama.InputError, match=r"such as data\.x_test, not a whole data set"):
+    with pytest.raises(
+        fedlama.InputError, match=r"such as data\.x_test, not a whole data set"
+    ):
         result.predict(digits)
     with pytest.raises(fedlama.InputError, match="as an array of numbers, not"):
         result.predict([object()])
@@ -304,7 +371,10 @@ class Frames:
 def test_a_result_as_a_frame(monkeypatch):
     result = run()
     monkeypatch.setattr("fedlama.run.result.find_spec", lambda name: None)
-    with pytest.raises(fedlama.InputError, match="needs pandas, which is not installed: run `pip install pandas`"):
+    with pytest.raises(
+        fedlama.InputError,
+        match="needs pandas, which is not installed: run `pip install pandas`",
+    ):
         result.to_frame()
     monkeypatch.setattr("fedlama.run.result.find_spec", lambda name: name)
     monkeypatch.setattr("fedlama.run.result.import_module", lambda name: Frames)
@@ -324,7 +394,9 @@ def owned(**options):
         digits.y_train,
         digits.x_test,
         digits.y_test,
-        clients=[f"hospital-{1 + number % 12}" for number in range(len(digits.x_train))],
+        clients=[
+            f"hospital-{1 + number % 12}" for number in range(len(digits.x_train))
+        ],
         **options,
     )
 
@@ -336,31 +408,51 @@ def by_hand(result, x, y):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_client_is_evaluated_on_its_own_samples(tmp_path, workers):
     data = owned()
-    job = {**JOB, "partition": None, "participation": 4, "evaluate_clients": True, "workers": workers}
+    job = {
+        **JOB,
+        "partition": None,
+        "participation": 4,
+        "evaluate_clients": True,
+        "workers": workers,
+    }
     result = fedlama.simulate(network, data, **job, out=tmp_path / "run")
     found = result.clients
     assert found.on == "training"
     assert result.client_names[:3] == ("hospital-1", "hospital-10", "hospital-11")
     for client in range(12):
         own = data.clients == client
-        assert found.scores[client] == pytest.approx(by_hand(result, data.x_train[own], data.y_train[own]))
+        assert found.scores[client] == pytest.approx(
+            by_hand(result, data.x_train[own], data.y_train[own])
+        )
     worst = sorted(found.scores)[:2]  # a tenth of twelve, rounded up
     assert found.worst_decile == pytest.approx(sum(worst) / 2)
     assert found.spread == pytest.approx(np.std(found.scores))
     last = result.records[-1].clients
-    assert (last.worst_decile, last.spread, last.scores) == (found.worst_decile, found.spread, [])
+    assert (last.worst_decile, last.spread, last.scores) == (
+        found.worst_decile,
+        found.spread,
+        [],
+    )
     assert result.records[0].clients is None
     stored = read_run(tmp_path / "run")
     assert stored.records == result.records
     assert stored.summary.clients == found
-    assert json.loads((tmp_path / "run" / "partition.json").read_text())["names"][1] == "hospital-10"
-    assert f"worst decile of clients {found.worst_decile:.1%} (training samples)" in repr(result)
+    assert (
+        json.loads((tmp_path / "run" / "partition.json").read_text())["names"][1]
+        == "hospital-10"
+    )
+    assert (
+        f"worst decile of clients {found.worst_decile:.1%} (training samples)"
+        in repr(result)
+    )
 
 
 def test_where_test_samples_have_owners_those_count():
     owners = [f"hospital-{1 + number % 11}" for number in range(359)] + ["elsewhere"]
     data = owned(test_clients=owners)
-    result = fedlama.simulate(network, data, **{**JOB, "partition": None}, evaluate_clients=True)
+    result = fedlama.simulate(
+        network, data, **{**JOB, "partition": None}, evaluate_clients=True
+    )
     assert result.clients.on == "test"
     names = result.client_names
     for client, score in enumerate(result.clients.scores):
@@ -368,9 +460,14 @@ def test_where_test_samples_have_owners_those_count():
         if names[client] == "hospital-12":
             assert score is None
         else:
-            assert score == pytest.approx(by_hand(result, data.x_test[own], data.y_test[own]))
+            assert score == pytest.approx(
+                by_hand(result, data.x_test[own], data.y_test[own])
+            )
     # Dealt out otherwise, clients of the run are not those of the data.
-    assert fedlama.simulate(network, data, **JOB, evaluate_clients=True).clients.on == "training"
+    assert (
+        fedlama.simulate(network, data, **JOB, evaluate_clients=True).clients.on
+        == "training"
+    )
 
 
 def test_a_held_out_part_keeps_its_owners():
@@ -385,7 +482,9 @@ def test_a_held_out_part_keeps_its_owners():
 def test_evaluating_clients_changes_nothing_else():
     plain = run()
     with_clients = run(evaluate_clients=True)
-    assert [replace(record, clients=None) for record in with_clients.records] == plain.records
+    assert [
+        replace(record, clients=None) for record in with_clients.records
+    ] == plain.records
     assert plain.clients is None
     x = np.zeros((64, 1), "float32")
     with pytest.raises(fedlama.InputError, match="evaluate_clients needs a metric"):
@@ -405,10 +504,15 @@ def test_clients_keep_their_names_in_messages():
     named = fedlama.Natural().assign(data, 0)
     assert named.name_of(1) == "client 1 (hospital-10)"
     with pytest.raises(
-        fedlama.RunError, match=r"the (loss|weights) of client \d+ \(hospital-\d+\) (was|were) not finite"
+        fedlama.RunError,
+        match=r"the (loss|weights) of client \d+ \(hospital-\d+\) (was|were) not finite",
     ):
-        fedlama.simulate(network, data, **{**JOB, "partition": None, "local": fedlama.SGD(1e30, 16)})
-    plain = fedlama.data.arrays(data.x_train, data.y_train, data.x_test, data.y_test, clients=data.clients)
+        fedlama.simulate(
+            network, data, **{**JOB, "partition": None, "local": fedlama.SGD(1e30, 16)}
+        )
+    plain = fedlama.data.arrays(
+        data.x_train, data.y_train, data.x_test, data.y_test, clients=data.clients
+    )
     assert fedlama.Natural().assign(plain, 0).name_of(1) == "client 1"
     assert plain.client_names is None
 
@@ -432,7 +536,17 @@ def test_functions_of_inputs_in_python():
     assert result.records == fedlama.simulate(network, data, **job, workers=2).records
     by_hand = result.model.eval()(digits.x_test.float() / 255 / 2).argmax(dim=1)
     assert torch.equal(result.predict(digits.x_test), by_hand)
-    with pytest.raises(fedlama.InputError, match="augment must return a tensor with as many samples as it was given"):
-        fedlama.simulate(network, fedlama.data.arrays(*parts, augment=lambda inputs: inputs[:1]), **job)
-    with pytest.raises(fedlama.InputError, match="transform must be a function of a batch of inputs, not 3"):
+    with pytest.raises(
+        fedlama.InputError,
+        match="augment must return a tensor with as many samples as it was given",
+    ):
+        fedlama.simulate(
+            network,
+            fedlama.data.arrays(*parts, augment=lambda inputs: inputs[:1]),
+            **job,
+        )
+    with pytest.raises(
+        fedlama.InputError,
+        match="transform must be a function of a batch of inputs, not 3",
+    ):
         fedlama.data.arrays(*parts, transform=3)

@@ -5,7 +5,14 @@ import pytest
 import torch
 
 import fedlama
-from fedlama.base import MAX_SEED, MAX_WHOLE, InputError, check_number, check_whole, shown
+from fedlama.base import (
+    MAX_SEED,
+    MAX_WHOLE,
+    InputError,
+    check_number,
+    check_whole,
+    shown,
+)
 
 
 @pytest.mark.parametrize("value", [1, 7, MAX_WHOLE, np.int64(3), torch.tensor(3)])
@@ -19,7 +26,10 @@ def test_whole_numbers(value):
         (0, "n must be at least 1, not 0"),
         (-(10**5000), "n must be at least 1, not a whole number of 16,610 bits"),
         (MAX_WHOLE + 1, "n must be at most 1,000,000,000, not 1000000001"),
-        (10**5000, "n must be at most 1,000,000,000, not a whole number of 16,610 bits"),
+        (
+            10**5000,
+            "n must be at most 1,000,000,000, not a whole number of 16,610 bits",
+        ),
         (3.0, "n must be a whole number, not 3.0"),
         (True, "n must be a whole number, not True"),
         (None, "n must be a whole number, not None"),
@@ -45,8 +55,14 @@ def test_another_upper_bound():
     ("value", "sentence"),
     [
         (1, "x must be at least 0 and below 1, not 1"),
-        (10**5000, "x must be at least 0 and below 1, not a whole number of 16,610 bits"),
-        (-(10**5000), "x must be at least 0 and below 1, not a whole number of 16,610 bits"),
+        (
+            10**5000,
+            "x must be at least 0 and below 1, not a whole number of 16,610 bits",
+        ),
+        (
+            -(10**5000),
+            "x must be at least 0 and below 1, not a whole number of 16,610 bits",
+        ),
         (float("nan"), "x must be at least 0 and below 1, not nan"),
         ("0.5", "x must be at least 0 and below 1, not '0.5'"),
         (b"0.5", "x must be at least 0 and below 1, not b'0.5'"),
@@ -62,7 +78,9 @@ def test_numbers_within_limits(value, sentence):
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize("huge", [10**9 + 1, 10**18, 10**400, 2**63, int("f" * 6000, 16)], ids=shown)
+@pytest.mark.parametrize(
+    "huge", [10**9 + 1, 10**18, 10**400, 2**63, int("f" * 6000, 16)], ids=shown
+)
 def test_no_whole_number_of_the_package_is_without_an_upper_bound(huge):
     for build in (
         lambda: fedlama.FedAvg(huge),

@@ -21,7 +21,9 @@ def test_a_regular_file_is_read(tmp_path):
 def test_a_larger_file_is_not_read(tmp_path):
     with (tmp_path / "a").open("wb") as file:
         file.truncate(1 << 40)  # a hole: no disk is used
-    with pytest.raises(InputError, match=r"has 1,099,511,627,776 bytes; a config has at most 1,000$"):
+    with pytest.raises(
+        InputError, match=r"has 1,099,511,627,776 bytes; a config has at most 1,000$"
+    ):
         read_regular(tmp_path / "a", maximum=1000, what="a config")
     with pytest.raises(InputError, match="has 7 bytes"):
         read_regular(_written(tmp_path / "b", b"content"), maximum=6, what="a config")
@@ -68,7 +70,10 @@ def test_home_folders(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     assert expand_home("~/data") == Path("/home/somebody/data")
     assert expand_home("data") == Path("data")
-    with pytest.raises(InputError, match=r"'~nosuchuser/data' starts with a home folder that is not known"):
+    with pytest.raises(
+        InputError,
+        match=r"'~nosuchuser/data' starts with a home folder that is not known",
+    ):
         expand_home("~nosuchuser/data")
 
 
@@ -82,7 +87,10 @@ def test_no_home_at_all(monkeypatch):
 
 
 def test_reasons_are_short_and_print():
-    assert reason(OSError(2, "No such file or directory", "x" * 10_000)) == "No such file or directory"
+    assert (
+        reason(OSError(2, "No such file or directory", "x" * 10_000))
+        == "No such file or directory"
+    )
     assert reason(ValueError("first\nsecond")) == "first"
     assert reason(ValueError("\x1b" * 3)) == r"\x1b\x1b\x1b"
     assert reason(KeyError()) == "KeyError"

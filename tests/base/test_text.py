@@ -21,11 +21,15 @@ def test_control_characters_are_escaped():
 
 def test_paths_and_bytes_are_texts_too():
     assert printable(Path("x/\x1b.npz")) == r"x/\x1b.npz"
-    assert printable(b"a\xff") == r"a\udcff"  # as Python decodes a name that is not UTF-8
+    # as Python decodes a name that is not UTF-8
+    assert printable(b"a\xff") == r"a\udcff"
 
 
 def test_the_middle_of_a_long_text_is_cut():
-    assert printable("/data/" + "x" * 5000 + "/train.json", 40) == "/data/xxxxxxxxxxxxxx…xxxxxxxxx/train.json"
+    assert (
+        printable("/data/" + "x" * 5000 + "/train.json", 40)
+        == "/data/xxxxxxxxxxxxxx…xxxxxxxxx/train.json"
+    )
     assert printable("x" * MAX_TEXT) == "x" * MAX_TEXT
 
 
@@ -84,7 +88,10 @@ def test_what_prints_itself_for_ever_is_not_asked_to():
 
 @pytest.mark.parametrize("kind", [InputError, RunError, DivergenceError])
 def test_no_error_carries_control_characters_or_megabytes(kind):
-    assert str(kind(f"{HOSTILE} is wrong")) == r"a\x1b[31m\x07\r\nb\u2028\u202e\x9b\x00\ud800é is wrong"
+    assert (
+        str(kind(f"{HOSTILE} is wrong"))
+        == r"a\x1b[31m\x07\r\nb\u2028\u202e\x9b\x00\ud800é is wrong"
+    )
     long = str(kind("x" * 10_000_000 + "end"))
     assert len(long) == MAX_LINE + 1
     assert long.endswith("xend")

@@ -19,7 +19,9 @@ TINY = JOBS["C"].but(rounds=4, warmup=1)
 
 
 def results(**seconds: list[float]) -> Results:
-    entries = [Entry(TINY, name, dict(enumerate(values))) for name, values in seconds.items()]
+    entries = [
+        Entry(TINY, name, dict(enumerate(values))) for name, values in seconds.items()
+    ]
     return Results(entries, {"seed": 0})
 
 
@@ -27,14 +29,28 @@ def test_a_ratio_compares_runs_of_the_same_repetition():
     measured = results(bare=[1.0, 2.0, 4.0], fedlama=[0.5, 1.2, 2.0])
     assert measured.ratios("C", "fedlama") == [0.5, 0.6, 0.5]
     assert measured.rows()[1][2:5] == ("1.20 s", "0.500 (0.500–0.600)", "3")
-    assert ("C: × bare loop", "≤ 0.75", "0.500 (0.500–0.600)", "yes") in measured.checks()
+    assert (
+        "C: × bare loop",
+        "≤ 0.75",
+        "0.500 (0.500–0.600)",
+        "yes",
+    ) in measured.checks()
 
 
 def test_what_coding_adds_is_told_beside_the_run_without():
     job = JOBS["A"]
-    entries = [Entry(job, "fedlama", {0: 2.0, 1: 4.0}), Entry(job, "fedlama-rotate", {0: 2.08, 1: 4.12})]
-    told = [check for check in Results(entries, {"seed": 0}).checks() if "Rotate" in check[0]]
-    assert told == [("A: with Rotate(1.6) × without", "≤ 1.05", "1.035 (1.030–1.040)", "yes")]
+    entries = [
+        Entry(job, "fedlama", {0: 2.0, 1: 4.0}),
+        Entry(job, "fedlama-rotate", {0: 2.08, 1: 4.12}),
+    ]
+    told = [
+        check
+        for check in Results(entries, {"seed": 0}).checks()
+        if "Rotate" in check[0]
+    ]
+    assert told == [
+        ("A: with Rotate(1.6) × without", "≤ 1.05", "1.035 (1.030–1.040)", "yes")
+    ]
 
 
 def test_the_share_of_coding_is_that_of_whole_cycles_after_the_warm_up():
@@ -54,7 +70,14 @@ def test_a_contestant_that_failed_has_no_numbers():
     entry.take(Outcome(failure="exit 1: ImportError: flwr"), 0)
     measured = Results([entry], {})
     assert measured.rows() == [
-        ("C", "Flower simulation", "–", "–", "0, failed: exit 1: ImportError: flwr", "–"),
+        (
+            "C",
+            "Flower simulation",
+            "–",
+            "–",
+            "0, failed: exit 1: ImportError: flwr",
+            "–",
+        ),
     ]
     assert "ImportError: flwr" in measured.as_markdown()
     assert measured.checks() == []
@@ -65,7 +88,8 @@ def test_every_client_has_whole_batches(tmp_path: Path):
     samples = job.samples()
     sizes = [len(samples.shard(client)) for client in range(job.clients)]
     assert source == "digits"
-    assert set(sizes) == {32}  # 1,437 samples on 64 clients are 22 or 23 each, and a batch has 16
+    # 1,437 samples on 64 clients are 22 or 23 each, and a batch has 16
+    assert set(sizes) == {32}
     assert samples.inputs(samples.shard(0)).shape == (32, 1, 8, 8)
 
 
@@ -90,7 +114,9 @@ def test_a_program_that_cannot_start_is_told(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_program_that_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("benchmarks.measure.TIMEOUT", 0.5)
     token = secrets.token_hex(16)
     monkeypatch.setattr("secrets.token_hex", lambda size: token)
@@ -101,10 +127,24 @@ def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_quick_run_from_the_command_line(tmp_path: Path):
-    command = ["-m", "benchmarks", "--quick", "--jobs", "C", "--contestants", "bare,fedlama", "--write"]
+    command = [
+        "-m",
+        "benchmarks",
+        "--quick",
+        "--jobs",
+        "C",
+        "--contestants",
+        "bare,fedlama",
+        "--write",
+    ]
     report = tmp_path / "benchmarks.md"
     done = subprocess.run(
-        [sys.executable, *command, report], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, *command, report],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     assert "bare loop" in done.stdout
     runs = json.loads(report.with_suffix(".json").read_text(encoding="utf-8"))["runs"]
@@ -113,16 +153,30 @@ def test_quick_run_from_the_command_line(tmp_path: Path):
 
 
 def test_every_point_of_d_has_a_target():
-    job = next(job for job in growing(quick=False) if job.title == "cohort 8, 10⁵ parameters")
-    entries = [Entry(job, "bare", {0: 1.0, 1: 1.0, 2: 1.0}), Entry(job, "fedlama", {0: 1.04, 1: 1.06, 2: 1.07})]
-    check = ("cohort 8, 10⁵ parameters: × bare loop", "≤ 1.05", "1.060 (1.040–1.070)", "no")
+    job = next(
+        job for job in growing(quick=False) if job.title == "cohort 8, 10⁵ parameters"
+    )
+    entries = [
+        Entry(job, "bare", {0: 1.0, 1: 1.0, 2: 1.0}),
+        Entry(job, "fedlama", {0: 1.04, 1: 1.06, 2: 1.07}),
+    ]
+    check = (
+        "cohort 8, 10⁵ parameters: × bare loop",
+        "≤ 1.05",
+        "1.060 (1.040–1.070)",
+        "no",
+    )
     assert check in Results(entries, {}).checks()
 
 
 def test_d_goes_from_8_to_128_clients_and_from_a_hundred_thousand_to_forty_million_parameters():
     jobs = [job for job in growing(quick=False) if job.title.startswith("cohort")]
     assert {job.active for job in jobs} == {8, 32, 128}
-    sizes = [sum(parameter.numel() for parameter in job.build().parameters()) for job in jobs if job.active == 8]
+    sizes = [
+        sum(parameter.numel() for parameter in job.build().parameters())
+        for job in jobs
+        if job.active == 8
+    ]
     assert sizes == pytest.approx([1e5, 3e5, 1e6, 2e6, 1e7, 4e7], rel=0.01)
     assert all(job.rounds % 4 == 0 for job in jobs)  # whole cycles
 

@@ -42,11 +42,21 @@ def test_the_smallest_run_tells_the_overhead_and_the_others_are_predicted():
 
 
 def test_a_run_is_read_from_its_folder_and_the_counters(tmp_path):
-    records = [{"round": 1, "accuracy": 0.5}, {"round": 2, "accuracy": None}, {"round": 3, "accuracy": 0.9}]
+    records = [
+        {"round": 1, "accuracy": 0.5},
+        {"round": 2, "accuracy": None},
+        {"round": 3, "accuracy": 0.9},
+    ]
     timings = [{"round": number, "seconds": 10.0 * number} for number in (1, 2, 3)]
-    (tmp_path / "rounds.jsonl").write_text("\n".join(json.dumps(record) for record in records))
-    (tmp_path / "timings.jsonl").write_text("\n".join(json.dumps(timing) for timing in timings))
-    (tmp_path / "summary.json").write_text(json.dumps({"uplink_bytes": 600, "downlink_bytes": 800}))
+    (tmp_path / "rounds.jsonl").write_text(
+        "\n".join(json.dumps(record) for record in records)
+    )
+    (tmp_path / "timings.jsonl").write_text(
+        "\n".join(json.dumps(timing) for timing in timings)
+    )
+    (tmp_path / "summary.json").write_text(
+        json.dumps({"uplink_bytes": 600, "downlink_bytes": 800})
+    )
     run = read(tmp_path, "fedlama", 1e6, (100, 200), (900, 1200), target=0.8)
     assert (run.rounds, run.seconds) == (3, 30.0)
     assert (run.up, run.down) == (400, 500)
@@ -57,7 +67,9 @@ def test_a_run_is_read_from_its_folder_and_the_counters(tmp_path):
 def test_it_says_what_is_missing_and_stops(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["slow_link"])
     monkeypatch.setattr(links.shutil, "which", lambda program: None)
-    with pytest.raises(SystemExit, match=r"slow_link cannot run here: ip is not installed"):
+    with pytest.raises(
+        SystemExit, match=r"slow_link cannot run here: ip is not installed"
+    ):
         slow_link.main()
     monkeypatch.setattr(links.shutil, "which", lambda program: f"/sbin/{program}")
     monkeypatch.setattr(links.os, "geteuid", lambda: 1000)

@@ -37,7 +37,19 @@ CODECS = [
     ErrorFeedback(Rotate(0.32)),
     ErrorFeedback(Chain(TopK(0.1), Quantize(3)), lifetime="run"),
 ]
-SHAPES = [(0,), (), (1,), (3,), (64,), (100,), (7, 11), (16, 3, 3, 3), (0, 5), (1000,), (48, 48)]
+SHAPES = [
+    (0,),
+    (),
+    (1,),
+    (3,),
+    (64,),
+    (100,),
+    (7, 11),
+    (16, 3, 3, 3),
+    (0, 5),
+    (1000,),
+    (48, 48),
+]
 
 
 def named(codec):
@@ -47,7 +59,9 @@ def named(codec):
 @pytest.mark.parametrize("codec", CODECS, ids=named)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_payload_and_bytes_give_the_same_tensor(codec, shape):
-    x = gaussian(max(1, torch.Size(shape).numel()), seed=len(shape))[: torch.Size(shape).numel()].reshape(shape)
+    x = gaussian(max(1, torch.Size(shape).numel()), seed=len(shape))[
+        : torch.Size(shape).numel()
+    ].reshape(shape)
     payload = codec.encode(x, key=7)
     content = payload.to_bytes()
     decoded = codec.decode(payload, key=7)
@@ -62,7 +76,9 @@ def test_payload_and_bytes_give_the_same_tensor(codec, shape):
 
 @given(
     codec=st.sampled_from(CODECS),
-    numbers=st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=80),
+    numbers=st.lists(
+        st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=80
+    ),
     key=st.integers(0, 2**128 - 1),
 )
 def test_any_finite_numbers_come_back_with_their_shape(codec, numbers, key):
@@ -122,7 +138,10 @@ def test_keys_decide_the_draws():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Cast("int8"), "dtype must be one of bfloat16, float16, float32, not 'int8'"),
+        (
+            lambda: Cast("int8"),
+            "dtype must be one of bfloat16, float16, float32, not 'int8'",
+        ),
         (lambda: Quantize(1), "bits must be at least 2, not 1"),
         (lambda: Quantize(9), "bits must be at most 8, not 9"),
         (lambda: Quantize(2.5), "bits must be a whole number, not 2.5"),
@@ -132,34 +151,94 @@ def test_keys_decide_the_draws():
         (lambda: Rotate(8.5), "bits must be at least 0.1 and at most 8, not 8.5"),
         (lambda: Rotate("1"), "bits must be at least 0.1 and at most 8, not '1'"),
         (lambda: Rotate(float("nan")), "bits must be"),
-        (lambda: Rotate(1, allocation="fire"), "allocation must be one of uniform, water, not 'fire'"),
-        (lambda: Rotate(1, small_bits=0), "small_bits must be at least 0.1 and at most 8, not 0"),
-        (lambda: Rotate(1, scale="x"), "scale must be one of unbiased, least_squares, not 'x'"),
+        (
+            lambda: Rotate(1, allocation="fire"),
+            "allocation must be one of uniform, water, not 'fire'",
+        ),
+        (
+            lambda: Rotate(1, small_bits=0),
+            "small_bits must be at least 0.1 and at most 8, not 0",
+        ),
+        (
+            lambda: Rotate(1, scale="x"),
+            "scale must be one of unbiased, least_squares, not 'x'",
+        ),
         (lambda: TopK(0), "share must be above 0 and at most 1, not 0"),
         (lambda: TopK(1.1), "share must be above 0 and at most 1, not 1.1"),
         (lambda: LowRank(0), "rank must be at least 1, not 0"),
         (lambda: LowRank(5000), "rank must be at most 1,024, not 5000"),
         (lambda: Chain(TopK(0.1), "x"), "a chain is made of codecs, not of 'x'"),
-        (lambda: Chain(Rotate(1), Quantize(4)), "a chain must begin with a codec that leaves fewer numbers"),
-        (lambda: Chain(Cast(), TopK(0.1)), "a chain must begin with a codec that leaves fewer numbers"),
-        (lambda: Chain(TopK(0.2), Chain(TopK(0.5), Cast())), "TopK cannot follow itself in a chain"),
-        (lambda: Chain(TopK(0.2), LowRank(2)), "LowRank must come first in a chain: it needs a matrix"),
-        (lambda: Chain(TopK(0.1), ErrorFeedback(Rotate(1))), "put the chain inside ErrorFeedback"),
+        (
+            lambda: Chain(Rotate(1), Quantize(4)),
+            "a chain must begin with a codec that leaves fewer numbers",
+        ),
+        (
+            lambda: Chain(Cast(), TopK(0.1)),
+            "a chain must begin with a codec that leaves fewer numbers",
+        ),
+        (
+            lambda: Chain(TopK(0.2), Chain(TopK(0.5), Cast())),
+            "TopK cannot follow itself in a chain",
+        ),
+        (
+            lambda: Chain(TopK(0.2), LowRank(2)),
+            "LowRank must come first in a chain: it needs a matrix",
+        ),
+        (
+            lambda: Chain(TopK(0.1), ErrorFeedback(Rotate(1))),
+            "put the chain inside ErrorFeedback",
+        ),
         (lambda: ErrorFeedback(3), "error feedback goes around a codec, not around 3"),
-        (lambda: ErrorFeedback(ErrorFeedback(Cast())), "error feedback goes around a codec without memory"),
-        (lambda: ErrorFeedback(Cast(), lifetime="day"), "lifetime must be one of window, run, not 'day'"),
-        (lambda: ErrorFeedback(Cast(), profile=(0.5, 0.5)), "a profile needs a codec with a rate"),
-        (lambda: ErrorFeedback(Rotate(1), profile=(0.5, 0.6)), "must add up to 1, not to 1.1"),
-        (lambda: ErrorFeedback(Rotate(1), profile="abc"), "profile must be a list of shares, not 'abc'"),
-        (lambda: ErrorFeedback(Rotate(1), "run", (0.5, 0.5)), "lifetime must be window"),
-        (lambda: ErrorFeedback(TopK(0.1), gain=True), "a gain needs a codec whose error is known"),
+        (
+            lambda: ErrorFeedback(ErrorFeedback(Cast())),
+            "error feedback goes around a codec without memory",
+        ),
+        (
+            lambda: ErrorFeedback(Cast(), lifetime="day"),
+            "lifetime must be one of window, run, not 'day'",
+        ),
+        (
+            lambda: ErrorFeedback(Cast(), profile=(0.5, 0.5)),
+            "a profile needs a codec with a rate",
+        ),
+        (
+            lambda: ErrorFeedback(Rotate(1), profile=(0.5, 0.6)),
+            "must add up to 1, not to 1.1",
+        ),
+        (
+            lambda: ErrorFeedback(Rotate(1), profile="abc"),
+            "profile must be a list of shares, not 'abc'",
+        ),
+        (
+            lambda: ErrorFeedback(Rotate(1), "run", (0.5, 0.5)),
+            "lifetime must be window",
+        ),
+        (
+            lambda: ErrorFeedback(TopK(0.1), gain=True),
+            "a gain needs a codec whose error is known",
+        ),
         (lambda: ErrorFeedback(Rotate(1), "run", gain=True), "lifetime must be window"),
-        (lambda: Cast().encode(torch.arange(3), key=0), "only tensors of floats can be coded, not torch.int64"),
-        (lambda: Cast().encode([1.0], key=0), "only tensors of floats can be coded, not list"),
-        (lambda: Cast().encode(torch.ones(3), key=-1), "key must be a whole number that is not negative, not -1"),
+        (
+            lambda: Cast().encode(torch.arange(3), key=0),
+            "only tensors of floats can be coded, not torch.int64",
+        ),
+        (
+            lambda: Cast().encode([1.0], key=0),
+            "only tensors of floats can be coded, not list",
+        ),
+        (
+            lambda: Cast().encode(torch.ones(3), key=-1),
+            "key must be a whole number that is not negative, not -1",
+        ),
         (lambda: Cast().encode(torch.ones(3), key=0.5), "key must be a whole number"),
-        (lambda: Cast().decode("text", key=0), "a payload must be bytes or a Payload, not str"),
-        (lambda: ErrorFeedback(Cast()).encode(torch.ones(3), key=0, own={}), "needs the slot 'residual'"),
+        (
+            lambda: Cast().decode("text", key=0),
+            "a payload must be bytes or a Payload, not str",
+        ),
+        (
+            lambda: ErrorFeedback(Cast()).encode(torch.ones(3), key=0, own={}),
+            "needs the slot 'residual'",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_in_one_sentence(make, sentence):
@@ -187,11 +266,15 @@ print(tuple(decoded.shape), hashlib.sha256(decoded.numpy().tobytes()).hexdigest(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("codec", [CODECS[4], CODECS[7], CODECS[14], CODECS[15]], ids=named)
+@pytest.mark.parametrize(
+    "codec", [CODECS[4], CODECS[7], CODECS[14], CODECS[15]], ids=named
+)
 def test_another_process_decodes_to_the_same_numbers(codec):
     payload = codec.encode(gaussian(3000).reshape(60, 50), key=11)
     program = [sys.executable, "-c", PROGRAM.format(codec=codec)]
-    done = subprocess.run(program, input=payload.to_bytes(), capture_output=True, check=True)
+    done = subprocess.run(
+        program, input=payload.to_bytes(), capture_output=True, check=True
+    )
     decoded = codec.decode(payload, key=11)
     digest = hashlib.sha256(decoded.numpy().tobytes()).hexdigest()
     assert done.stdout.decode().split() == [*str(tuple(decoded.shape)).split(), digest]

@@ -9,7 +9,9 @@ from fedlama.compress.normal import distortion
 
 PAGE = (Path(__file__).parents[2] / "docs" / "compression.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-ROWS = re.findall(r"^\| ([\d.]+) \| [\d.]+ % \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+ROWS = re.findall(
+    r"^\| ([\d.]+) \| [\d.]+ % \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)

@@ -30,7 +30,9 @@ def test_a_residual_by_hand():
     assert own["residual"].tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("codec", [Cast(), Quantize(3), Rotate(0.5), TopK(0.1)], ids=repr)
+@pytest.mark.parametrize(
+    "codec", [Cast(), Quantize(3), Rotate(0.5), TopK(0.1)], ids=repr
+)
 def test_all_that_was_sent_and_the_residual_add_up(codec):
     feedback = ErrorFeedback(codec)
     own = {"residual": torch.zeros(40, 50)}
@@ -46,11 +48,15 @@ def test_without_slots_nothing_is_remembered():
     codec = ErrorFeedback(Rotate(1))
     x = gaussian(1000)
     assert codec.slots == (Slot("residual", "window", "code without error feedback"),)
-    assert ErrorFeedback(Rotate(1), "run").slots == (Slot("residual", "run", "code without error feedback"),)
+    assert ErrorFeedback(Rotate(1), "run").slots == (
+        Slot("residual", "run", "code without error feedback"),
+    )
     first = codec.decode(codec.encode(x, key=1), key=1)
     assert torch.equal(first, codec.decode(codec.encode(x, key=1), key=1))
     least_squares = Rotate(1, scale="least_squares")
-    assert torch.equal(first, least_squares.decode(least_squares.encode(x, key=1), key=1))
+    assert torch.equal(
+        first, least_squares.decode(least_squares.encode(x, key=1), key=1)
+    )
 
 
 def test_delivered_shares_and_gain_by_hand():
@@ -92,7 +98,9 @@ def test_a_window_in_simulation(rates, noise, gain):
     """Independent normal updates through the channel: the sum over the window against the sum of the updates."""
     rounds = len(rates)
     mean = sum(rates) / rounds
-    codec = ErrorFeedback(Rotate(mean), profile=tuple(rate / sum(rates) for rate in rates), gain=True)
+    codec = ErrorFeedback(
+        Rotate(mean), profile=tuple(rate / sum(rates) for rate in rates), gain=True
+    )
     channel = Channel(codec, LAYOUT, seed=rounds)
     measured = 0.0
     windows = 6
@@ -110,18 +118,26 @@ def test_a_window_in_simulation(rates, noise, gain):
 
 def test_a_gain_is_the_default_where_it_is_known():
     """A layer that is sent once in a window arrives whole on average: the gain turns S_min into the unbiased scale."""
-    assert ErrorFeedback(Rotate(0.3)).for_round(0, 4) == ErrorFeedback(Rotate(0.3), gain=True).for_round(0, 4)
-    for codec in (ErrorFeedback(Rotate(0.3), gain=False), ErrorFeedback(Rotate(0.3), "run"), ErrorFeedback(TopK(0.1))):
+    assert ErrorFeedback(Rotate(0.3)).for_round(0, 4) == ErrorFeedback(
+        Rotate(0.3), gain=True
+    ).for_round(0, 4)
+    for codec in (
+        ErrorFeedback(Rotate(0.3), gain=False),
+        ErrorFeedback(Rotate(0.3), "run"),
+        ErrorFeedback(TopK(0.1)),
+    ):
         assert codec.for_round(0, 4) == (None, 1.0)
     update = gaussian(COUNT)
     own = {"uplink residual": torch.zeros(LAYOUT.width)}
-    message = Channel(ErrorFeedback(Rotate(0.3)), LAYOUT, seed=1).simulate(update, [0], Place(0, 0), own=own)
+    message = Channel(ErrorFeedback(Rotate(0.3)), LAYOUT, seed=1).simulate(
+        update, [0], Place(0, 0), own=own
+    )
     unbiased = Channel(Rotate(0.3), LAYOUT, seed=1).simulate(update, [0], Place(0, 0))
     assert torch.allclose(message.row, unbiased.row, rtol=0.05)
     # The residual is what the code left out, without the gain.
-    assert float(own["uplink residual"].square().sum() / update.square().sum()) == pytest.approx(
-        distortion(0.3), rel=0.05
-    )
+    assert float(
+        own["uplink residual"].square().sum() / update.square().sum()
+    ) == pytest.approx(distortion(0.3), rel=0.05)
 
 
 def test_a_flat_profile_is_no_profile():
@@ -131,7 +147,12 @@ def test_a_flat_profile_is_no_profile():
     for codec in (flat, ErrorFeedback(Rotate(0.5))):
         own = {"uplink residual": torch.zeros(LAYOUT.width)}
         channel = Channel(codec, LAYOUT, seed=1)
-        rows.append([channel.simulate(update, [0], Place(k, 0, k, 4), own=own).row for k in range(4)])
+        rows.append(
+            [
+                channel.simulate(update, [0], Place(k, 0, k, 4), own=own).row
+                for k in range(4)
+            ]
+        )
     assert all(torch.equal(one, other) for one, other in zip(*rows, strict=True))
 
 
@@ -149,7 +170,9 @@ def test_a_round_with_nothing_to_send_keeps_everything():
 def test_a_profile_of_another_length_is_refused():
     channel = Channel(ErrorFeedback(Rotate(0.5), profile=(0.5, 0.5)), LAYOUT, seed=1)
     own = {"uplink residual": torch.zeros(LAYOUT.width)}
-    with pytest.raises(InputError, match="profile has 2 shares, but the window has 3 rounds"):
+    with pytest.raises(
+        InputError, match="profile has 2 shares, but the window has 3 rounds"
+    ):
         channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 3), own=own)
     # A layer that is synchronised once in the window has nothing to share out.
     channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 2, {0: (0, 1)}), own=own)
@@ -158,10 +181,16 @@ def test_a_profile_of_another_length_is_refused():
 def test_rarer_synchronisations_get_the_shares_of_the_rounds_between():
     """1/6 + 1/6 of four rounds' bits in the first half, 1/6 + 1/2 in the second: by hand, at 0.6 bits a round."""
     codec = ErrorFeedback(Rotate(0.6), profile=(1 / 6, 1 / 6, 1 / 6, 1 / 2))
-    assert [codec.for_round(turn, 4)[0] for turn in range(4)] == pytest.approx([0.4, 0.4, 0.4, 1.2])
-    assert [codec.for_round(turn, 2)[0] for turn in range(2)] == pytest.approx([0.4, 0.8])
+    assert [codec.for_round(turn, 4)[0] for turn in range(4)] == pytest.approx(
+        [0.4, 0.4, 0.4, 1.2]
+    )
+    assert [codec.for_round(turn, 2)[0] for turn in range(2)] == pytest.approx(
+        [0.4, 0.8]
+    )
     assert codec.for_round(0, 1)[0] is None
-    with pytest.raises(InputError, match="profile has 4 shares, but the window has 3 rounds"):
+    with pytest.raises(
+        InputError, match="profile has 4 shares, but the window has 3 rounds"
+    ):
         codec.for_round(0, 3)
 
 
@@ -181,7 +210,9 @@ def test_a_profile_fits_layers_of_every_interval(policy, window, shares):
     profile = (1 / 2 / (shares - 1),) * (shares - 1) + (1 / 2,)
     uplink = ErrorFeedback(Rotate(0.6), profile=profile)
     result = run(policy=policy, window=window, iterations=24, uplink=uplink)
-    rounds = {window // interval for record in result.records for interval in record.intervals}
+    rounds = {
+        window // interval for record in result.records for interval in record.intervals
+    }
     assert rounds - {1, shares}  # otherwise nothing was tried
     assert result.records[-1].step == 24
 
@@ -199,6 +230,9 @@ def test_a_profile_that_does_not_fit_is_refused_before_training():
     for policy, uplink, rounds in cases:
         records = []
         shares = len(uplink.profile)
-        with pytest.raises(InputError, match=f"profile has {shares} shares, but the window has {rounds} rounds"):
+        with pytest.raises(
+            InputError,
+            match=f"profile has {shares} shares, but the window has {rounds} rounds",
+        ):
             run(policy=policy, window=8, uplink=uplink, on_record=records.append)
         assert not records

@@ -27,7 +27,9 @@ def test_small_tensors_have_a_tenth_of_the_message_at_most():
 
 @pytest.mark.parametrize("share", [0.005, 0.01, 0.05])
 @pytest.mark.parametrize(
-    "model", [models.small_cnn, lambda: models.mlp(62, 784), models.resnet20], ids=["small_cnn", "mlp", "resnet20"]
+    "model",
+    [models.small_cnn, lambda: models.mlp(62, 784), models.resnet20],
+    ids=["small_cnn", "mlp", "resnet20"],
 )
 def test_a_message_has_its_share(model, share):
     module = model()
@@ -36,9 +38,12 @@ def test_a_message_has_its_share(model, share):
     channel = Channel(Fit(share), layout, seed=0)
     everything = range(len(layout.layers))
     total = 0
-    for client in range(8):  # the length of one message is a matter of chance, by a per cent or so
+    # The length of one message is a matter of chance, by a per cent or so
+    for client in range(8):
         change = gaussian(layout.width, seed=client)
-        message = channel.simulate(change, everything, Place(round=1, client=client), anchor=anchor)
+        message = channel.simulate(
+            change, everything, Place(round=1, client=client), anchor=anchor
+        )
         total += message.estimated_nbytes
     numbers = sum(layer.size for layer in layout.layers)
     numbers += sum(part.stop - part.start for part in layout.statistics)
@@ -46,7 +51,9 @@ def test_a_message_has_its_share(model, share):
 
 
 def test_a_tiny_network_takes_more_than_its_share_at_the_lowest_rate():
-    assert Fit(0.001).fitted(describe(models.mlp(10, 8, hidden=(4,)))) == Rotate(0.1, small_bits=0.1)
+    assert Fit(0.001).fitted(describe(models.mlp(10, 8, hidden=(4,)))) == Rotate(
+        0.1, small_bits=0.1
+    )
 
 
 def test_feedback_goes_around_what_was_fitted():
@@ -59,7 +66,8 @@ def test_alone_it_is_rotate_at_the_share_of_32_bits():
     x = gaussian(4096, seed=0)
     codec = Fit(0.02)
     assert torch.equal(
-        codec.decode(codec.encode(x, key=3), key=3), Rotate(0.64).decode(Rotate(0.64).encode(x, key=3), key=3)
+        codec.decode(codec.encode(x, key=3), key=3),
+        Rotate(0.64).decode(Rotate(0.64).encode(x, key=3), key=3),
     )
     assert codec.decode(codec.encode(x, key=3).to_bytes(), key=3).shape == x.shape
 

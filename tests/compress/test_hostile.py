@@ -46,11 +46,16 @@ def test_every_flipped_bit_and_every_cut_is_noticed(codec):
 def test_another_place_codec_or_shape_is_noticed(codec):
     payload = codec.encode(X, key=7)
     for given_payload in (payload, payload.to_bytes()):
-        with pytest.raises(InputError, match="damaged, or was made by another codec or for another place"):
+        with pytest.raises(
+            InputError,
+            match="damaged, or was made by another codec or for another place",
+        ):
             codec.decode(given_payload, key=8)
         with pytest.raises(InputError, match="another codec"):
             Quantize(7).decode(given_payload, key=7)
-        with pytest.raises(InputError, match=r"must have the shape \(50, 30\), not \(30, 50\)"):
+        with pytest.raises(
+            InputError, match=r"must have the shape \(50, 30\), not \(30, 50\)"
+        ):
             codec.decode(given_payload, key=7, shape=(50, 30))
 
 
@@ -83,25 +88,73 @@ def head(*shape: int) -> bytes:
 @pytest.mark.parametrize(
     ("codec", "body", "sentence"),
     [
-        (Rotate(1), head(64) + struct.pack("<Hf", 40_000, 1.0), "the rate must be 0.1 to 8.0 bits per number"),
-        (Rotate(1), head(64) + struct.pack("<Hf", 5000, -1.0), "the scale must be finite and above 0, not -1.0"),
-        (Rotate(1), head(64) + struct.pack("<Hf", 5000, float("inf")), "the scale must be finite and above 0"),
-        (Rotate(1), head(1 << 20) + struct.pack("<Hf", 5000, 1.0) + bytes(8), "too short for the numbers"),
-        (Rotate(1), head(1 << 27) + struct.pack("<Hf", 5000, 1.0) + bytes(8), "refused unless its shape is expected"),
+        (
+            Rotate(1),
+            head(64) + struct.pack("<Hf", 40_000, 1.0),
+            "the rate must be 0.1 to 8.0 bits per number",
+        ),
+        (
+            Rotate(1),
+            head(64) + struct.pack("<Hf", 5000, -1.0),
+            "the scale must be finite and above 0, not -1.0",
+        ),
+        (
+            Rotate(1),
+            head(64) + struct.pack("<Hf", 5000, float("inf")),
+            "the scale must be finite and above 0",
+        ),
+        (
+            Rotate(1),
+            head(1 << 20) + struct.pack("<Hf", 5000, 1.0) + bytes(8),
+            "too short for the numbers",
+        ),
+        (
+            Rotate(1),
+            head(1 << 27) + struct.pack("<Hf", 5000, 1.0) + bytes(8),
+            "refused unless its shape is expected",
+        ),
         (Rotate(1), head(1 << 40, 1 << 40), "refused unless its shape is expected"),
-        (Rotate(1), head(1 << 26) + struct.pack("<H", 0xFFFF), "a tensor of 67108864 numbers is refused unless"),
-        (Rotate(1), head(1 << 22) + struct.pack("<H", 0xFFFF), "a tensor of 4194304 numbers is refused unless"),
-        (TopK(1e-9), head(1 << 26) + struct.pack("<f", 1.0) + bytes(8), "refused unless its shape is expected"),
+        (
+            Rotate(1),
+            head(1 << 26) + struct.pack("<H", 0xFFFF),
+            "a tensor of 67108864 numbers is refused unless",
+        ),
+        (
+            Rotate(1),
+            head(1 << 22) + struct.pack("<H", 0xFFFF),
+            "a tensor of 4194304 numbers is refused unless",
+        ),
+        (
+            TopK(1e-9),
+            head(1 << 26) + struct.pack("<f", 1.0) + bytes(8),
+            "refused unless its shape is expected",
+        ),
         (Rotate(1), bytes((1, 17)), "at most 16 dimensions, not 17"),
         (Rotate(1), bytes((2, 1, 4)), "the message's format must be 1, not 2"),
         (Rotate(1), bytes((1, 1)) + b"\xff" * 12, "longer than 63 bits"),
         (Rotate(1), head(64), "2 bytes should follow, but only 0 are left"),
-        (Rotate(1), head(64) + struct.pack("<H", 0xFFFF) + b"abcd", "4 bytes where none should follow"),
-        (Rotate(1), head(64) + struct.pack("<Hf", 5000, 1.0) + b"abcde", "whole words of 4 bytes, not 5"),
-        (Cast(), head(1 << 20) + b"ab", "2097152 bytes should follow, but only 2 are left"),
+        (
+            Rotate(1),
+            head(64) + struct.pack("<H", 0xFFFF) + b"abcd",
+            "4 bytes where none should follow",
+        ),
+        (
+            Rotate(1),
+            head(64) + struct.pack("<Hf", 5000, 1.0) + b"abcde",
+            "whole words of 4 bytes, not 5",
+        ),
+        (
+            Cast(),
+            head(1 << 20) + b"ab",
+            "2097152 bytes should follow, but only 2 are left",
+        ),
         (Cast(), head(1) + b"\x80\x7f", "not finite"),
         (Quantize(4), head(1 << 20) + b"ab", "bytes should follow"),
-        (Quantize(4), head(4) + struct.pack("<f", float("nan")), "a block's scale must be finite and not negative"),
+        (
+            Quantize(4),
+            head(4) + struct.pack("<f", float("nan")),
+            "a block's scale must be finite and not negative",
+        ),
         (TopK(0.5), head(1 << 20) + b"abcd", "bytes should follow"),
         (LowRank(1), head(1 << 10, 1 << 10) + b"abcd", "bytes should follow"),
         (LowRank(1), head(0, 7) + b"abcd", "4 bytes where none should follow"),

@@ -5,7 +5,17 @@ import torch
 from torch import nn
 
 from fedlama import InputError, models
-from fedlama.compress import Cast, Chain, Channel, ErrorFeedback, LowRank, Place, Quantize, Rotate, TopK
+from fedlama.compress import (
+    Cast,
+    Chain,
+    Channel,
+    ErrorFeedback,
+    LowRank,
+    Place,
+    Quantize,
+    Rotate,
+    TopK,
+)
 from fedlama.core import Layout
 from fedlama.core import Tensor as Entry
 from fedlama.rows import Binding, Slot, describe
@@ -48,7 +58,9 @@ ALL = range(len(LAYOUT.layers))
 
 def difference(seed: int = 0, scale: float = 0.01) -> torch.Tensor:
     """A change of every number, with the padding between slices left at zero."""
-    draws = scale * torch.randn(LAYOUT.width, generator=torch.Generator().manual_seed(seed))
+    draws = scale * torch.randn(
+        LAYOUT.width, generator=torch.Generator().manual_seed(seed)
+    )
     row = torch.zeros(LAYOUT.width)
     for part in (*LAYOUT.tensor_slices, *LAYOUT.statistics):
         row[part] = draws[part]
@@ -106,8 +118,12 @@ def test_only_due_slices_and_statistics_are_touched(codec):
 def test_decoding_in_place(codec):
     channel = Channel(codec, LAYOUT, seed=3)
     row = difference()
-    expected = channel.simulate(row, ALL, Place(0, 0), anchor=ANCHOR, own=slots(channel))
-    message = channel.simulate(row, ALL, Place(0, 0), anchor=ANCHOR, own=slots(channel), out=row)
+    expected = channel.simulate(
+        row, ALL, Place(0, 0), anchor=ANCHOR, own=slots(channel)
+    )
+    message = channel.simulate(
+        row, ALL, Place(0, 0), anchor=ANCHOR, own=slots(channel), out=row
+    )
     assert message.row is row
     assert torch.equal(row, expected.row)
     assert message.exact_sq == expected.exact_sq
@@ -118,7 +134,12 @@ def test_groups_of_a_message():
     channel = Channel(Rotate(1), LAYOUT, seed=0)
     groups = channel._groups(tuple(ALL))
     assert [group.number for group in groups] == [4, 8, -1, -2]
-    assert [group.shape for group in groups] == [(32, 144), (10, 512), (144 + 16 + 32 + 32 + 64 + 10,), (96,)]
+    assert [group.shape for group in groups] == [
+        (32, 144),
+        (10, 512),
+        (144 + 16 + 32 + 32 + 64 + 10,),
+        (96,),
+    ]
     assert groups[2].sizes == {0: 144, 1: 16, 2: 16, 3: 16, 5: 32, 6: 32, 7: 32, 9: 10}
     assert [group.number for group in channel._groups((4,))] == [4, -2]
     assert channel._groups(()) == ()
@@ -128,9 +149,14 @@ def test_bytes_of_a_message_by_hand():
     """bfloat16: format 1, a norm of 4 per layer, two bytes per number, checksum 4."""
     channel = Channel(Cast("bfloat16"), LAYOUT, seed=0)
     message = channel.simulate(difference(), [0, 1], Place(0, 0), anchor=ANCHOR)
-    assert message.nbytes == message.estimated_nbytes == 1 + 2 * 4 + 2 * (144 + 16) + 2 * 96 + 4
+    assert (
+        message.nbytes
+        == message.estimated_nbytes
+        == 1 + 2 * 4 + 2 * (144 + 16) + 2 * 96 + 4
+    )
     assert message.charged.statistics == 192
-    assert message.charged.layers == {0: 4 + 288, 1: 4 + 32 + 5}  # the last one has what belongs to none
+    # The last one has what belongs to none
+    assert message.charged.layers == {0: 4 + 288, 1: 4 + 32 + 5}
 
 
 def test_the_exact_norms_travel():
@@ -139,7 +165,9 @@ def test_the_exact_norms_travel():
     message = channel.simulate(row, ALL, Place(0, 0), anchor=ANCHOR)
     for index, layer in enumerate(LAYOUT.layers):
         exact = sum(float(row[part].double().square().sum()) for part in layer.slices)
-        decoded = sum(float(message.row[part].double().square().sum()) for part in layer.slices)
+        decoded = sum(
+            float(message.row[part].double().square().sum()) for part in layer.slices
+        )
         assert message.exact_sq[index] == pytest.approx(exact, rel=1e-6)
         assert message.decoded_sq[index] == pytest.approx(decoded, rel=1e-6)
 
@@ -167,14 +195,21 @@ def test_variances_stay_positive_and_close(codec):
 
 def test_statistics_by_hand():
     """Anchor: mean 1, variance 4. A mean of 2 is half a standard deviation up; a variance of 8 is log 2."""
-    layout = Layout.pack([Entry("w", 2)], [Entry("m", 1, role="mean"), Entry("v", 1, role="variance"), Entry("x", 1)])
+    layout = Layout.pack(
+        [Entry("w", 2)],
+        [Entry("m", 1, role="mean"), Entry("v", 1, role="variance"), Entry("x", 1)],
+    )
     channel = Channel(Cast("float32"), layout, seed=0)
     anchor, row = torch.zeros(layout.width), torch.zeros(layout.width)
-    for part, base, change in zip(layout.statistics, (1.0, 4.0, 9.0), (1.0, 4.0, 0.25), strict=True):
+    for part, base, change in zip(
+        layout.statistics, (1.0, 4.0, 9.0), (1.0, 4.0, 0.25), strict=True
+    ):
         anchor[part], row[part] = base, change
     codable = channel._statistics.to_codable(row, anchor)
     assert codable.tolist() == pytest.approx([0.5, 0.6931472, 0.25])
-    assert channel._statistics.from_codable(codable, anchor).tolist() == pytest.approx([1.0, 4.0, 0.25])
+    assert channel._statistics.from_codable(codable, anchor).tolist() == pytest.approx(
+        [1.0, 4.0, 0.25]
+    )
     # A variance that a code would make negative or infinite stops at its limits.
     extreme = channel._statistics.from_codable(torch.tensor([0.0, -1e9, 0.0]), anchor)
     assert float(4 + extreme[1]) == pytest.approx(1e-5, rel=0.1)
@@ -184,7 +219,9 @@ def test_statistics_by_hand():
 
 def test_norms_without_statistics_need_no_anchor():
     layout = describe(nn.Linear(64, 32))
-    message = Channel(Rotate(1), layout, seed=0).simulate(torch.ones(layout.width), [0, 1], Place(0, 0))
+    message = Channel(Rotate(1), layout, seed=0).simulate(
+        torch.ones(layout.width), [0, 1], Place(0, 0)
+    )
     assert message.charged.statistics == 0
 
 
@@ -193,11 +230,17 @@ FORGO = "code without error feedback"
 
 def test_slots_are_named_after_the_direction():
     feedback = ErrorFeedback(Rotate(1), "run")
-    assert Channel(feedback, LAYOUT, seed=0).slots == (Slot("uplink residual", "run", FORGO),)
-    assert Channel(feedback, LAYOUT, seed=0, direction="downlink").slots == (Slot("downlink residual", "run", FORGO),)
+    assert Channel(feedback, LAYOUT, seed=0).slots == (
+        Slot("uplink residual", "run", FORGO),
+    )
+    assert Channel(feedback, LAYOUT, seed=0, direction="downlink").slots == (
+        Slot("downlink residual", "run", FORGO),
+    )
     assert Channel(Rotate(1), LAYOUT, seed=0).slots == ()
     with pytest.raises(InputError, match="the slot 'uplink residual' is missing"):
-        Channel(feedback, LAYOUT, seed=0).simulate(difference(), ALL, Place(0, 0), anchor=ANCHOR, own={})
+        Channel(feedback, LAYOUT, seed=0).simulate(
+            difference(), ALL, Place(0, 0), anchor=ANCHOR, own={}
+        )
 
 
 def test_draws_depend_on_the_place_alone():
@@ -215,12 +258,19 @@ def test_draws_depend_on_the_place_alone():
 def test_water_gives_layers_that_moved_further_more_bits():
     row = difference()
     row[LAYOUT.tensor_slices[4]] *= 10
-    uniform = Channel(Rotate(1.0), LAYOUT, seed=0).simulate(row, ALL, Place(0, 0), anchor=ANCHOR)
-    water = Channel(Rotate(1.0, allocation="water"), LAYOUT, seed=0).simulate(row, ALL, Place(0, 0), anchor=ANCHOR)
+    uniform = Channel(Rotate(1.0), LAYOUT, seed=0).simulate(
+        row, ALL, Place(0, 0), anchor=ANCHOR
+    )
+    water = Channel(Rotate(1.0, allocation="water"), LAYOUT, seed=0).simulate(
+        row, ALL, Place(0, 0), anchor=ANCHOR
+    )
     assert water.estimated_nbytes == pytest.approx(uniform.estimated_nbytes, rel=0.05)
     assert water.charged.layers[4] > 1.5 * uniform.charged.layers[4]
     assert water.charged.layers[8] < 0.5 * uniform.charged.layers[8]
-    errors = [float((message.row - row)[: LAYOUT.parameter_width].square().sum()) for message in (uniform, water)]
+    errors = [
+        float((message.row - row)[: LAYOUT.parameter_width].square().sum())
+        for message in (uniform, water)
+    ]
     assert errors[1] < errors[0]
 
 
@@ -252,17 +302,28 @@ def test_layers_that_are_modules():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Channel(3, LAYOUT, seed=0), "uplink must be a codec of fedlama.compress, not 3"),
+        (
+            lambda: Channel(3, LAYOUT, seed=0),
+            "uplink must be a codec of fedlama.compress, not 3",
+        ),
         (
             lambda: Channel(Cast(), LAYOUT, seed=0, direction="up"),
             "direction must be one of uplink, downlink, not 'up'",
         ),
         (lambda: Place(-1, 0), "round must be at least 0, not -1"),
         (lambda: Place(0, 0, 4, 4), "round_in_window must be below 4, not 4"),
-        (lambda: Channel(Cast(), LAYOUT, seed=0).simulate(difference(), [99], Place(0, 0)), "there is no layer 99"),
+        (
+            lambda: Channel(Cast(), LAYOUT, seed=0).simulate(
+                difference(), [99], Place(0, 0)
+            ),
+            "there is no layer 99",
+        ),
         (
             lambda: Channel(Rotate(1), LAYOUT, seed=0).simulate(
-                torch.full((LAYOUT.width,), float("nan")), ALL, Place(0, 0), anchor=ANCHOR
+                torch.full((LAYOUT.width,), float("nan")),
+                ALL,
+                Place(0, 0),
+                anchor=ANCHOR,
             ),
             "not finite",
         ),
@@ -278,9 +339,13 @@ def test_rows_of_another_device_are_coded_on_the_cpu(codec):
     """The detour by hand, since a GPU is not everywhere: the same numbers, slots and bytes; other slices stay."""
     channel = Channel(codec, LAYOUT, seed=3)
     plain, moved = slots(channel), slots(channel)
-    expected = channel.simulate(difference(), [4, 5], Place(0, 0), anchor=ANCHOR, own=plain)
+    expected = channel.simulate(
+        difference(), [4, 5], Place(0, 0), anchor=ANCHOR, own=plain
+    )
     out = torch.full((LAYOUT.width,), 7.0)
-    message = channel._simulate_elsewhere(difference(), [4, 5], Place(0, 0), ANCHOR, moved, None, out)
+    message = channel._simulate_elsewhere(
+        difference(), [4, 5], Place(0, 0), ANCHOR, moved, None, out
+    )
     touched = expected.row != 0
     assert message.row is out
     assert torch.equal(out[touched], expected.row[touched])

@@ -14,7 +14,15 @@ from fedlama.compress.water import shared_step_rates
 
 # bits → relative noise v of an entropy-coded uniform quantiser on normal numbers, unbiased
 NOISE = {0.32: 2.82, 0.64: 1.139, 1.0: 0.535, 1.6: 0.183, 2.0: 0.0976}
-STEPS = {0.1: 5.0715, 0.25: 4.2323, 0.5: 3.4562, 1.0: 2.4216, 1.28: 1.9365, 2.56: 0.7156, 4.0: 0.2590}
+STEPS = {
+    0.1: 5.0715,
+    0.25: 4.2323,
+    0.5: 3.4562,
+    1.0: 2.4216,
+    1.28: 1.9365,
+    2.56: 0.7156,
+    4.0: 0.2590,
+}
 
 
 def energy(x: torch.Tensor) -> float:
@@ -48,7 +56,9 @@ def test_the_table_is_the_normal_law():
     tail = (math.erfc(1 / math.sqrt(2)) - math.erfc(3 / math.sqrt(2))) / 2
     assert probabilities[middle + 1] == pytest.approx(tail, rel=1e-9)
     assert probabilities[middle - 1] == probabilities[middle + 1]
-    assert float(table(index).costs[middle]) == pytest.approx(-math.log2(0.6826895), rel=1e-4)
+    assert float(table(index).costs[middle]) == pytest.approx(
+        -math.log2(0.6826895), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("vector", VECTORS)
@@ -64,7 +74,9 @@ def test_noise_bytes_and_bias(vector, bits):
         error = codec.decode(payload, key=key) - x
         noise += energy(error) / 200
         halves[key % 2] += error / 100
-        assert payload.estimated_nbytes == pytest.approx(bits * x.numel() / 8, rel=0.0095)
+        assert payload.estimated_nbytes == pytest.approx(
+            bits * x.numel() / 8, rel=0.0095
+        )
     assert noise / energy(x) == pytest.approx(NOISE[bits], rel=0.03)
     # The errors of the halves are independent, so what they share is the bias.
     shared = float((halves[0].double() * halves[1].double()).sum()) / energy(x)
@@ -115,9 +127,13 @@ def test_kernels_of_nine_times_a_power_of_two_need_no_padding(count, padded, blo
 def test_the_rotation_against_a_naive_twin(count):
     """Column by column it is an orthogonal matrix, and `backward` is its transpose."""
     rotation = Rotations.of((count,))
-    matrix = torch.stack([rotation.forward([unit], [5]) for unit in torch.eye(count)], dim=1)
+    matrix = torch.stack(
+        [rotation.forward([unit], [5]) for unit in torch.eye(count)], dim=1
+    )
     assert torch.allclose(matrix.T @ matrix, torch.eye(count), atol=1e-5)
-    assert torch.allclose(matrix.abs()[matrix != 0], torch.tensor(rotation.block**-0.5), rtol=1e-5)
+    assert torch.allclose(
+        matrix.abs()[matrix != 0], torch.tensor(rotation.block**-0.5), rtol=1e-5
+    )
     codes = torch.arange(rotation.total).remainder(5) - 2.0
     (back,) = rotation.backward(codes, [0.25], [5])
     assert torch.allclose(back, 0.25 * matrix.T @ codes, atol=1e-5)
@@ -125,7 +141,12 @@ def test_the_rotation_against_a_naive_twin(count):
 
 def test_hadamard_matrices_by_hand():
     assert hadamard(1).tolist() == [[1]]
-    assert hadamard(4).tolist() == [[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]
+    assert hadamard(4).tolist() == [
+        [1, 1, 1, 1],
+        [1, -1, 1, -1],
+        [1, 1, -1, -1],
+        [1, -1, -1, 1],
+    ]
 
 
 def test_a_transform_of_a_block_is_the_product_with_one_large_matrix():
@@ -154,7 +175,9 @@ def test_a_source_that_is_keyed_anew_goes_on_as_a_new_one():
 
 
 @pytest.mark.parametrize("bits", [0.5, 2.0])
-@pytest.mark.parametrize("structure", ["spike", "one row", "one tap", "constant", "stripes"])
+@pytest.mark.parametrize(
+    "structure", ["spike", "one row", "one tap", "constant", "stripes"]
+)
 def test_structure_in_a_kernel_does_no_harm(structure, bits):
     """One scale suffices for all blocks: the noise stays that of normal numbers, or below."""
     x = torch.zeros(64, 64, 3, 3)
@@ -193,7 +216,9 @@ def test_tiny_tensors_get_finer_steps_instead_of_nothing():
 def test_shared_step_rates_meet_the_budget_and_follow_the_size_of_a_change():
     sizes = [1000, 2000, 4000]
     rates = shared_step_rates([4.0, 2.0, 1.0], sizes, 1.5, may_skip=False)
-    assert sum(rate * size for rate, size in zip(rates, sizes, strict=True)) == pytest.approx(1.5 * 7000, rel=1e-3)
+    assert sum(
+        rate * size for rate, size in zip(rates, sizes, strict=True)
+    ) == pytest.approx(1.5 * 7000, rel=1e-3)
     assert rates[0] > rates[1] > rates[2]
     # At high rates one step for all means one bit more for each doubling (R = ½log₂(σ²/θ)).
     high = shared_step_rates([4.0, 2.0, 1.0], sizes, 5.0, may_skip=False)
@@ -206,4 +231,6 @@ def test_a_group_that_hardly_moved_is_skipped_only_by_senders_with_a_memory():
     assert shared_step_rates([1.0, 1e-6], [1000, 1000], 1.0, may_skip=False)[1] == 0.1
     assert shared_step_rates([1.0, 0.0], [1000, 1000], 1.0, may_skip=False)[1] == 0.0
     assert shared_step_rates([0.0, 0.0], [10, 10], 1.0, may_skip=True) == [1.0, 1.0]
-    assert shared_step_rates([3.0, 3.0], [10, 10], 2.0, may_skip=False) == pytest.approx([2.0, 2.0], abs=1e-3)
+    assert shared_step_rates(
+        [3.0, 3.0], [10, 10], 2.0, may_skip=False
+    ) == pytest.approx([2.0, 2.0], abs=1e-3)

@@ -47,7 +47,9 @@ def test_a_power_of_two_by_hand():
     st.lists(st.floats(1, 16, exclude_max=True, width=32), min_size=1, max_size=8),
     st.booleans(),
 )
-def test_a_cast_errs_by_half_a_unit_of_the_last_digit(cast, exponent, numbers, negative):
+def test_a_cast_errs_by_half_a_unit_of_the_last_digit(
+    cast, exponent, numbers, negative
+):
     dtype, bound = cast
     x = torch.tensor(numbers) * 2.0**exponent * (-1 if negative else 1)
     error = (coded(Cast(dtype), x).double() - x.double()).abs()
@@ -95,15 +97,20 @@ def test_top_k_keeps_the_largest_magnitudes():
 def test_positions_cost_what_they_are_worth(share, bits):
     """H₂(ρ)/ρ bits per kept number, beside its 32."""
     payload = TopK(share).encode(gaussian(100_000), key=0)
-    assert payload.nbytes == pytest.approx(share * 100_000 * (32 + bits) / 8, rel=0.002, abs=20)
+    assert payload.nbytes == pytest.approx(
+        share * 100_000 * (32 + bits) / 8, rel=0.002, abs=20
+    )
 
 
 def test_low_rank_is_exact_for_a_matrix_of_that_rank():
     left, right = gaussian(20 * 2).view(20, 2), gaussian(30 * 2, seed=1).view(30, 2)
     x = left @ right.T
     assert torch.allclose(coded(LowRank(2), x), x, atol=1e-7)
-    assert torch.allclose(coded(LowRank(2), x.view(20, 5, 3, 2)), x.view(20, 5, 3, 2), atol=1e-7)
-    assert LowRank(2).encode(x, key=0).nbytes == 4 * 2 * (20 + 30) + 4 + 4  # format, two sizes, checksum
+    assert torch.allclose(
+        coded(LowRank(2), x.view(20, 5, 3, 2)), x.view(20, 5, 3, 2), atol=1e-7
+    )
+    # Format, two sizes, checksum
+    assert LowRank(2).encode(x, key=0).nbytes == 4 * 2 * (20 + 30) + 4 + 4
 
 
 def test_low_rank_sends_what_two_factors_would_not_shorten_as_it_is():
@@ -115,7 +122,9 @@ def test_low_rank_sends_what_two_factors_would_not_shorten_as_it_is():
 def test_a_warm_start_brings_the_best_subspace_closer():
     """x as the server last saw it, with some noise: one iteration from there beats one from a random start."""
     x = real_difference()
-    known = x + 0.3 * x.std() * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    known = x + 0.3 * x.std() * torch.randn(
+        x.shape, generator=torch.Generator().manual_seed(1)
+    )
     cold = warm = 0.0
     for key in range(5):
         cold += float((coded(LowRank(4), x, key) - x).square().sum())
@@ -146,7 +155,11 @@ def test_what_small_tensors_are_coded_with():
     assert Rotate(0.3).for_small_tensors() == Rotate(2.5)
     assert Rotate(0.3, small_bits=4).for_small_tensors() == Rotate(4, small_bits=4)
     assert Quantize(4).for_small_tensors() == Quantize(4)
-    assert TopK(0.1).for_small_tensors() == LowRank(2).for_small_tensors() == Cast("bfloat16")
+    assert (
+        TopK(0.1).for_small_tensors()
+        == LowRank(2).for_small_tensors()
+        == Cast("bfloat16")
+    )
     assert Chain(TopK(0.1), Quantize(3)).for_small_tensors() == Quantize(3)
     feedback = ErrorFeedback(Rotate(1), profile=(0.5, 0.5))
     assert feedback.for_small_tensors() == ErrorFeedback(Rotate(2.5))

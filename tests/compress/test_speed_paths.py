@@ -16,7 +16,9 @@ from fedlama.rows import describe
 def test_costs_of_neighbours_are_the_sum_of_their_own(bits, count):
     index = index_for(bits)
     largest = largest_symbol(index)
-    symbols = torch.randint(-largest, largest + 1, (count,), generator=torch.Generator().manual_seed(count)).float()
+    symbols = torch.randint(
+        -largest, largest + 1, (count,), generator=torch.Generator().manual_seed(count)
+    ).float()
     one_by_one = 0.0
     for symbol in symbols.tolist():
         one_by_one += float(table(index).costs[int(symbol) + largest])
@@ -27,7 +29,9 @@ def test_costs_of_neighbours_are_the_sum_of_their_own(bits, count):
 def test_pieces_of_a_large_tensor_are_put_back_in_their_places(key):
     count = 3 << 18
     rotations = Rotations.of((count,))
-    x = torch.randint(-3, 4, (count,), generator=torch.Generator().manual_seed(key)).float()
+    x = torch.randint(
+        -3, 4, (count,), generator=torch.Generator().manual_seed(key)
+    ).float()
     y = rotations.forward([x], [key])
     (back,) = rotations.backward(y, [1.0], [key])
     torch.testing.assert_close(back, x, rtol=0, atol=1e-4)
@@ -40,15 +44,23 @@ def test_kept_memory_changes_no_number_and_is_given_back():
     due = range(len(layout.layers))
     rows = []
     for seed in range(3):
-        rows.append(torch.randn(layout.width, generator=torch.Generator().manual_seed(seed)))
-    fresh = [channel.simulate(row, due, Place(round=1, client=client)) for client, row in enumerate(rows)]
+        rows.append(
+            torch.randn(layout.width, generator=torch.Generator().manual_seed(seed))
+        )
+    fresh = [
+        channel.simulate(row, due, Place(round=1, client=client))
+        for client, row in enumerate(rows)
+    ]
     with kept_memory():
         for client, row in enumerate(rows):
             message = channel.simulate(row, due, Place(round=1, client=client))
             assert torch.equal(message.row, fresh[client].row)
             assert message.charged == fresh[client].charged
             assert message.to_bytes() == fresh[client].to_bytes()
-        assert working_tensor(LARGE, "rotated").data_ptr() == working_tensor(LARGE, "rotated").data_ptr()
+        assert (
+            working_tensor(LARGE, "rotated").data_ptr()
+            == working_tensor(LARGE, "rotated").data_ptr()
+        )
         assert lasting_tensor(LARGE).data_ptr() != lasting_tensor(LARGE).data_ptr()
         assert lasting_tensor(LARGE).data_ptr() % 64 == 0
     first = working_tensor(LARGE, "rotated")

@@ -8,7 +8,11 @@ from fedlama.compress import ErrorFeedback, Quantize, Rotate
 SIZES = (2304, 2304, 36864, 4608, 1600, 3450, 10, 63, 64, 70_000, 9216, 2304)
 
 
-@pytest.mark.parametrize("codec", [Rotate(1.6), Rotate(0.3), ErrorFeedback(Rotate(0.64)), Quantize(4)], ids=str)
+@pytest.mark.parametrize(
+    "codec",
+    [Rotate(1.6), Rotate(0.3), ErrorFeedback(Rotate(0.64)), Quantize(4)],
+    ids=str,
+)
 def test_together_is_as_each_alone(codec):
     generator = torch.Generator().manual_seed(2)
     tensors = [torch.randn(size, generator=generator) for size in SIZES]
@@ -20,7 +24,9 @@ def test_together_is_as_each_alone(codec):
     together = codec.code_all(tensors, keys=keys, bits=bits, warm=[None] * len(SIZES))
     shapes = [tuple(x.shape) for x in tensors]
     rebuilt = codec.rebuild_all(together, shapes, keys=keys)
-    for x, key, rate, one, values in zip(tensors, keys, bits, together, rebuilt, strict=True):
+    for x, key, rate, one, values in zip(
+        tensors, keys, bits, together, rebuilt, strict=True
+    ):
         alone = codec.code(x, key=key, bits=rate)
         assert one.side == alone.side
         assert len(one.runs) == len(alone.runs)

@@ -16,7 +16,12 @@ def gaussian(count: int, seed: int = 0) -> torch.Tensor:
 
 
 def laplace(count: int, seed: int = 0) -> torch.Tensor:
-    uniform = torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 0.5
+    uniform = (
+        torch.rand(
+            count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
+        - 0.5
+    )
     return (-0.01 * uniform.sign() * torch.log1p(-2 * uniform.abs())).float()
 
 
@@ -26,7 +31,12 @@ def real_difference() -> torch.Tensor:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)
+            nn.Flatten(),
+            nn.Linear(64, 256),
+            nn.ReLU(),
+            nn.Linear(256, 512),
+            nn.ReLU(),
+            nn.Linear(512, 10),
         )
     data = fedlama.data.digits()
     images = (data.x_train.float() / 16 - 0.3) / 0.38
@@ -35,7 +45,9 @@ def real_difference() -> torch.Tensor:
         batch = slice(32 * step, 32 * step + 32)
         loss = cross_entropy(model(images[batch]), data.y_train[batch])
         for parameter, gradient in zip(
-            model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+            model.parameters(),
+            torch.autograd.grad(loss, list(model.parameters())),
+            strict=True,
         ):
             parameter.data.sub_(gradient, alpha=0.1)
     return (model[3].weight.detach() - before).reshape(REAL)

@@ -13,7 +13,9 @@ TAU, PHI = 6, 3  # 'accelerate' needs the factor to divide the base interval
 
 
 def adjust(d, sizes, **options):
-    return adjust_intervals(d, sizes, **{"base_interval": TAU, "increase_factor": PHI, **options})
+    return adjust_intervals(
+        d, sizes, **{"base_interval": TAU, "increase_factor": PHI, **options}
+    )
 
 
 # -- the twin: which layers change, from the definition of each rule, as a search over prefixes
@@ -23,7 +25,11 @@ def changed_by_definition(d, sizes, adaptive, rule):
     """Every prefix of the sorted layers is looked at on its own: no running sums, no early end."""
     mass = [Fraction(value) * size for value, size in zip(d, sizes, strict=True)]
     layers = range(len(d))
-    walked = [layer for layer in layers if adaptive[layer]] if rule != "printed" else list(layers)
+    walked = (
+        [layer for layer in layers if adaptive[layer]]
+        if rule != "printed"
+        else list(layers)
+    )
     sign = -1 if rule == "accelerate" else 1
     walked.sort(key=lambda layer: (sign * Fraction(d[layer]), layer))
     counted = [layer for layer in layers if adaptive[layer] or rule != "released"]
@@ -32,10 +38,17 @@ def changed_by_definition(d, sizes, adaptive, rule):
         return sum((mass[layer] for layer in walked[: k + 1]), Fraction(0)) / sum(mass)
 
     def lam(k):
-        return Fraction(sum(sizes[layer] for layer in walked[: k + 1]), sum(sizes[layer] for layer in counted))
+        return Fraction(
+            sum(sizes[layer] for layer in walked[: k + 1]),
+            sum(sizes[layer] for layer in counted),
+        )
 
     if rule == "printed":
-        return {layer for k, layer in enumerate(walked) if adaptive[layer] and delta(k) < lam(k)}
+        return {
+            layer
+            for k, layer in enumerate(walked)
+            if adaptive[layer] and delta(k) < lam(k)
+        }
     if rule == "accelerate":
         crossed = [k for k in range(len(walked)) if 1 - delta(k) < lam(k)]
     else:
@@ -57,7 +70,8 @@ def moved(entries):
     return any(d for d, _, _ in entries)
 
 
-any_d = st.floats(min_value=0, allow_nan=False, allow_infinity=False)  # subnormal ones and 1e308 as well
+# Subnormal ones and 1e308 as well
+any_d = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 few_d = st.integers(0, 4).map(float)  # many ties
 sizes_ = st.one_of(st.integers(1, 9), st.integers(1, 10**9))
 
@@ -68,7 +82,10 @@ def layers(d):
 
 all_kinds = st.one_of(layers(any_d), layers(few_d), layers(st.one_of(any_d, few_d)))
 distinct = st.lists(
-    st.tuples(any_d, sizes_, st.booleans()), min_size=1, max_size=8, unique_by=lambda entry: entry[0]
+    st.tuples(any_d, sizes_, st.booleans()),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda entry: entry[0],
 ).filter(moved)
 
 
@@ -80,7 +97,9 @@ def columns(entries):
 @given(all_kinds.filter(moved), rules)
 def test_every_rule_does_what_its_definition_says(entries, rule):
     d, sizes, adaptive = columns(entries)
-    assert adjust(d, sizes, adaptive=adaptive, rule=rule) == intervals_by_definition(d, sizes, adaptive, rule)
+    assert adjust(d, sizes, adaptive=adaptive, rule=rule) == intervals_by_definition(
+        d, sizes, adaptive, rule
+    )
 
 
 @given(distinct)
@@ -89,24 +108,34 @@ def test_the_last_layer_lengthened_is_the_first_beyond_the_crossing(entries):
     result = adjust(d, sizes)
     order = sorted(range(len(d)), key=lambda layer: d[layer])
     last = max(k for k, layer in enumerate(order) if result[layer] == TAU * PHI)
-    assert all(result[layer] == TAU * PHI for layer in order[: last + 1])  # no gap below it
+    # No gap below it
+    assert all(result[layer] == TAU * PHI for layer in order[: last + 1])
 
     def beyond(k):
         mass = [Fraction(d[layer]) * sizes[layer] for layer in order]
-        delta, lam = sum(mass[: k + 1]) / sum(mass), Fraction(sum(sizes[layer] for layer in order[: k + 1]), sum(sizes))
+        delta, lam = (
+            sum(mass[: k + 1]) / sum(mass),
+            Fraction(sum(sizes[layer] for layer in order[: k + 1]), sum(sizes)),
+        )
         return 1 - lam < delta
 
-    assert beyond(last)  # with every layer adaptive there always is a crossing: at the top δ = λ = 1
+    # With every layer adaptive there always is a crossing: at the top δ = λ = 1
+    assert beyond(last)
     assert last == 0 or not beyond(last - 1)
 
 
 @given(distinct, rules, st.randoms(use_true_random=False))
-def test_the_order_of_layers_does_not_matter_where_no_two_d_are_equal(entries, rule, random):
+def test_the_order_of_layers_does_not_matter_where_no_two_d_are_equal(
+    entries, rule, random
+):
     shuffled = random.sample(entries, len(entries))
     d, sizes, adaptive = columns(entries)
     before = dict(zip(d, adjust(d, sizes, adaptive=adaptive, rule=rule), strict=True))
     d, sizes, adaptive = columns(shuffled)
-    assert dict(zip(d, adjust(d, sizes, adaptive=adaptive, rule=rule), strict=True)) == before
+    assert (
+        dict(zip(d, adjust(d, sizes, adaptive=adaptive, rule=rule), strict=True))
+        == before
+    )
 
 
 @given(layers(st.floats(2.0**-40, 2.0**40)), rules, st.integers(-60, 60))
@@ -114,15 +143,22 @@ def test_the_scale_of_d_does_not_matter(entries, rule, exponent):
     # A power of two changes no bit of a mantissa, so the decision is exactly the same, ties included.
     d, sizes, adaptive = columns(entries)
     scaled = [value * 2.0**exponent for value in d]
-    assert adjust(scaled, sizes, adaptive=adaptive, rule=rule) == adjust(d, sizes, adaptive=adaptive, rule=rule)
+    assert adjust(scaled, sizes, adaptive=adaptive, rule=rule) == adjust(
+        d, sizes, adaptive=adaptive, rule=rule
+    )
 
 
 @given(distinct)
-def test_the_printed_rule_lengthens_every_adaptive_layer_but_the_one_of_largest_d(entries):
+def test_the_printed_rule_lengthens_every_adaptive_layer_but_the_one_of_largest_d(
+    entries,
+):
     # δ_l < λ_l: a Lorenz curve lies below its diagonal and meets it only at its end.
     d, sizes, adaptive = columns(entries)
     top = d.index(max(d))
-    expected = [TAU * PHI if adaptive[layer] and layer != top else TAU for layer in range(len(d))]
+    expected = [
+        TAU * PHI if adaptive[layer] and layer != top else TAU
+        for layer in range(len(d))
+    ]
     assert adjust(d, sizes, adaptive=adaptive, rule="printed") == expected
 
 
@@ -130,15 +166,20 @@ def test_the_printed_rule_lengthens_every_adaptive_layer_but_the_one_of_largest_
 def test_pinned_layers_stay_at_the_base_interval(entries, rule):
     d, sizes, adaptive = columns(entries)
     result = adjust(d, sizes, adaptive=adaptive, rule=rule)
-    assert [interval for interval, flag in zip(result, adaptive, strict=True) if not flag] == [TAU] * adaptive.count(
-        False
-    )
+    assert [
+        interval for interval, flag in zip(result, adaptive, strict=True) if not flag
+    ] == [TAU] * adaptive.count(False)
 
 
 @given(all_kinds, rules, st.sampled_from([1, 5]))
 def test_factor_one_changes_nothing(entries, rule, base):
     d, sizes, adaptive = columns(entries)
-    options = {"base_interval": base, "increase_factor": 1, "adaptive": adaptive, "rule": rule}
+    options = {
+        "base_interval": base,
+        "increase_factor": 1,
+        "adaptive": adaptive,
+        "rule": rule,
+    }
     assert adjust_intervals(d, sizes, **options) == [base] * len(d)
 
 
@@ -175,16 +216,26 @@ def test_released_counts_lambda_over_adaptive_layers_only():
 
 def test_released_takes_the_total_discrepancy_over_all_layers():
     # As above with d = 1.0 of the pinned layer: D = 50 + 30 + 25 = 105, δ_A = 30/105 = .29 < .40, so B follows.
-    assert adjust([1.0, 1.0, 1.25], [50, 30, 20], adaptive=[False, True, True], rule="released") == [6, 18, 18]
+    assert adjust(
+        [1.0, 1.0, 1.25], [50, 30, 20], adaptive=[False, True, True], rule="released"
+    ) == [6, 18, 18]
 
 
 def test_pinned_layers_count_in_the_totals():
     # A: n = 60, d = 1; B: n = 40, d = 2. Alone: 1−λ = .40, δ = 60/140 = .43 → only A.
     assert adjust([1.0, 2.0], [60, 40]) == [18, 6]
     # A pinned third layer n = 100, d = 0 moves λ_A to .30: .70 > .43, so B is lengthened too.
-    assert adjust([1.0, 2.0, 0.0], [60, 40, 100], adaptive=[True, True, False]) == [18, 18, 6]
+    assert adjust([1.0, 2.0, 0.0], [60, 40, 100], adaptive=[True, True, False]) == [
+        18,
+        18,
+        6,
+    ]
     # One of n = 1, d = 20 moves δ_A to 60/160 = .375 < 1 − 60/101 = .406, so B is lengthened too.
-    assert adjust([1.0, 2.0, 20.0], [60, 40, 1], adaptive=[True, True, False]) == [18, 18, 6]
+    assert adjust([1.0, 2.0, 20.0], [60, 40, 1], adaptive=[True, True, False]) == [
+        18,
+        18,
+        6,
+    ]
 
 
 def test_accelerate_shortens_by_descending_d():
@@ -200,7 +251,9 @@ def test_accelerate_stops_at_once_where_one_layer_holds_nearly_all_discrepancy()
 
 def test_printed_by_hand():
     # Sorted: B 1·10, C 2·10 (pinned), A 3·10. δ/λ: 10/60 < 1/3 → B; 30/60 < 2/3 but C is pinned; 1 < 1 fails for A.
-    assert adjust([3.0, 1.0, 2.0], [10, 10, 10], adaptive=[True, True, False], rule="printed") == [6, 18, 6]
+    assert adjust(
+        [3.0, 1.0, 2.0], [10, 10, 10], adaptive=[True, True, False], rule="printed"
+    ) == [6, 18, 6]
 
 
 def test_ties_are_walked_in_layer_order():
@@ -214,12 +267,20 @@ def test_ties_are_walked_in_layer_order():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_all_zero_discrepancy_keeps_the_intervals(rule):
-    assert adjust([0.0, 0.0, 0.0], [3, 4, 5], current=[18, 6, 18], rule=rule) == [18, 6, 18]
+    assert adjust([0.0, 0.0, 0.0], [3, 4, 5], current=[18, 6, 18], rule=rule) == [
+        18,
+        6,
+        18,
+    ]
     assert adjust([0.0, 0.0, 0.0], [3, 4, 5], rule=rule) == [6, 6, 6]
 
 
 def test_current_intervals_do_not_sway_a_decision():
-    assert adjust([1.0, 2.0], [60, 40], current=[6, 18]) == adjust([1.0, 2.0], [60, 40]) == [18, 6]
+    assert (
+        adjust([1.0, 2.0], [60, 40], current=[6, 18])
+        == adjust([1.0, 2.0], [60, 40])
+        == [18, 6]
+    )
 
 
 def test_without_an_adaptive_layer_nothing_changes():
@@ -252,12 +313,21 @@ def test_the_curves_of_figure_1():
         ({"increase_factor": -2}, "increase_factor must be at least 1, not -2"),
         ({"base_interval": 2.5}, "base_interval must be a whole number, not 2.5"),
         ({"increase_factor": True}, "increase_factor must be a whole number, not True"),
-        ({"rule": "crossed"}, "rule must be one of crossing, released, printed, accelerate, not 'crossed'"),
-        ({"rule": "accelerate", "increase_factor": 4}, r"increase_factor \(4\) must divide base_interval \(6\)"),
+        (
+            {"rule": "crossed"},
+            "rule must be one of crossing, released, printed, accelerate, not 'crossed'",
+        ),
+        (
+            {"rule": "accelerate", "increase_factor": 4},
+            r"increase_factor \(4\) must divide base_interval \(6\)",
+        ),
         ({"discrepancy": [1.0]}, "discrepancy has 1 entries for 2 layers"),
         ({"adaptive": [True]}, "adaptive has 1 entries for 2 layers"),
         ({"current": [6, 6, 6]}, "current has 3 entries for 2 layers"),
-        ({"discrepancy": [1.0, float("nan")]}, "discrepancy must be finite and not negative, but layer 1 has nan"),
+        (
+            {"discrepancy": [1.0, float("nan")]},
+            "discrepancy must be finite and not negative, but layer 1 has nan",
+        ),
         ({"discrepancy": [float("inf"), 1.0]}, "but layer 0 has inf"),
         ({"discrepancy": [1.0, -1e-9]}, "but layer 1 has -1e-09"),
         ({"sizes": [3, 0]}, "the size of layer 1 must be at least 1, not 0"),

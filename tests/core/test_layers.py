@@ -18,7 +18,10 @@ def test_the_alignment_is_64_bytes_of_float32():
 
 
 def test_a_layout_by_hand():
-    layout = Layout.pack([Tensor("w", 20, adaptive=True), Tensor("b", 3)], [Tensor("mean", 16), Tensor("var", 17)])
+    layout = Layout.pack(
+        [Tensor("w", 20, adaptive=True), Tensor("b", 3)],
+        [Tensor("mean", 16), Tensor("var", 17)],
+    )
     # 20 → 32, 3 → 16: parameters end at 48; 16 → 16, 17 → 32: the row ends at 96
     assert layout.tensor_slices == (slice(0, 20), slice(32, 35))
     assert layout.statistics == (slice(48, 64), slice(64, 81))
@@ -38,18 +41,25 @@ def test_slices_are_aligned_disjoint_and_in_order(parameters, statistics):
     end = 0
     for part, size in zip(parts(layout), [*parameters, *statistics], strict=True):
         assert part.start % ALIGNMENT == 0
-        assert 0 <= part.start - end < ALIGNMENT  # no overlap, and no more of a gap than alignment needs
+        # No overlap, and no more of a gap than alignment needs
+        assert 0 <= part.start - end < ALIGNMENT
         assert part.stop - part.start == size
         end = part.stop
     assert layout.width % ALIGNMENT == layout.parameter_width % ALIGNMENT == 0
     assert all(part.stop <= layout.parameter_width for part in layout.tensor_slices)
-    assert all(layout.parameter_width <= part.start and part.stop <= layout.width for part in layout.statistics)
+    assert all(
+        layout.parameter_width <= part.start and part.stop <= layout.width
+        for part in layout.statistics
+    )
 
 
 @given(sizes, st.lists(st.integers(1, 100), max_size=4), st.integers(1, 3))
 def test_padding_is_never_counted(parameters, statistics, groups):
     layout = Layout.pack(
-        [Tensor(f"p{index}", size, layer=f"group{index % groups}") for index, size in enumerate(parameters)],
+        [
+            Tensor(f"p{index}", size, layer=f"group{index % groups}")
+            for index, size in enumerate(parameters)
+        ],
         [Tensor(f"s{index}", size) for index, size in enumerate(statistics)],
     )
     assert sum(layout.sizes) == sum(parameters)
@@ -67,17 +77,26 @@ def test_tensors_of_one_layer_are_grouped_also_when_they_are_apart():
         ]
     )
     conv, head = layout.layers  # in the order in which they first appear
-    assert (conv.name, conv.size, conv.slices) == ("conv", 22, (slice(0, 20), slice(48, 50)))
+    assert (conv.name, conv.size, conv.slices) == (
+        "conv",
+        22,
+        (slice(0, 20), slice(48, 50)),
+    )
     assert (head.name, head.size, head.slices) == ("head", 4, (slice(32, 36),))
-    assert (conv.adaptive, head.adaptive) == (True, False)  # one adaptive tensor makes a layer adaptive
+    # One adaptive tensor makes a layer adaptive
+    assert (conv.adaptive, head.adaptive) == (True, False)
 
 
 def test_a_tensor_without_a_layer_name_is_a_layer():
-    assert [layer.name for layer in Layout.pack([Tensor("a", 1), Tensor("b", 1)]).layers] == ["a", "b"]
+    assert [
+        layer.name for layer in Layout.pack([Tensor("a", 1), Tensor("b", 1)]).layers
+    ] == ["a", "b"]
 
 
 def test_slices_of_due_layers_come_in_the_order_asked():
-    layout = Layout.pack([Tensor("a", 1, "x"), Tensor("b", 1, "y"), Tensor("c", 1, "x")])
+    layout = Layout.pack(
+        [Tensor("a", 1, "x"), Tensor("b", 1, "y"), Tensor("c", 1, "x")]
+    )
     assert layout.slices_of([0]) == [slice(0, 1), slice(32, 33)]
     assert layout.slices_of([1]) == [slice(16, 17)]
     assert layout.slices_of([0, 1]) == [slice(0, 1), slice(32, 33), slice(16, 17)]

@@ -8,7 +8,9 @@ from fedlama import FedAvg, FedLAMA
 from fedlama.core import Evidence, Layout, Ledger, Message, Tensor, Traffic
 
 # Two layers of 90 and 10 numbers and 5 numbers of statistics. Padding (to 96, 16 and 16) is on no account.
-LAYOUT = Layout.pack([Tensor("a", 90, adaptive=True), Tensor("b", 10)], [Tensor("running_mean", 5)])
+LAYOUT = Layout.pack(
+    [Tensor("a", 90, adaptive=True), Tensor("b", 10)], [Tensor("running_mean", 5)]
+)
 
 
 def account(policy, iterations, *, clients=3, window=None, layout=LAYOUT, d=(1.0, 2.0)):
@@ -23,9 +25,16 @@ def account(policy, iterations, *, clients=3, window=None, layout=LAYOUT, d=(1.0
         down = ledger.plain_message() if enters else broadcast
         ledger = ledger.charge(Traffic(down=down.times(clients)))
         broadcast = ledger.plain_message(plan.due)
-        ledger = ledger.charge(Traffic(up=broadcast.times(clients)), aggregated=plan.due)
-        apart = {layer: state.step + plan.steps - state.synchronised_at[layer] for layer in plan.due}
-        spread = {layer: d[layer] * apart[layer] * layout.sizes[layer] for layer in plan.due}
+        ledger = ledger.charge(
+            Traffic(up=broadcast.times(clients)), aggregated=plan.due
+        )
+        apart = {
+            layer: state.step + plan.steps - state.synchronised_at[layer]
+            for layer in plan.due
+        }
+        spread = {
+            layer: d[layer] * apart[layer] * layout.sizes[layer] for layer in plan.due
+        }
         state = policy.observe(state, plan, Evidence(spread), layout.layers)
         history.append(ledger)
     return history
@@ -36,13 +45,24 @@ def test_a_run_counted_by_hand():
     # One number of one client is 4 bytes; 3 clients: 12 bytes a number.
     history = account(FedLAMA(1, 2), 4)
     assert [entry.aggregations for entry in history] == [(1, 1), (2, 2), (2, 3), (3, 4)]
-    assert [entry.communication_cost for entry in history] == [100, 200, 210, 310]  # 90 κ_a + 10 κ_b
+    # 90 κ_a + 10 κ_b
+    assert [entry.communication_cost for entry in history] == [100, 200, 210, 310]
     # Up: rounds of 90+10, 90+10, 10, 90+10 numbers, and 5 of statistics each.
-    assert [entry.layer_uplink for entry in history] == [(1080, 120), (2160, 240), (2160, 360), (3240, 480)]
+    assert [entry.layer_uplink for entry in history] == [
+        (1080, 120),
+        (2160, 240),
+        (2160, 360),
+        (3240, 480),
+    ]
     assert [entry.statistics_uplink for entry in history] == [60, 120, 180, 240]
     assert history[-1].uplink_bytes == 3240 + 480 + 240
     # Down, as a round starts: the whole model to a new cohort in rounds 1 and 3, what was averaged before in 2 and 4.
-    assert [entry.layer_downlink for entry in history] == [(1080, 120), (2160, 240), (3240, 360), (3240, 480)]
+    assert [entry.layer_downlink for entry in history] == [
+        (1080, 120),
+        (2160, 240),
+        (3240, 360),
+        (3240, 480),
+    ]
     assert [entry.statistics_downlink for entry in history] == [60, 120, 180, 240]
     assert history[-1].downlink_bytes == 3240 + 480 + 240
 
@@ -50,7 +70,12 @@ def test_a_run_counted_by_hand():
 def test_a_cohort_that_stays_is_sent_only_what_was_averaged():
     # The same run in one window: round 3 starts after everything was averaged, round 4 after b alone.
     history = account(FedLAMA(1, 2), 4, window=4)
-    assert [entry.layer_downlink for entry in history] == [(1080, 120), (2160, 240), (3240, 360), (3240, 480)]
+    assert [entry.layer_downlink for entry in history] == [
+        (1080, 120),
+        (2160, 240),
+        (3240, 360),
+        (3240, 480),
+    ]
 
 
 def test_some_clients_enter_and_some_stay():
@@ -64,11 +89,15 @@ def test_some_clients_enter_and_some_stay():
 
 
 def test_an_empty_message_costs_nothing():
-    assert Ledger.open(LAYOUT).charge(Traffic(down=Message().times(4))).downlink_bytes == 0
+    assert (
+        Ledger.open(LAYOUT).charge(Traffic(down=Message().times(4))).downlink_bytes == 0
+    )
 
 
 def test_compressed_bytes_are_charged_as_encoded():
-    ledger = Ledger.open(LAYOUT).charge(Traffic(up=Message({0: 77}, 2 * 5 * 4)), aggregated=[0])
+    ledger = Ledger.open(LAYOUT).charge(
+        Traffic(up=Message({0: 77}, 2 * 5 * 4)), aggregated=[0]
+    )
     assert (ledger.layer_uplink, ledger.aggregations) == ((77, 0), (1, 0))
     assert ledger.uplink_bytes == 77 + 2 * 5 * 4
 
@@ -78,27 +107,48 @@ def test_bytes_of_a_round_that_came_to_nothing_are_charged_and_not_counted():
     assert (ledger.layer_uplink, ledger.aggregations) == ((77, 3), (0, 0))
 
 
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 50), st.integers(1, 3), st.floats(0.01, 100))
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 50),
+    st.integers(1, 3),
+    st.floats(0.01, 100),
+)
 def test_what_goes_up_comes_down(base, factor, iterations, cycles, d_a):
     # Every average is sent on, but the last, which makes up for the model that everyone got at the start.
     policy = FedLAMA(base, factor)
-    last = account(policy, iterations, window=cycles * policy.longest_cycle, d=(d_a, 1.0))[-1]
+    last = account(
+        policy, iterations, window=cycles * policy.longest_cycle, d=(d_a, 1.0)
+    )[-1]
     assert last.layer_uplink == last.layer_downlink
     assert last.statistics_uplink == last.statistics_downlink
-    assert last.uplink_bytes == last.downlink_bytes == sum(last.layer_uplink) + last.statistics_uplink
+    assert (
+        last.uplink_bytes
+        == last.downlink_bytes
+        == sum(last.layer_uplink) + last.statistics_uplink
+    )
 
 
 def test_statistics_are_in_the_bytes_and_not_in_the_cost():
     without = Layout.pack([Tensor("a", 90, adaptive=True), Tensor("b", 10)])
     with_, bare = account(FedAvg(2), 8)[-1], account(FedAvg(2), 8, layout=without)[-1]
     assert with_.communication_cost == bare.communication_cost == 4 * 100
-    assert with_.uplink_bytes - bare.uplink_bytes == with_.statistics_uplink == 4 * 3 * 5 * 4
+    assert (
+        with_.uplink_bytes - bare.uplink_bytes
+        == with_.statistics_uplink
+        == 4 * 3 * 5 * 4
+    )
     assert bare.statistics_uplink == bare.statistics_downlink == 0
 
 
 @given(st.integers(1, 9), st.integers(1, 60))
-def test_fedavg_costs_one_by_definition_also_where_the_run_cuts_its_last_round(interval, iterations):
-    assert account(FedAvg(interval), iterations)[-1].relative_cost(iterations, interval) == 1.0
+def test_fedavg_costs_one_by_definition_also_where_the_run_cuts_its_last_round(
+    interval, iterations
+):
+    assert (
+        account(FedAvg(interval), iterations)[-1].relative_cost(iterations, interval)
+        == 1.0
+    )
 
 
 def test_relative_cost_by_hand():
@@ -117,5 +167,9 @@ def test_accelerate_costs_more_than_one():
 
 def test_an_open_account_is_empty():
     ledger = Ledger.open(LAYOUT)
-    assert (ledger.communication_cost, ledger.uplink_bytes, ledger.downlink_bytes) == (0, 0, 0)
+    assert (ledger.communication_cost, ledger.uplink_bytes, ledger.downlink_bytes) == (
+        0,
+        0,
+        0,
+    )
     assert ledger.relative_cost(0, 6) == 0.0

@@ -15,7 +15,9 @@ TENSORS = [
     ("fc2.weight", 2048 * 62),
     ("fc2.bias", 62),
 ]
-LEAF_CNN = Layout.pack([Tensor(name, size, adaptive=name.endswith("weight")) for name, size in TENSORS])
+LEAF_CNN = Layout.pack(
+    [Tensor(name, size, adaptive=name.endswith("weight")) for name, size in TENSORS]
+)
 LARGE = 4  # the 3136×2048 kernel
 STEPS, BASE = 2000, 10
 
@@ -35,7 +37,9 @@ def cost(policy):
             * LEAF_CNN.sizes[layer]
             for layer in plan.due
         }
-        ledger = ledger.charge(Traffic(up=ledger.plain_message(plan.due)), aggregated=plan.due)
+        ledger = ledger.charge(
+            Traffic(up=ledger.plain_message(plan.due)), aggregated=plan.due
+        )
         state = policy.observe(state, plan, Evidence(spread), LEAF_CNN.layers)
     long = [index for index, interval in enumerate(state.intervals) if interval != BASE]
     return ledger, long
@@ -43,7 +47,9 @@ def cost(policy):
 
 def test_the_leaf_cnn_has_the_papers_size():
     assert sum(LEAF_CNN.sizes) == 6_603_710
-    assert LEAF_CNN.sizes[LARGE] / sum(LEAF_CNN.sizes) == pytest.approx(0.972564, abs=5e-7)
+    assert LEAF_CNN.sizes[LARGE] / sum(LEAF_CNN.sizes) == pytest.approx(
+        0.972564, abs=5e-7
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,9 @@ def test_the_leaf_cnn_has_the_papers_size():
     ],
 )
 def test_costs_decode_exactly(factor, warmup_rounds, printed):
-    ledger, long = cost(FedLAMA(BASE, factor, rule="released", warmup_rounds=warmup_rounds))
+    ledger, long = cost(
+        FedLAMA(BASE, factor, rule="released", warmup_rounds=warmup_rounds)
+    )
     assert long == [LARGE]
     assert ledger.aggregations[LARGE] == warmup_rounds + (200 - warmup_rounds) // factor
     assert {ledger.aggregations[index] for index in range(8) if index != LARGE} == {200}

@@ -19,21 +19,40 @@ from fedlama.core.policies.budget import spread_of_roots
 
 A, B, C = 0, 1, 2
 THREE = Layout.pack(
-    [Tensor("conv.weight", 60, adaptive=True), Tensor("fc.weight", 30, adaptive=True), Tensor("fc.bias", 10)]
+    [
+        Tensor("conv.weight", 60, adaptive=True),
+        Tensor("fc.weight", 30, adaptive=True),
+        Tensor("fc.bias", 10),
+    ]
 ).layers
 
 
-def play(policy, iterations, layers=THREE, d=(1.0, 1.0, 1.0), moved=(1.0, 1.0, 1.0), norm=(1.0, 1.0, 1.0), clients=2):
+def play(
+    policy,
+    iterations,
+    layers=THREE,
+    d=(1.0, 1.0, 1.0),
+    moved=(1.0, 1.0, 1.0),
+    norm=(1.0, 1.0, 1.0),
+    clients=2,
+):
     """All rounds of a run in which every layer always shows the same: (plans, the state before each and after)."""
     states, plans = [policy.start(layers)], []
     while states[-1].step < iterations:
         # As a checkpoint does it
-        state = PolicyState.from_plain(json.loads(json.dumps(dataclasses.asdict(states[-1]))))
+        state = PolicyState.from_plain(
+            json.loads(json.dumps(dataclasses.asdict(states[-1])))
+        )
         assert state == states[-1]
         plan = policy.next(state, iterations)
         end = state.step + plan.steps
         evidence = Evidence(
-            spread={layer: d[layer] * (end - state.synchronised_at[layer]) * layers[layer].size for layer in plan.due},
+            spread={
+                layer: d[layer]
+                * (end - state.synchronised_at[layer])
+                * layers[layer].size
+                for layer in plan.due
+            },
             moved={layer: moved[layer] for layer in plan.due},
             norm={layer: norm[layer] for layer in plan.due},
             sent={layer: 4 * layers[layer].size * clients for layer in plan.due},
@@ -51,7 +70,14 @@ def steps_and_due(plans):
 
 
 @pytest.mark.parametrize(
-    "policy", [Budget(2, 8, 0.5), FedLUAR(2, 1), FedPart(2), Fixed(2, {"fc.*": 4}), Budget(2, 8, 0.5, staggered=True)]
+    "policy",
+    [
+        Budget(2, 8, 0.5),
+        FedLUAR(2, 1),
+        FedPart(2),
+        Fixed(2, {"fc.*": 4}),
+        Budget(2, 8, 0.5, staggered=True),
+    ],
 )
 def test_they_are_policies_and_values(policy):
     assert isinstance(policy, Policy)
@@ -71,7 +97,14 @@ def test_fixed_intervals_are_those_of_the_first_pattern_that_matches():
     assert policy.longest_cycle == 12
     assert policy.start(THREE).intervals == (2, 6, 4)
     plans, states = play(policy, 12)
-    expected = [(2, (A,)), (2, (A, C)), (2, (A, B)), (2, (A, C)), (2, (A,)), (2, (A, B, C))]
+    expected = [
+        (2, (A,)),
+        (2, (A, C)),
+        (2, (A, B)),
+        (2, (A, C)),
+        (2, (A,)),
+        (2, (A, B, C)),
+    ]
     assert steps_and_due(plans) == expected
     assert [plan.ends_cycle for plan in plans] == [False] * 5 + [True]
     assert {state.intervals for state in states} == {(2, 6, 4)}
@@ -88,7 +121,12 @@ def test_fixed_intervals_cannot_be_changed():
     assert policy.intervals == {"fc.b*": 4}
     assert hash(policy) == hash(Fixed(2, {"fc.b*": 4}))
     assert repr(policy) == "Fixed(base_interval=2, intervals={'fc.b*': 4})"
-    assert pickle.loads(pickle.dumps(policy)) == deepcopy(policy) == dataclasses.replace(policy) == policy
+    assert (
+        pickle.loads(pickle.dumps(policy))
+        == deepcopy(policy)
+        == dataclasses.replace(policy)
+        == policy
+    )
 
 
 @given(st.integers(1, 5), st.integers(1, 40))
@@ -97,7 +135,10 @@ def test_fixed_without_patterns_is_fedavg(interval, iterations):
 
 
 def test_a_pattern_that_matches_nothing_is_refused():
-    with pytest.raises(InputError, match=r"pattern 'conv2\.\*' matches no layer; layers are conv\.weight, fc\.weight"):
+    with pytest.raises(
+        InputError,
+        match=r"pattern 'conv2\.\*' matches no layer; layers are conv\.weight, fc\.weight",
+    ):
         Fixed(2, {"conv2.*": 4}).start(THREE)
 
 
@@ -110,8 +151,13 @@ def test_the_ladder_doubles_up_to_the_cycle():
     assert Budget(6, 6, 1.0).ladder == (6,)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(1.0, 2), (0.99, 4), (0.55, 4), (0.5, 8), (0.33, 8), (0.325, 8)])
-def test_before_anything_is_measured_the_adaptive_layers_have_one_interval_that_fits(share, expected):
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(1.0, 2), (0.99, 4), (0.55, 4), (0.5, 8), (0.33, 8), (0.325, 8)],
+)
+def test_before_anything_is_measured_the_adaptive_layers_have_one_interval_that_fits(
+    share, expected
+):
     # The bias, 10 of 100, always costs 0.1. With 4 steps the others cost 0.45, altogether 0.55; with 8 steps 0.325.
     assert Budget(2, 8, share).start(THREE).intervals == (expected, expected, 2)
 
@@ -136,7 +182,9 @@ def test_the_budget_is_spent_where_a_byte_saves_most_drift():
 def test_relative_drift_counts_a_layer_by_its_own_norm():
     # h = n/‖x‖²: a 60/6000 = 0.01, b 30/30 = 1. What was worth 16 and 4 per byte is now worth 0.16 and 4.
     norm = (6000.0, 30.0, 1.0)
-    _, states = play(Budget(2, 8, 0.6, drift="relative"), 16, d=(4.0, 1.0, 1.0), norm=norm)
+    _, states = play(
+        Budget(2, 8, 0.6, drift="relative"), 16, d=(4.0, 1.0, 1.0), norm=norm
+    )
     assert states[-1].intervals == (8, 2, 2)
     assert Budget(2, 8, 0.6, drift="relative").uses == ("sent", "norm")
     assert Budget(2, 8, 0.6).uses == ("sent",)
@@ -149,9 +197,12 @@ def test_a_layer_is_charged_what_it_sends():
     state = policy.start(THREE)
     while state.step < 8:
         plan = policy.next(state, 100)
-        sent = {layer: {A: 12, B: 600, C: 200}[layer] for layer in plan.due}  # of five clients
+        # Of five clients
+        sent = {layer: {A: 12, B: 600, C: 200}[layer] for layer in plan.due}
         spread = {layer: 1.0 * plan.steps * THREE[layer].size for layer in plan.due}
-        state = policy.observe(state, plan, Evidence(spread, sent=sent, clients=5), THREE)
+        state = policy.observe(
+            state, plan, Evidence(spread, sent=sent, clients=5), THREE
+        )
     assert state.own["bytes"] == [2.4, 120.0, 40.0]
     assert state.intervals == (2, 8, 2)
 
@@ -180,31 +231,51 @@ def test_a_run_of_whole_cycles_never_spends_more_than_its_share(share, d, stagge
     assert bytes_of(plans, THREE) <= share * 16 * 400 + 1e-6
 
 
-@given(st.lists(st.tuples(st.integers(1, 50), st.floats(0.01, 100)), min_size=1, max_size=4), st.floats(0.25, 1.0))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 50), st.floats(0.01, 100)), min_size=1, max_size=4
+    ),
+    st.floats(0.25, 1.0),
+)
 def test_nothing_that_costs_as_little_drifts_less(layers_and_drift, share):
     """The naive twin: all combinations of intervals that cost no more than what was chosen."""
     sizes = [size for size, _ in layers_and_drift]
     d = tuple(drift for _, drift in layers_and_drift)
-    layers = Layout.pack([Tensor(str(index), size, adaptive=True) for index, size in enumerate(sizes)]).layers
+    layers = Layout.pack(
+        [Tensor(str(index), size, adaptive=True) for index, size in enumerate(sizes)]
+    ).layers
     policy = Budget(1, 4, share)
     ones = (1.0,) * len(d)
     _, states = play(policy, 4, layers=layers, d=d, moved=ones, norm=ones)
     chosen = states[-1].intervals
 
     def cost(intervals):
-        return sum(Fraction(size, interval) for size, interval in zip(sizes, intervals, strict=True))
+        return sum(
+            Fraction(size, interval)
+            for size, interval in zip(sizes, intervals, strict=True)
+        )
 
     def drift(intervals):
         together = zip(sizes, states[-1].discrepancy, intervals, strict=True)
-        return sum(size * Fraction(value) * interval for size, value, interval in together)
+        return sum(
+            size * Fraction(value) * interval for size, value, interval in together
+        )
 
     assert cost(chosen) <= Fraction(share) * sum(sizes) or set(chosen) == {4}
     # What a large layer would have overspent may have gone to a smaller one. Without that, the choice is optimal.
-    bought = [(d[index] * longer * longer / 2, index, longer) for index in range(len(d)) for longer in (4, 2)]
+    bought = [
+        (d[index] * longer * longer / 2, index, longer)
+        for index in range(len(d))
+        for longer in (4, 2)
+    ]
     bought.sort(reverse=True)
     skipped = [chosen[index] >= longer for _, index, longer in bought]
     if skipped == sorted(skipped):
-        affordable = [one for one in itertools.product((1, 2, 4), repeat=len(d)) if cost(one) <= cost(chosen)]
+        affordable = [
+            one
+            for one in itertools.product((1, 2, 4), repeat=len(d))
+            if cost(one) <= cost(chosen)
+        ]
         assert drift(chosen) == min(drift(one) for one in affordable)
 
 
@@ -218,7 +289,13 @@ def test_staggered_layers_take_turns_and_are_averaged_as_often():
     assert policy.shifts((2, 1, 2, 2, 8)) == [0, 0, 1, 0, 0]
     ones = (1.0,) * 4
     plans, _ = play(policy, 8, layers=layers, d=ones, moved=ones, norm=ones)
-    assert steps_and_due(plans) == [(3, (2,)), (1, (0,)), (1, (1,)), (1, (3,)), (2, (0, 1, 2, 3))]
+    assert steps_and_due(plans) == [
+        (3, (2,)),
+        (1, (0,)),
+        (1, (1,)),
+        (1, (3,)),
+        (2, (0, 1, 2, 3)),
+    ]
     assert [plan.ends_cycle for plan in plans] == [False] * 4 + [True]
     cut, _ = play(policy, 5, layers=layers, d=ones, moved=ones, norm=ones)
     assert steps_and_due(cut) == [(3, (2,)), (1, (0,)), (1, (0, 1, 2, 3))]
@@ -226,22 +303,31 @@ def test_staggered_layers_take_turns_and_are_averaged_as_often():
 
 
 # Powers of two: what is measured over other steps is the same to the last bit.
-EXACT = st.lists(st.integers(-20, 20).map(lambda power: 2.0**power), min_size=3, max_size=3).map(tuple)
+EXACT = st.lists(
+    st.integers(-20, 20).map(lambda power: 2.0**power), min_size=3, max_size=3
+).map(tuple)
 
 
 @given(st.floats(0.33, 1.0), EXACT, st.integers(1, 5))
-def test_staggering_changes_when_layers_are_averaged_and_not_how_often(share, d, cycles):
+def test_staggering_changes_when_layers_are_averaged_and_not_how_often(
+    share, d, cycles
+):
     plans, states = play(Budget(1, 8, share), 8 * cycles, d=d)
     shifted, turns = play(Budget(1, 8, share, staggered=True), 8 * cycles, d=d)
     assert {state.intervals for state in states} == {state.intervals for state in turns}
-    counts = [Counter(layer for plan in some for layer in plan.due) for some in (plans, shifted)]
+    counts = [
+        Counter(layer for plan in some for layer in plan.due)
+        for some in (plans, shifted)
+    ]
     assert counts[0] == counts[1]
 
 
 def test_the_spread_of_the_roots():
     # Half of the numbers at three times the root: mean 2, mean square 5, so 1/(1 + CV²) = 4/5; at ten times 60.5/100.
     assert 1 / (1 + spread_of_roots([1.0, 9.0], [5, 5])) == pytest.approx(0.8)
-    assert 1 / (1 + spread_of_roots([1.0, 100.0], [5, 5])) == pytest.approx(30.25 / 50.5)
+    assert 1 / (1 + spread_of_roots([1.0, 100.0], [5, 5])) == pytest.approx(
+        30.25 / 50.5
+    )
     assert spread_of_roots([4.0, 4.0, 4.0], [1, 2, 3]) == pytest.approx(0.0)
     assert spread_of_roots([0.0, 0.0], [1, 2]) == 0.0
 
@@ -270,7 +356,9 @@ def test_scores_are_those_of_the_last_average():
     ones = dict.fromkeys((A, B, C), 1.0)
     sixteens = dict.fromkeys((A, B, C), 16.0)
     moved = {A: 4.0, B: 0.0, C: 1.0}
-    state = policy.observe(state, policy.next(state, 9), Evidence(ones, moved, sixteens), THREE)
+    state = policy.observe(
+        state, policy.next(state, 9), Evidence(ones, moved, sixteens), THREE
+    )
     assert state.own["scores"] == [2 / (4 + 1e-6), 0.0, 1 / (4 + 1e-6)]
     assert state.own["recycled"] == [B]  # one that does not move is always drawn
     plan = policy.next(state, 9)
@@ -290,14 +378,23 @@ def test_layers_are_drawn_in_proportion_to_one_over_their_score():
     for round_ in range(4000):
         state = dataclasses.replace(start, round=round_)
         evidence = Evidence(ones, {0: 1.0, 1: 4.0, 2: 16.0}, ones)
-        drawn[tuple(policy.observe(state, policy.next(state, 9), evidence, layers).own["recycled"])] += 1
+        drawn[
+            tuple(
+                policy.observe(state, policy.next(state, 9), evidence, layers).own[
+                    "recycled"
+                ]
+            )
+        ] += 1
     for pair, probability in {(0, 1): 0.6095, (0, 2): 0.2857, (1, 2): 0.1048}.items():
         sigma = math.sqrt(probability * (1 - probability) / 4000)
         assert drawn[pair] / 4000 == pytest.approx(probability, abs=4 * sigma)
 
 
 def test_another_seed_draws_others():
-    sequences = {seed: [plan.recycled for plan in play(FedLUAR(1, 1, seed=seed), 30)[0]] for seed in (0, 1)}
+    sequences = {
+        seed: [plan.recycled for plan in play(FedLUAR(1, 1, seed=seed), 30)[0]]
+        for seed in (0, 1)
+    }
     assert sequences[0] != sequences[1]
     assert sequences[0] == [plan.recycled for plan in play(FedLUAR(1, 1), 30)[0]]
 
@@ -308,7 +405,10 @@ def test_fedluar_that_recycles_nothing_plans_as_fedavg():
 
 
 def test_at_least_one_kernel_must_be_averaged():
-    with pytest.raises(InputError, match=r"policy\.recycled = 2 must be less than the number of adaptive layers, 2"):
+    with pytest.raises(
+        InputError,
+        match=r"policy\.recycled = 2 must be less than the number of adaptive layers, 2",
+    ):
         FedLUAR(1, 2).start(THREE)
 
 
@@ -329,7 +429,9 @@ def test_fedpart_trains_everything_then_group_by_group_and_begins_again():
 
 def test_the_published_schedule_sends_28_percent():
     # 10 groups of the same size, 5 full rounds, 2 rounds a group: (5 + 20/10) / 25.
-    layers = Layout.pack([Tensor(str(index), 7, adaptive=True) for index in range(10)]).layers
+    layers = Layout.pack(
+        [Tensor(str(index), 7, adaptive=True) for index in range(10)]
+    ).layers
     ones = (1.0,) * 10
     plans, _ = play(FedPart(1), 25, layers=layers, d=ones, moved=ones, norm=ones)
     assert bytes_of(plans, layers) == 7 * 280  # 28 % of 25 · 280
@@ -337,39 +439,77 @@ def test_the_published_schedule_sends_28_percent():
 
 def test_groups_by_number_and_by_pattern():
     names = ["stem", "bn", "a.weight", "a.bias", "b.weight", "b.bias", "c.weight"]
-    tensors = [Tensor(name, 1, adaptive=name == "stem" or "weight" in name) for name in names]
+    tensors = [
+        Tensor(name, 1, adaptive=name == "stem" or "weight" in name) for name in names
+    ]
     layers = Layout.pack(tensors).layers
     assert FedPart(1).members(layers) == [[0, 1], [2, 3], [4, 5], [6]]
     assert FedPart(1, groups=2).members(layers) == [[0, 1, 2, 3], [4, 5, 6]]
-    assert FedPart(1, groups=3).members(layers) == [[0, 1, 2, 3], [4, 5], [6]]  # ⌊3k/4⌋ = 0, 0, 1, 2
-    assert FedPart(1, groups=("c*", "a*", "*")).members(layers) == [[6], [2, 3], [0, 1, 4, 5]]
-    assert FedPart(1, groups=("stem", "c*")).members(layers) == [[0, 1, 2, 3, 4, 5], [6]]
-    with pytest.raises(InputError, match=r"policy\.groups: pattern 'd\*' matches no layer"):
+    # ⌊3k/4⌋ = 0, 0, 1, 2
+    assert FedPart(1, groups=3).members(layers) == [[0, 1, 2, 3], [4, 5], [6]]
+    assert FedPart(1, groups=("c*", "a*", "*")).members(layers) == [
+        [6],
+        [2, 3],
+        [0, 1, 4, 5],
+    ]
+    assert FedPart(1, groups=("stem", "c*")).members(layers) == [
+        [0, 1, 2, 3, 4, 5],
+        [6],
+    ]
+    with pytest.raises(
+        InputError, match=r"policy\.groups: pattern 'd\*' matches no layer"
+    ):
         FedPart(1, groups=("*", "d*")).members(layers)
-    with pytest.raises(InputError, match=r"policy\.groups must be at most the number of adaptive layers, 4, not 5"):
+    with pytest.raises(
+        InputError,
+        match=r"policy\.groups must be at most the number of adaptive layers, 4, not 5",
+    ):
         FedPart(1, groups=5).members(layers)
 
 
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (lambda: Fixed(6, {"a": 7}), "intervals of 'a' must be a multiple of base_interval = 6, not 7"),
+        (
+            lambda: Fixed(6, {"a": 7}),
+            "intervals of 'a' must be a multiple of base_interval = 6, not 7",
+        ),
         (lambda: Fixed(6, {"a": 0}), "intervals of 'a' must be at least 1, not 0"),
-        (lambda: Fixed(6, 12), "intervals must be a table of pattern → interval, not 12"),
+        (
+            lambda: Fixed(6, 12),
+            "intervals must be a table of pattern → interval, not 12",
+        ),
         (lambda: Fixed(0, {}), "base_interval must be at least 1, not 0"),
-        (lambda: Fixed(1, {"a": 999999, "b": 999998}), "intervals have a common multiple of at most"),
-        (lambda: Budget(6, 20, 0.5), "cycle must be a multiple of base_interval = 6, not 20"),
-        (lambda: Budget(6, 24, 0.2), "share must be at least base_interval / cycle = 0.25, not 0.2"),
+        (
+            lambda: Fixed(1, {"a": 999999, "b": 999998}),
+            "intervals have a common multiple of at most",
+        ),
+        (
+            lambda: Budget(6, 20, 0.5),
+            "cycle must be a multiple of base_interval = 6, not 20",
+        ),
+        (
+            lambda: Budget(6, 24, 0.2),
+            "share must be at least base_interval / cycle = 0.25, not 0.2",
+        ),
         (lambda: Budget(6, 24, 1.5), "share must be above 0 and at most 1, not 1.5"),
-        (lambda: Budget(6, 24, 0.5, drift="own"), "drift must be one of plain, relative, not 'own'"),
+        (
+            lambda: Budget(6, 24, 0.5, drift="own"),
+            "drift must be one of plain, relative, not 'own'",
+        ),
         (lambda: FedLUAR(0, 1), "interval must be at least 1, not 0"),
         (lambda: FedLUAR(6, -1), "recycled must be at least 0, not -1"),
         (lambda: FedPart(6, groups=0), "groups must be at least 1, not 0"),
         (lambda: FedPart(6, groups=()), "groups must have at least one pattern"),
-        (lambda: FedPart(6, groups="conv*"), "groups must be a list of patterns or a number of groups, not 'conv"),
+        (
+            lambda: FedPart(6, groups="conv*"),
+            "groups must be a list of patterns or a number of groups, not 'conv",
+        ),
         (lambda: FedPart(6, group_rounds=0), "group_rounds must be at least 1, not 0"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(build, sentence):
-    with pytest.raises(InputError, match=sentence.replace("(", r"\(").replace("*", r"\*")):
+    with pytest.raises(
+        InputError, match=sentence.replace("(", r"\(").replace("*", r"\*")
+    ):
         build()

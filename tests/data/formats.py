@@ -32,7 +32,14 @@ class Python2Pickler(pickle._Pickler):
 
     def save_bytes(self, obj):
         short = len(obj) < 256
-        self.write((b"U" + bytes([len(obj)]) if short else b"T" + len(obj).to_bytes(4, "little")) + obj)
+        self.write(
+            (
+                b"U" + bytes([len(obj)])
+                if short
+                else b"T" + len(obj).to_bytes(4, "little")
+            )
+            + obj
+        )
         self.memoize(obj)
 
     dispatch[bytes] = save_bytes
@@ -42,7 +49,9 @@ def python2_pickle(value):
     """As the official files are: protocol 2, numpy under its old name."""
     buffer = io.BytesIO()
     Python2Pickler(buffer, protocol=2).dump(value)
-    return buffer.getvalue().replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
+    return buffer.getvalue().replace(
+        b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n"
+    )
 
 
 def cifar_images(count, seed=0):
@@ -61,14 +70,20 @@ def cifar10_batch(count=4, seed=0, **changes):
 
 def cifar10_files(**changes):
     """The members of cifar-10-batches-py; `changes` go to the second batch."""
-    files = {name: cifar10_batch(seed=k) for k, name in enumerate([*CIFAR10_TRAIN, "test_batch"])}
+    files = {
+        name: cifar10_batch(seed=k)
+        for k, name in enumerate([*CIFAR10_TRAIN, "test_batch"])
+    }
     files["data_batch_2"] |= {key.encode(): value for key, value in changes.items()}
     return {name: python2_pickle(content) for name, content in files.items()}
 
 
 def cifar100_files(train=6, test=3):
     def split(count, seed):
-        labels = {b"fine_labels": [99 - i for i in range(count)], b"coarse_labels": [i % 20 for i in range(count)]}
+        labels = {
+            b"fine_labels": [99 - i for i in range(count)],
+            b"coarse_labels": [i % 20 for i in range(count)],
+        }
         return python2_pickle({b"data": cifar_images(count, seed), **labels})
 
     return {"train": split(train, 0), "test": split(test, 1)}
@@ -96,18 +111,33 @@ def write_tar_gz(path, files, extra=()):
 def idx(array, *, kind=0x08, shape=None):
     """An IDX file; `shape` is what its header claims."""
     shape = array.shape if shape is None else shape
-    return struct.pack(f">BBBB{len(shape)}I", 0, 0, kind, len(shape), *shape) + array.astype(np.uint8).tobytes()
+    return (
+        struct.pack(f">BBBB{len(shape)}I", 0, 0, kind, len(shape), *shape)
+        + array.astype(np.uint8).tobytes()
+    )
 
 
-def write_idx_set(folder, *, names="{split}-{content}-idx{d}-ubyte.gz", test="t10k", labels=(0, 1, 2), side=28):
+def write_idx_set(
+    folder,
+    *,
+    names="{split}-{content}-idx{d}-ubyte.gz",
+    test="t10k",
+    labels=(0, 1, 2),
+    side=28,
+):
     """Four files with 30 training and 12 test images; the arrays that were written."""
     folder.mkdir(parents=True, exist_ok=True)
     rng, written = np.random.default_rng(0), []
     for split, count in (("train", 30), (test, 12)):
         images = rng.integers(0, 256, (count, side, side), dtype=np.uint8)
-        for content, array in (("images", images), ("labels", np.resize(labels, count))):
+        for content, array in (
+            ("images", images),
+            ("labels", np.resize(labels, count)),
+        ):
             path = folder / names.format(split=split, content=content, d=array.ndim)
-            path.write_bytes(gzip.compress(idx(array)) if path.suffix == ".gz" else idx(array))
+            path.write_bytes(
+                gzip.compress(idx(array)) if path.suffix == ".gz" else idx(array)
+            )
             written.append(array)
     return written
 
@@ -115,8 +145,15 @@ def write_idx_set(folder, *, names="{split}-{content}-idx{d}-ubyte.gz", test="t1
 def leaf_content(samples_of, length=784):
     """A LEAF file: user → labels."""
     rng = np.random.default_rng(0)
-    data = {user: {"x": rng.random((len(y), length)).round(3).tolist(), "y": y} for user, y in samples_of.items()}
-    return {"users": list(data), "num_samples": [len(y) for y in samples_of.values()], "user_data": data}
+    data = {
+        user: {"x": rng.random((len(y), length)).round(3).tolist(), "y": y}
+        for user, y in samples_of.items()
+    }
+    return {
+        "users": list(data),
+        "num_samples": [len(y) for y in samples_of.values()],
+        "user_data": data,
+    }
 
 
 def write_leaf(folder, train, test, *, name="all_data_0_niid_0_keep_0_{split}_9.json"):

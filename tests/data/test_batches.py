@@ -17,7 +17,14 @@ def owned(sizes=SIZES):
     count = sum(sizes)
     x = torch.arange(count, dtype=torch.uint8).view(-1, 1)
     owners = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    return Dataset(x, torch.arange(count) % 3, x[:1], torch.zeros(1, dtype=torch.int64), owners, scale=1.0)
+    return Dataset(
+        x,
+        torch.arange(count) % 3,
+        x[:1],
+        torch.zeros(1, dtype=torch.int64),
+        owners,
+        scale=1.0,
+    )
 
 
 def batches_of(data, batch_size=4, seed=0):
@@ -57,11 +64,20 @@ def test_inputs_and_targets_are_those_of_the_indices():
 
 def test_a_batch_depends_on_nothing_but_seed_client_and_step():
     in_turn = batches_of(owned())
-    there = [[in_turn.indices(client, step).tolist() for client in range(3)] for step in range(12)]
+    there = [
+        [in_turn.indices(client, step).tolist() for client in range(3)]
+        for step in range(12)
+    ]
     other = batches_of(owned())
-    back = [[other.indices(client, step).tolist() for client in (2, 1, 0)][::-1] for step in range(11, -1, -1)][::-1]
+    back = [
+        [other.indices(client, step).tolist() for client in (2, 1, 0)][::-1]
+        for step in range(11, -1, -1)
+    ][::-1]
     assert there == back
-    assert there != [[batches_of(owned(), seed=1).indices(c, s).tolist() for c in range(3)] for s in range(12)]
+    assert there != [
+        [batches_of(owned(), seed=1).indices(c, s).tolist() for c in range(3)]
+        for s in range(12)
+    ]
 
 
 def test_another_clients_data_change_nothing():
@@ -72,13 +88,24 @@ def test_another_clients_data_change_nothing():
 
 def test_batches_are_fixed():
     """The same on every machine, and in every version: results are published with it."""
-    assert seen(batches_of(owned()), 0, range(4)) == [[5, 6, 7, 4], [1, 9, 3, 2], [8, 0], [2, 7, 9, 0]]
+    assert seen(batches_of(owned()), 0, range(4)) == [
+        [5, 6, 7, 4],
+        [1, 9, 3, 2],
+        [8, 0],
+        [2, 7, 9, 0],
+    ]
 
 
 def images(count=40, channels=3, height=9, width=7, **options):
-    x = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (count, channels, height, width), dtype=np.uint8))
+    x = torch.from_numpy(
+        np.random.default_rng(0).integers(
+            0, 256, (count, channels, height, width), dtype=np.uint8
+        )
+    )
     y = torch.zeros(count, dtype=torch.int64)
-    return Dataset(x, y, x[:2], y[:2], **{"augment": "crop-flip", "scale": 1.0} | options)
+    return Dataset(
+        x, y, x[:2], y[:2], **{"augment": "crop-flip", "scale": 1.0} | options
+    )
 
 
 def augmented(data, batch_size=8, seed=0, client=0, step=0):
@@ -87,7 +114,9 @@ def augmented(data, batch_size=8, seed=0, client=0, step=0):
 
 def naive(data, indices, seed, client, step):
     """Pad, crop, flip, image by image."""
-    rng = np.random.Generator(np.random.Philox(key=random_key(seed, "augment", client, step)))
+    rng = np.random.Generator(
+        np.random.Philox(key=random_key(seed, "augment", client, step))
+    )
     top, left = rng.integers(0, 9, (2, len(indices)))
     mirrored = rng.integers(0, 2, len(indices))
     result = []
@@ -111,7 +140,11 @@ def test_augmentation_is_a_loop_over_images(shape, seed, client, step):
 
 
 def test_augmentation_is_reproducible_and_differs_by_seed_client_and_step():
-    data = replace(images(1), x_train=images(1).x_train.expand(40, -1, -1, -1), y_train=images().y_train)
+    data = replace(
+        images(1),
+        x_train=images(1).x_train.expand(40, -1, -1, -1),
+        y_train=images().y_train,
+    )
     first = augmented(data)  # all images are equal, so that only the draws can differ
     assert torch.equal(augmented(data), first)
     for changed in ({"seed": 1}, {"client": 1}, {"step": 1}):
@@ -127,7 +160,8 @@ def test_all_shifts_and_both_sides_occur():
     inputs, _ = Batches(data, IID(1).assign(data, 0), 2000, 0).at(0, 0)
     rows, columns = inputs[:, 0].amax(2).argmax(1), inputs[:, 0].amax(1).argmax(1)
     assert sorted(set(rows.tolist())) == list(range(4, 13))
-    assert sorted(set(columns.tolist())) == list(range(1, 15))  # 1 … 9, and mirrored 6 … 14
+    # 1 … 9, and mirrored 6 … 14
+    assert sorted(set(columns.tolist())) == list(range(1, 15))
 
 
 def test_the_margin_is_black_before_standardisation():
@@ -148,18 +182,26 @@ def test_the_digits_batches_are_what_they_were():
     assert float(inputs.double().sum()) == pytest.approx(-5.712993402034044)
 
 
-@pytest.mark.parametrize("gathered", [1, 200, 1 << 18])  # numbers: one batch at a time, a few, all
+# Numbers: one batch at a time, a few, all
+@pytest.mark.parametrize("gathered", [1, 200, 1 << 18])
 @pytest.mark.parametrize("augment", [None, "crop-flip"])
-def test_batches_of_several_steps_are_those_of_each_step(monkeypatch, gathered, augment):
+def test_batches_of_several_steps_are_those_of_each_step(
+    monkeypatch, gathered, augment
+):
     monkeypatch.setattr("fedlama.data.batches.GATHERED", gathered)
     x = torch.arange(23 * 5).to(torch.uint8).view(23, 1, 1, 5)
-    data = Dataset(x, torch.arange(23), x[:1], torch.arange(1), std=(3.0,), augment=augment)
-    shards, steps = IID(2).assign(data, 0), range(2, 12)  # 11 or 12 samples in batches of 5: the last ones are short
+    data = Dataset(
+        x, torch.arange(23), x[:1], torch.arange(1), std=(3.0,), augment=augment
+    )
+    # 11 or 12 samples in batches of 5: the last ones are short
+    shards, steps = IID(2).assign(data, 0), range(2, 12)
     for client in range(2):
         several = list(Batches(data, shards, 5, 0).of_steps(client, steps))
         assert len(several) == len(steps)
         for step, (inputs, targets) in zip(steps, several, strict=True):
-            expected_inputs, expected_targets = Batches(data, shards, 5, 0).at(client, step)
+            expected_inputs, expected_targets = Batches(data, shards, 5, 0).at(
+                client, step
+            )
             assert torch.equal(inputs, expected_inputs)
             assert torch.equal(targets, expected_targets)
             assert inputs.data_ptr() % 64 == 0

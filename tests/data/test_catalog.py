@@ -42,7 +42,9 @@ def refused(name, *words):
 
 def write_npz(path):
     x = np.arange(8 * 16, dtype=np.uint8).reshape(8, 4, 4)
-    np.savez(path, x=x, y=np.arange(8) % 2, test=np.arange(8) > 5, writer=np.arange(8) // 2)
+    np.savez(
+        path, x=x, y=np.arange(8) % 2, test=np.arange(8) > 5, writer=np.arange(8) // 2
+    )
 
 
 def test_the_embedded_digits_need_no_folder():
@@ -71,7 +73,10 @@ def test_the_folder_may_start_at_home(tmp_path, monkeypatch):
 
 
 def test_cifar_as_archive_and_as_folder(tmp_path):
-    files = {f"cifar-10-batches-py/{name}": content for name, content in cifar10_files().items()}
+    files = {
+        f"cifar-10-batches-py/{name}": content
+        for name, content in cifar10_files().items()
+    }
     archive = write_tar_gz(tmp_path / "named" / "cifar-10-python.tar.gz", files)
     assert locate("cifar10") == archive
     assert load("cifar10").name == "cifar10"
@@ -109,7 +114,10 @@ def test_a_data_folder_that_is_itself_fashion_mnist(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", ["emnist", "EMNIST/raw", "gzip", "."])
 def test_emnist_is_the_split_that_is_there(tmp_path, place):
-    folder, names = tmp_path / "named" / place, "emnist-{}-{{split}}-{{content}}-idx{{d}}-ubyte.gz"
+    folder, names = (
+        tmp_path / "named" / place,
+        "emnist-{}-{{split}}-{{content}}-idx{{d}}-ubyte.gz",
+    )
     write_idx_set(folder, names=names.format("letters"), test="test", labels=(1, 26))
     assert load("emnist").name == "emnist-letters"
     write_idx_set(folder, names=names.format("byclass"), test="test", labels=(0, 61))
@@ -147,30 +155,51 @@ def test_a_known_name_is_not_a_folder_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("cifar10", ["cifar-10-batches-py/", "cifar-10-python.tar.gz", "`fedlama data fetch cifar10`"]),
+        (
+            "cifar10",
+            [
+                "cifar-10-batches-py/",
+                "cifar-10-python.tar.gz",
+                "`fedlama data fetch cifar10`",
+            ],
+        ),
         ("cifar100", ["cifar-100-python.tar.gz", "`fedlama data fetch cifar100`"]),
         ("femnist", ["femnist/train/*.json", "github.com/TalwalkarLab/leaf"]),
         ("mnist", ["train-images-idx3-ubyte", "mnist/"]),
-        ("fashion-mnist", ["train-images-idx3-ubyte", "apt install dataset-fashion-mnist"]),
+        (
+            "fashion-mnist",
+            ["train-images-idx3-ubyte", "apt install dataset-fashion-mnist"],
+        ),
         ("emnist", ["emnist-SPLIT-train-images-idx3-ubyte", "nist.gov"]),
     ],
 )
 def test_a_missing_set_says_what_where_and_how(tmp_path, name, words):
     (tmp_path / "system").rmdir()
-    places = [f"{tmp_path / 'named'},", str(tmp_path / "cache" / "fedlama"), f"{tmp_path / 'system'} (no such folder)"]
+    places = [
+        f"{tmp_path / 'named'},",
+        str(tmp_path / "cache" / "fedlama"),
+        f"{tmp_path / 'system'} (no such folder)",
+    ]
     refused(name, *words, *places, "set FEDLAMA_DATA")
 
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("cifar-10", "cifar10"), ("CIFAR100", "cifar100"), ("fashion_mnist", "fashion-mnist"), ("digit", "digits")],
+    [
+        ("cifar-10", "cifar10"),
+        ("CIFAR100", "cifar100"),
+        ("fashion_mnist", "fashion-mnist"),
+        ("digit", "digits"),
+    ],
 )
 def test_an_unknown_name_suggests_the_nearest(name, nearest):
     refused(name, f"did you mean {nearest}?", "known are digits, cifar10")
 
 
 def test_names_that_are_nothing(tmp_path):
-    refused("imagenet", "no data set 'imagenet'", "imagenet.npz", str(tmp_path / "named"))
+    refused(
+        "imagenet", "no data set 'imagenet'", "imagenet.npz", str(tmp_path / "named")
+    )
     refused("", "no data set ''")
     refused("mnist_by_writr", "mnist_by_writr.npz")
     refused("/nowhere/own.npz", "/nowhere/own.npz does not exist", "LEAF folder")
@@ -191,14 +220,24 @@ def test_the_catalog_lists_what_there_is(tmp_path):
     write_leaf(tmp_path / "named" / "femnist", WRITERS, WRITERS)
     write_leaf(tmp_path / "named" / "pens", WRITERS, WRITERS)
     entries = {entry.name: entry for entry in catalog()}
-    first = ["digits", "cifar10", "cifar100", "femnist", "mnist", "fashion-mnist", "emnist"]
+    first = [
+        "digits",
+        "cifar10",
+        "cifar100",
+        "femnist",
+        "mnist",
+        "fashion-mnist",
+        "emnist",
+    ]
     assert list(entries) == [*first, "mnist_by_writer", "pens"]
     assert entries["digits"].present
     assert not entries["cifar10"].present
     assert entries["cifar10"].where is None
     assert "fedlama data fetch cifar10" in entries["cifar10"].how
     assert entries["femnist"].where == tmp_path / "named" / "femnist"
-    assert entries["mnist_by_writer"].where == Path(tmp_path / "named" / "mnist_by_writer.npz")
+    assert entries["mnist_by_writer"].where == Path(
+        tmp_path / "named" / "mnist_by_writer.npz"
+    )
     assert all(entry.what and entry.how for entry in entries.values())
 
 
@@ -207,4 +246,8 @@ def test_every_present_entry_loads(tmp_path):
     write_files(tmp_path / "named" / "cifar-10-batches-py", cifar10_files())
     write_idx_set(tmp_path / "named" / "mnist")
     names = [entry.name for entry in catalog() if entry.present]
-    assert [load(name).name for name in names] == names == ["digits", "cifar10", "mnist", "own"]
+    assert (
+        [load(name).name for name in names]
+        == names
+        == ["digits", "cifar10", "mnist", "own"]
+    )

@@ -66,7 +66,9 @@ def test_a_folder_is_read_in_the_official_order(tmp_path):
 
 def test_an_archive_is_the_same_as_its_folder(tmp_path):
     folder = read_cifar(CIFAR10, write_files(tmp_path / "folder", cifar10_files()))
-    archive = read_cifar(CIFAR10, write_tar_gz(tmp_path / "a.tar.gz", in_folder(cifar10_files())))
+    archive = read_cifar(
+        CIFAR10, write_tar_gz(tmp_path / "a.tar.gz", in_folder(cifar10_files()))
+    )
     assert torch.equal(folder.x_train, archive.x_train)
     assert torch.equal(folder.x_test, archive.x_test)
     assert torch.equal(folder.y_train, archive.y_train)
@@ -82,8 +84,12 @@ def test_cifar100_takes_the_fine_labels(tmp_path):
 @pytest.mark.parametrize("protocol", [2, 3, 4])
 def test_files_pickled_again_by_python_3_are_read(tmp_path, protocol):
     content = cifar10_batch(seed=1)
-    texts = {key.decode(): value for key, value in content.items()} | {"labels": np.array(content[b"labels"])}
-    again = read_cifar(CIFAR10, with_second_batch(tmp_path / "3", pickle.dumps(texts, protocol)))
+    texts = {key.decode(): value for key, value in content.items()} | {
+        "labels": np.array(content[b"labels"])
+    }
+    again = read_cifar(
+        CIFAR10, with_second_batch(tmp_path / "3", pickle.dumps(texts, protocol))
+    )
     official = read_cifar(CIFAR10, write_files(tmp_path / "2", cifar10_files()))
     assert torch.equal(again.x_train, official.x_train)
     assert torch.equal(again.y_train, official.y_train)
@@ -91,7 +97,9 @@ def test_files_pickled_again_by_python_3_are_read(tmp_path, protocol):
 
 def test_fortran_order_is_kept(tmp_path):
     images = cifar_images(4, seed=1)
-    content = python2_pickle(cifar10_batch(seed=1) | {b"data": np.asfortranarray(images)})
+    content = python2_pickle(
+        cifar10_batch(seed=1) | {b"data": np.asfortranarray(images)}
+    )
     data = read_cifar(CIFAR10, with_second_batch(tmp_path, content))
     assert torch.equal(data.x_train[4:8].reshape(4, -1), torch.from_numpy(images))
 
@@ -110,7 +118,9 @@ class Code:
 @pytest.mark.parametrize("place", ["alone", "data", "labels", "another key"])
 def test_code_in_a_pickle_does_not_run(tmp_path, protocol, place):
     ran = tmp_path / "ran"
-    content = Code(ran) if place == "alone" else cifar10_batch() | {place.encode(): Code(ran)}
+    content = (
+        Code(ran) if place == "alone" else cifar10_batch() | {place.encode(): Code(ran)}
+    )
     folder = with_second_batch(tmp_path / "folder", pickle.dumps(content, protocol))
     refused_batch(folder)
     assert not ran.exists()
@@ -164,9 +174,13 @@ def test_a_key_that_takes_for_ever_to_hash_is_refused(tmp_path):
 def test_a_shape_of_shapes_is_refused(tmp_path, deep):
     """Two references to the tuple before, 26 times: printed, it would have been 2²⁶ numbers."""
     width = {b"\x85": 1, b"\x86": 2, b"\x87": 3}[deep]
-    shape = b"K\x01\x85q\xc8" + b"".join(b"h%c" % (200 + k) * width + deep + b"q%c" % (201 + k) for k in range(26))
+    shape = b"K\x01\x85q\xc8" + b"".join(
+        b"h%c" % (200 + k) * width + deep + b"q%c" % (201 + k) for k in range(26)
+    )
     honest = cifar10_files()["data_batch_2"]
-    bomb = honest.replace(b"K\x04M\x00\x0c\x86", b"0" + shape, 1).replace(b"0K\x01", b"K\x01", 1)
+    bomb = honest.replace(b"K\x04M\x00\x0c\x86", b"0" + shape, 1).replace(
+        b"0K\x01", b"K\x01", 1
+    )
     assert len(bomb) > len(honest)
     folder = with_second_batch(tmp_path, bomb)
     with little_memory():
@@ -177,11 +191,20 @@ def test_a_shape_of_shapes_is_refused(tmp_path, deep):
     "pickled_object",
     [
         pytest.param(b"\x80\x02}U\x04datacnumpy\nndarray\n)Rs.", id="another function"),
-        pytest.param(b"\x80\x02}U\x04dataU\x0c_reconstruct)Rs.", id="a text instead of a function"),
-        pytest.param(b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\nK\x05Rs.", id="no arguments"),
+        pytest.param(
+            b"\x80\x02}U\x04dataU\x0c_reconstruct)Rs.",
+            id="a text instead of a function",
+        ),
+        pytest.param(
+            b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\nK\x05Rs.",
+            id="no arguments",
+        ),
         pytest.param(b"\x80\x02}U\x04data]]as.", id="a list of lists"),
         pytest.param(b"\x80\x02}q\x00U\x04datah\x00s.", id="itself"),
-        pytest.param(b"\x80\x02}U\x04data(K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01ts.", id="a long tuple"),
+        pytest.param(
+            b"\x80\x02}U\x04data(K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01ts.",
+            id="a long tuple",
+        ),
         pytest.param(b"\x80\x02]K\x05K\x06s.", id="a list with items"),
         pytest.param(b"\x80\x02}K\x05a.", id="appending to a dictionary"),
         pytest.param(b"\x80\x02}K\x05b.", id="a dictionary with a state"),
@@ -193,7 +216,9 @@ def test_only_what_arrays_need_is_built(tmp_path, pickled_object):
 
 def test_too_many_parts_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(pickled, "MAX_OPCODES", 1000)
-    refused_batch(with_second_batch(tmp_path, b"\x80\x02" + b"]" * 2000 + b"."), "1,000")
+    refused_batch(
+        with_second_batch(tmp_path, b"\x80\x02" + b"]" * 2000 + b"."), "1,000"
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,14 +252,24 @@ def test_an_array_that_claims_more_than_it_holds(tmp_path):
         refused_batch(folder, "claims shape")
 
 
-@pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x02K\x05.", cifar10_files()["data_batch_1"][:-300]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not a pickle", b"\x80\x02K\x05.", cifar10_files()["data_batch_1"][:-300]],
+)
 def test_other_and_truncated_files(tmp_path, content):
     refused_batch(with_second_batch(tmp_path, content), "official cifar10 file")
 
 
-@given(strategies.lists(strategies.tuples(strategies.integers(0, 400), strategies.integers(0, 255)), max_size=3))
+@given(
+    strategies.lists(
+        strategies.tuples(strategies.integers(0, 400), strategies.integers(0, 255)),
+        max_size=3,
+    )
+)
 def test_any_damage_ends_in_a_sentence_or_in_arrays(changes):
-    content = bytearray(python2_pickle(cifar10_batch(count=1) | {b"data": cifar_images(1)}))
+    content = bytearray(
+        python2_pickle(cifar10_batch(count=1) | {b"data": cifar_images(1)})
+    )
     for position, value in changes:
         content[position if position < 200 else -position // 2] = value
     try:
@@ -264,30 +299,53 @@ def member(name, kind=tarfile.REGTYPE, target="", size=0):
     return entry
 
 
-@pytest.mark.parametrize("name", ["../outside", "cifar-10-batches-py/../../outside", "/etc/cifar"])
+@pytest.mark.parametrize(
+    "name", ["../outside", "cifar-10-batches-py/../../outside", "/etc/cifar"]
+)
 def test_names_that_climb_or_start_at_the_root_are_refused(tmp_path, name):
     inside = tmp_path / "in"
     inside.mkdir()
-    archive = write_tar_gz(inside / "a.tar.gz", in_folder(cifar10_files()), [(member(name, size=5), b"wrong")])
+    archive = write_tar_gz(
+        inside / "a.tar.gz",
+        in_folder(cifar10_files()),
+        [(member(name, size=5), b"wrong")],
+    )
     with pytest.raises(InputError, match="leads out of the archive"):
         read_cifar(CIFAR10, archive)
     assert [path.name for path in inside.iterdir()] == ["a.tar.gz"]
     assert not (tmp_path / "outside").exists()
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.FIFOTYPE,
+        tarfile.DIRTYPE,
+        tarfile.CHRTYPE,
+    ],
+)
 def test_a_link_or_device_in_place_of_a_file_is_refused(tmp_path, kind):
     files = cifar10_files()
     extra = [(member("cifar-10-batches-py/data_batch_2", kind, "/etc/passwd"), None)]
     del files["data_batch_2"]
-    refused(write_tar_gz(tmp_path / "a.tar.gz", in_folder(files), extra), "data_batch_2 is a link or a special file")
+    refused(
+        write_tar_gz(tmp_path / "a.tar.gz", in_folder(files), extra),
+        "data_batch_2 is a link or a special file",
+    )
 
 
 def test_an_archive_without_the_files(tmp_path):
-    refused(write_tar_gz(tmp_path / "a.tar.gz", {"cifar-10-batches-py/readme.html": b"x"}), "data_batch_1")
+    refused(
+        write_tar_gz(tmp_path / "a.tar.gz", {"cifar-10-batches-py/readme.html": b"x"}),
+        "data_batch_1",
+    )
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "no gzip", "no tar", "flipped bit", "no end"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "half", "no gzip", "no tar", "flipped bit", "no end"]
+)
 def test_damaged_archives(tmp_path, damage):
     path = write_tar_gz(tmp_path / "a.tar.gz", in_folder(cifar10_files()))
     content = path.read_bytes()
@@ -298,7 +356,9 @@ def test_damaged_archives(tmp_path, damage):
             "half": content[:middle],
             "no gzip": gzip.decompress(content),
             "no tar": gzip.compress(b"x" * 5000),
-            "flipped bit": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+            "flipped bit": content[:middle]
+            + bytes([content[middle] ^ 1])
+            + content[middle + 1 :],
             "no end": content[:-8],
         }[damage]
     )
@@ -321,21 +381,35 @@ def test_an_archive_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
 
 def extension(kind, content):
     """An extension header under any format's letter, and what it says."""
-    block = member("././@PaxHeader", kind, size=len(content)).tobuf(tarfile.USTAR_FORMAT)
+    block = member("././@PaxHeader", kind, size=len(content)).tobuf(
+        tarfile.USTAR_FORMAT
+    )
     return block + content + bytes(-len(content) % 512)
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+    ],
+)
 @pytest.mark.parametrize("size", [50_000, 50_000_000])
 def test_a_large_extension_header_is_refused(tmp_path, kind, size):
     """tarfile looked for numbers in them: 50 kB of digits in 135 bytes of archive kept it busy for minutes."""
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(extension(kind, b"9" * size)))
     with little_memory():
-        refused(path, f"an extension header of {size:,} bytes; up to 4,096 are admitted")
+        refused(
+            path, f"an extension header of {size:,} bytes; up to 4,096 are admitted"
+        )
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize(
+    "kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME]
+)
 def test_a_chain_of_extension_headers_is_refused(tmp_path, kind):
     """tarfile reads them one inside the other, and ran out of stack."""
     path = tmp_path / "a.tar.gz"
@@ -364,11 +438,19 @@ def test_what_an_extension_header_says_does_not_matter(tmp_path, junk):
     record = f"{len(record) + len(str(len(record)))}".encode() + record
     plain = write_tar_gz(tmp_path / "plain.tar.gz", in_folder(cifar10_files()))
     path = tmp_path / "a.tar.gz"
-    path.write_bytes(gzip.compress(extension(tarfile.XHDTYPE, record) + gzip.decompress(plain.read_bytes())))
-    assert torch.equal(read_cifar(CIFAR10, path).x_train, read_cifar(CIFAR10, plain).x_train)
+    path.write_bytes(
+        gzip.compress(
+            extension(tarfile.XHDTYPE, record) + gzip.decompress(plain.read_bytes())
+        )
+    )
+    assert torch.equal(
+        read_cifar(CIFAR10, path).x_train, read_cifar(CIFAR10, plain).x_train
+    )
 
 
-@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize(
+    "form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+)
 def test_archives_made_anew_are_read(tmp_path, form):
     """As tarfile packs a folder: with times of day in extension headers, or with ./ before the names."""
     folder = write_files(tmp_path / "cifar-10-batches-py", cifar10_files())
@@ -381,7 +463,10 @@ def test_archives_made_anew_are_read(tmp_path, form):
 
 def test_an_archive_of_very_many_members_is_refused(tmp_path):
     extra = [(member(f"readme{k}"), b"") for k in range(200)]
-    refused(write_tar_gz(tmp_path / "a.tar.gz", in_folder(cifar10_files()), extra), "members")
+    refused(
+        write_tar_gz(tmp_path / "a.tar.gz", in_folder(cifar10_files()), extra),
+        "members",
+    )
 
 
 def test_a_sparse_member_is_refused(tmp_path):
@@ -389,7 +474,11 @@ def test_a_sparse_member_is_refused(tmp_path):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         entry = member("cifar-10-batches-py/data_batch_1", size=512)
-        entry.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "100000000"}
+        entry.pax_headers = {
+            "GNU.sparse.major": "1",
+            "GNU.sparse.minor": "0",
+            "GNU.sparse.realsize": "100000000",
+        }
         archive.addfile(entry, io.BytesIO(b"1\n0\n1\n" + bytes(506)))
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(buffer.getvalue()))
@@ -400,6 +489,8 @@ def test_a_member_that_claims_more_than_there_will_ever_be_is_not_waited_for(tmp
     """tarfile would skip 2⁸⁰ bytes piece by piece, long after the archive has ended."""
     member = tarfile.TarInfo("cifar-10-batches-py/readme.html")
     member.size = 1 << 80
-    (tmp_path / "endless.tar.gz").write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(2048)))
+    (tmp_path / "endless.tar.gz").write_bytes(
+        gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(2048))
+    )
     with pytest.raises(InputError, match="not a complete"):
         cifar.read_cifar(cifar.CIFAR10, tmp_path / "endless.tar.gz")

@@ -13,7 +13,8 @@ from fedlama.base import InputError, RunError
 from fedlama.data import fetch
 from fedlama.data.cifar import CIFAR10, CIFAR100
 
-module = importlib.import_module("fedlama.data.fetch")  # fedlama.data.fetch is the function
+# fedlama.data.fetch is the function
+module = importlib.import_module("fedlama.data.fetch")
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 FILE = "cifar-10-python.tar.gz"
@@ -48,7 +49,11 @@ class Handler(BaseHTTPRequestHandler):
         server, wanted = self.server, self.headers["Range"]
         server.asked.append(wanted)
         self.close_connection = True
-        start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1]) if wanted and server.ranges else 0
+        start = (
+            int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
+            if wanted and server.ranges
+            else 0
+        )
         if server.status:
             self.send_error(server.status)
         elif start >= len(server.content):
@@ -61,14 +66,18 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         if start:
             last, total = len(server.content) - 1, len(server.content)
-            self.send_header("Content-Range", server.content_range or f"bytes {start}-{last}/{total}")
+            self.send_header(
+                "Content-Range", server.content_range or f"bytes {start}-{last}/{total}"
+            )
         if server.chunked:
             self.send_header("Transfer-Encoding", "chunked")
         elif server.length != "none":
             self.send_header("Content-Length", str(server.length or len(body)))
         self.end_headers()
         body = body[: server.sends]
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(body), body) if server.chunked else body)
+        self.wfile.write(
+            b"%x\r\n%s\r\n" % (len(body), body) if server.chunked else body
+        )
 
     def log_message(self, *_):
         pass
@@ -81,7 +90,9 @@ def server(monkeypatch):
     archive = module.Archive(FILE, hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setitem(module.ARCHIVES, "cifar10", archive)
     with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread = threading.Thread(
+            target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         thread.start()
         yield running
         running.shutdown()
@@ -106,7 +117,10 @@ def fails(folder, server, *words):
 def test_a_download(tmp_path, server):
     seen = []
     path = fetch(
-        "cifar10", tmp_path / "new" / "folder", url_base=server.url + "/", progress=lambda *step: seen.append(step)
+        "cifar10",
+        tmp_path / "new" / "folder",
+        url_base=server.url + "/",
+        progress=lambda *step: seen.append(step),
     )
     assert path == tmp_path / "new" / "folder" / FILE
     assert path.read_bytes() == CONTENT
@@ -122,7 +136,9 @@ def test_what_is_there_is_not_fetched_again(tmp_path, server):
     assert server.asked == [None]
 
 
-def test_a_wrong_file_under_the_final_name_is_replaced_only_by_the_right_one(tmp_path, server):
+def test_a_wrong_file_under_the_final_name_is_replaced_only_by_the_right_one(
+    tmp_path, server
+):
     (tmp_path / FILE).write_bytes(b"half")
     server.status = 503
     with pytest.raises(RunError, match="503"):
@@ -134,11 +150,22 @@ def test_a_wrong_file_under_the_final_name_is_replaced_only_by_the_right_one(tmp
 
 def test_a_broken_download_is_continued(tmp_path, server):
     server.sends = 100_000
-    fails(tmp_path, server, "100,000 of 300,000 bytes", str(part(tmp_path)), "again to continue")
+    fails(
+        tmp_path,
+        server,
+        "100,000 of 300,000 bytes",
+        str(part(tmp_path)),
+        "again to continue",
+    )
     assert part(tmp_path).read_bytes() == CONTENT[:100_000]
     fails(tmp_path, server, "200,000 of 300,000 bytes")
     seen = []
-    path = fetch("cifar10", tmp_path, url_base=server.url, progress=lambda *step: seen.append(step))
+    path = fetch(
+        "cifar10",
+        tmp_path,
+        url_base=server.url,
+        progress=lambda *step: seen.append(step),
+    )
     assert path.read_bytes() == CONTENT
     assert server.asked == [None, "bytes=100000-", "bytes=200000-"]
     assert seen[0] == (200_000, 300_000)
@@ -173,7 +200,10 @@ def test_a_range_that_is_called_the_whole_is_found_out(tmp_path, server):
     assert not part(tmp_path).exists()
 
 
-@pytest.mark.parametrize("content_range", ["bytes 200000-299999/300000", "nonsense", "bytes -5/7", "bytes */300000"])
+@pytest.mark.parametrize(
+    "content_range",
+    ["bytes 200000-299999/300000", "nonsense", "bytes -5/7", "bytes */300000"],
+)
 def test_a_range_that_was_not_asked_for(tmp_path, server, content_range):
     part(tmp_path).write_bytes(CONTENT[:1000])
     server.content_range = content_range
@@ -183,7 +213,13 @@ def test_a_range_that_was_not_asked_for(tmp_path, server, content_range):
 
 def test_wrong_bytes_are_deleted(tmp_path, server):
     server.content = CONTENT[:-1] + b"x"
-    fails(tmp_path, server, "SHA-256", hashlib.sha256(server.content).hexdigest()[:12], "deleted")
+    fails(
+        tmp_path,
+        server,
+        "SHA-256",
+        hashlib.sha256(server.content).hexdigest()[:12],
+        "deleted",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -204,7 +240,12 @@ def test_a_length_that_is_none(tmp_path, server, length):
     server.length = length
     seen = []
     try:
-        path = fetch("cifar10", tmp_path, url_base=server.url, progress=lambda *step: seen.append(step))
+        path = fetch(
+            "cifar10",
+            tmp_path,
+            url_base=server.url,
+            progress=lambda *step: seen.append(step),
+        )
     except RunError:
         assert not (tmp_path / FILE).exists()
     else:
@@ -252,7 +293,9 @@ def test_an_interrupted_download_keeps_its_part(tmp_path, server, monkeypatch):
 
 
 def test_input_that_is_wrong(tmp_path, server):
-    with pytest.raises(InputError, match="'mnist' cannot be fetched, only cifar10 and cifar100"):
+    with pytest.raises(
+        InputError, match="'mnist' cannot be fetched, only cifar10 and cifar100"
+    ):
         fetch("mnist", tmp_path)
     with pytest.raises(InputError, match="http"):
         fetch("cifar10", tmp_path, url_base="file:///etc")
@@ -265,5 +308,8 @@ def test_what_is_fetched_is_what_is_read():
     assert {name: archive.file for name, archive in module.ARCHIVES.items()} == {
         kind.name: kind.archive for kind in (CIFAR10, CIFAR100)
     }
-    assert all(re.fullmatch("[0-9a-f]{64}", archive.sha256) for archive in module.ARCHIVES.values())
+    assert all(
+        re.fullmatch("[0-9a-f]{64}", archive.sha256)
+        for archive in module.ARCHIVES.values()
+    )
     assert module.URL_BASE.startswith("https://")

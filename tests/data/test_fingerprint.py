@@ -28,7 +28,12 @@ def test_one_file_has_its_own_hash(folder):
     expected = hashlib.sha256(path.read_bytes()).hexdigest()
     (folder / "elsewhere").mkdir()
     copy = shutil.copy(path, folder / "elsewhere" / "other.npz")
-    assert fingerprint("mine") == fingerprint(str(path)) == fingerprint(str(copy)) == expected
+    assert (
+        fingerprint("mine")
+        == fingerprint(str(path))
+        == fingerprint(str(copy))
+        == expected
+    )
 
 
 def test_the_embedded_digits_have_none():
@@ -38,7 +43,9 @@ def test_the_embedded_digits_have_none():
 
 def test_several_files_by_hand(folder):
     write_files(folder / "cifar-100-python", {**cifar100_files(), "meta": b"not read"})
-    hashes = [hashlib.sha256(cifar100_files()[name]).hexdigest() for name in ("train", "test")]
+    hashes = [
+        hashlib.sha256(cifar100_files()[name]).hexdigest() for name in ("train", "test")
+    ]
     expected = hashlib.sha256(f"{hashes[0]}\n{hashes[1]}\n".encode()).hexdigest()
     assert fingerprint("cifar100") == expected
     (folder / "cifar-100-python" / "meta").write_bytes(b"changed, and still not read")
@@ -48,13 +55,25 @@ def test_several_files_by_hand(folder):
 def write_sets(folder):
     write_files(folder / "cifar-100-python", cifar100_files())
     write_idx_set(folder / "mnist")
-    write_idx_set(folder / "emnist", names="emnist-letters-{split}-{content}-idx{d}-ubyte.gz", test="test")
+    write_idx_set(
+        folder / "emnist",
+        names="emnist-letters-{split}-{content}-idx{d}-ubyte.gz",
+        test="test",
+    )
     write_leaf(folder / "femnist", leaf_content({"a": [1]}), leaf_content({"a": [1]}))
     write_leaf(folder / "own", leaf_content({"a": [1]}), leaf_content({"a": [1]}))
 
 
 @pytest.mark.parametrize(
-    ("name", "files"), [("cifar100", 2), ("mnist", 4), ("emnist", 4), ("emnist-letters", 4), ("femnist", 2), ("own", 2)]
+    ("name", "files"),
+    [
+        ("cifar100", 2),
+        ("mnist", 4),
+        ("emnist", 4),
+        ("emnist-letters", 4),
+        ("femnist", 2),
+        ("own", 2),
+    ],
 )
 def test_a_byte_in_any_file_changes_it(folder, name, files):
     write_sets(folder)
@@ -70,5 +89,7 @@ def test_a_byte_in_any_file_changes_it(folder, name, files):
 
 def test_a_file_that_is_gone_is_named(folder):
     write_files(folder / "cifar-100-python", {"train": b""})
-    with pytest.raises(InputError, match=r"cifar-100-python/test cannot be read \(No such file"):
+    with pytest.raises(
+        InputError, match=r"cifar-100-python/test cannot be read \(No such file"
+    ):
         fingerprint("cifar100")

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from fedlama.base import InputError
-from fedlama.data import catalog, data_files, data_folder, digits, fingerprint, load, locate
+from fedlama.data import (
+    catalog,
+    data_files,
+    data_folder,
+    digits,
+    fingerprint,
+    load,
+    locate,
+)
 from fedlama.data.folders import data_folders
 
 HOSTILE = "\x1b[31mred\x07\r\n\u2028\u202e"
@@ -61,7 +69,13 @@ def test_a_folder_of_a_hostile_name(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLAMA_DATA", str(folder))
     np.savez(folder / f"{HOSTILE}.npz", x=np.zeros((4, 2), np.uint8))
     (folder / "cifar-100-python").mkdir()
-    for name in (HOSTILE, "cifar100", "cifar10", "nothing", str(folder / f"{HOSTILE}.npz")):
+    for name in (
+        HOSTILE,
+        "cifar100",
+        "cifar10",
+        "nothing",
+        str(folder / f"{HOSTILE}.npz"),
+    ):
         with pytest.raises(InputError) as caught:
             load(name)
         assert r"\x1b[31mred" in sentence(caught)
@@ -69,7 +83,9 @@ def test_a_folder_of_a_hostile_name(tmp_path, monkeypatch):
 
 def test_a_set_carries_no_control_characters_in_its_name(tmp_path):
     path = tmp_path / f"{HOSTILE}.npz"
-    np.savez(path, x=np.zeros((4, 2), np.uint8), y=np.zeros(4, int), test=np.arange(4) > 1)
+    np.savez(
+        path, x=np.zeros((4, 2), np.uint8), y=np.zeros(4, int), test=np.arange(4) > 1
+    )
     assert load(str(path)).name == r"\x1b[31mred\x07\r\n\u2028\u202e"
 
 
@@ -77,7 +93,9 @@ def test_without_a_home_folder_only_the_cache_is_missing(no_home):
     assert [str(folder) for folder in data_folders()] == ["/usr/share/datasets"]
     assert load("digits").name == "digits"
     assert catalog()[0].name == "digits"
-    with pytest.raises(InputError, match=r"cifar10 is not there: looked for .* in /usr/share/datasets"):
+    with pytest.raises(
+        InputError, match=r"cifar10 is not there: looked for .* in /usr/share/datasets"
+    ):
         load("cifar10")
     with pytest.raises(InputError, match="set FEDLAMA_DATA to a folder"):
         data_folder()
@@ -92,7 +110,10 @@ def test_without_a_home_folder_the_named_one_serves(no_home, monkeypatch, tmp_pa
 
 def test_a_home_folder_of_nobody_is_named(monkeypatch):
     monkeypatch.setenv("FEDLAMA_DATA", "~nosuchuser/data")
-    with pytest.raises(InputError, match="'~nosuchuser/data' starts with a home folder that is not known"):
+    with pytest.raises(
+        InputError,
+        match="'~nosuchuser/data' starts with a home folder that is not known",
+    ):
         load("cifar10")
     monkeypatch.delenv("FEDLAMA_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "~nosuchuser")

@@ -49,7 +49,9 @@ def test_emnist_splits(tmp_path, split):
     classes = {"letters": 26, "balanced": 47, "byclass": 62}[split]
     first = 1 if split == "letters" else 0  # letters counts from 1
     names = f"emnist-{split}-{{split}}-{{content}}-idx{{d}}-ubyte.gz"
-    write_idx_set(tmp_path, names=names, test="test", labels=(first, first + classes - 1))
+    write_idx_set(
+        tmp_path, names=names, test="test", labels=(first, first + classes - 1)
+    )
     data = read_idx_set(EMNIST[split], tmp_path)
     assert (data.name, data.classes) == (f"emnist-{split}", classes)
     assert data.y_train[:4].tolist() == [0, classes - 1, 0, classes - 1]
@@ -86,9 +88,16 @@ def test_broken_files(tmp_path, pack, content, word):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_header_that_claims_more_than_there_is_costs_no_memory(tmp_path, pack):
     path = tmp_path / "images"
-    path.write_bytes(pack(struct.pack(">BBBBIII", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(100)))
+    path.write_bytes(
+        pack(
+            struct.pack(">BBBBIII", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)
+            + bytes(100)
+        )
+    )
     with little_memory():
-        refused(path, "claims 4,294,967,295 × 4,294,967,295 × 4,294,967,295", dimensions=3)
+        refused(
+            path, "claims 4,294,967,295 × 4,294,967,295 × 4,294,967,295", dimensions=3
+        )
     path.write_bytes(pack(struct.pack(">BBBBI", 0, 0, 8, 1, 90_000) + bytes(100)))
     with little_memory():
         refused(path, "claims 90,000")
@@ -101,10 +110,14 @@ def test_a_stream_that_unpacks_to_more_than_the_header_says_is_cut(tmp_path):
         refused(path, "holds more")
 
 
-@pytest.mark.parametrize("damage", [lambda z: z[:-10], lambda z: z[:20], lambda z: z[:30] + b"\xff" + z[31:]])
+@pytest.mark.parametrize(
+    "damage", [lambda z: z[:-10], lambda z: z[:20], lambda z: z[:30] + b"\xff" + z[31:]]
+)
 def test_damaged_gzip(tmp_path, damage):
     path = tmp_path / "labels.gz"
-    path.write_bytes(damage(gzip.compress(idx(np.random.default_rng(0).integers(0, 10, 500)))))
+    path.write_bytes(
+        damage(gzip.compress(idx(np.random.default_rng(0).integers(0, 10, 500))))
+    )
     refused(path)
 
 
@@ -121,8 +134,15 @@ def test_labels_outside_the_classes(tmp_path):
 
 
 def test_letters_have_no_class_0(tmp_path):
-    write_idx_set(tmp_path, names="emnist-letters-{split}-{content}-idx{d}-ubyte", test="test", labels=(26, 0))
-    broken_set(tmp_path, "label 0 of sample 1 is outside 1 … 26", kind=EMNIST["letters"])
+    write_idx_set(
+        tmp_path,
+        names="emnist-letters-{split}-{content}-idx{d}-ubyte",
+        test="test",
+        labels=(26, 0),
+    )
+    broken_set(
+        tmp_path, "label 0 of sample 1 is outside 1 … 26", kind=EMNIST["letters"]
+    )
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -19,7 +19,11 @@ def changed(**changes):
 
 def user(x=((0.0,) * 784,), y=(0,), count=None):
     """A file with one user."""
-    return {"users": ["f1"], "num_samples": [len(y) if count is None else count], "user_data": {"f1": {"x": x, "y": y}}}
+    return {
+        "users": ["f1"],
+        "num_samples": [len(y) if count is None else count],
+        "user_data": {"f1": {"x": x, "y": y}},
+    }
 
 
 def refused(folder, train, *words, test=TEST, **options):
@@ -49,8 +53,18 @@ def test_writers_are_clients_and_samples_images(tmp_path):
 
 
 def test_several_files_are_joined(tmp_path):
-    folder = write_leaf(tmp_path, leaf_content({"b": [1], "a": [2]}), TEST, name="all_data_0_{split}.json")
-    write_leaf(folder, leaf_content({"c": [3, 4]}), leaf_content({"z": [0]}), name="all_data_1_{split}.json")
+    folder = write_leaf(
+        tmp_path,
+        leaf_content({"b": [1], "a": [2]}),
+        TEST,
+        name="all_data_0_{split}.json",
+    )
+    write_leaf(
+        folder,
+        leaf_content({"c": [3, 4]}),
+        leaf_content({"z": [0]}),
+        name="all_data_1_{split}.json",
+    )
     data = read_leaf(folder)
     assert data.y_train.tolist() == [1, 2, 3, 4]
     assert data.clients is not None
@@ -59,19 +73,36 @@ def test_several_files_are_joined(tmp_path):
 
 
 def test_other_lengths_and_shapes(tmp_path):
-    data = read_leaf(write_leaf(tmp_path / "a", leaf_content({"a": [0, 4]}, 60), leaf_content({"a": [2]}, 60)))
+    data = read_leaf(
+        write_leaf(
+            tmp_path / "a",
+            leaf_content({"a": [0, 4]}, 60),
+            leaf_content({"a": [2]}, 60),
+        )
+    )
     assert data.x_train.shape == (2, 60)
     assert data.classes == 5
-    squares = read_leaf(write_leaf(tmp_path / "b", user([[[0, 1], [1, 0]]]), user([[[0, 1], [1, 0]]])))
+    squares = read_leaf(
+        write_leaf(tmp_path / "b", user([[[0, 1], [1, 0]]]), user([[[0, 1], [1, 0]]]))
+    )
     assert squares.x_train.shape == (1, 1, 2, 2)
 
 
 def test_classes_of_images(tmp_path):
     few = leaf_content({"a": [0, 9]})
     assert read_leaf(write_leaf(tmp_path / "mnist", few, TEST)).classes == 10
-    assert read_leaf(write_leaf(tmp_path / "femnist", leaf_content({"a": [10]}), TEST)).classes == 62
+    assert (
+        read_leaf(
+            write_leaf(tmp_path / "femnist", leaf_content({"a": [10]}), TEST)
+        ).classes
+        == 62
+    )
     assert read_leaf(tmp_path / "mnist", classes=62).classes == 62
-    refused(tmp_path / "out", leaf_content({"a": [3], "b": [62]}), "label 62 of user 'b' is outside 0 … 61")
+    refused(
+        tmp_path / "out",
+        leaf_content({"a": [3], "b": [62]}),
+        "label 62 of user 'b' is outside 0 … 61",
+    )
     refused(tmp_path / "named", leaf_content({"a": [10]}), "outside 0 … 9", classes=10)
 
 
@@ -156,7 +187,11 @@ def test_files_of_two_preprocessing_runs_are_not_mixed(tmp_path):
 
 def test_a_hostile_user_name_cannot_flood_the_terminal(tmp_path):
     name = "\x1b[2J" * 10_000
-    refused(tmp_path, {"users": [name], "num_samples": [0], "user_data": {name: {"x": [], "y": []}}}, r"\x1b[2J")
+    refused(
+        tmp_path,
+        {"users": [name], "num_samples": [0], "user_data": {name: {"x": [], "y": []}}},
+        r"\x1b[2J",
+    )
 
 
 def test_an_empty_folder(tmp_path):

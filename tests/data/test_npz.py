@@ -20,7 +20,12 @@ TEST = np.arange(9) >= 6
 
 
 def split_arrays(**changes):
-    return {"x_train": IMAGES[:6], "y_train": LABELS[:6], "x_test": IMAGES[6:], "y_test": LABELS[6:]} | changes
+    return {
+        "x_train": IMAGES[:6],
+        "y_train": LABELS[:6],
+        "x_test": IMAGES[6:],
+        "y_test": LABELS[6:],
+    } | changes
 
 
 def joint_arrays(**changes):
@@ -45,7 +50,12 @@ def npy(array, shape=None):
     """An .npy file; `shape` is what its header claims."""
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(
-        buffer, {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape if shape is None else shape}
+        buffer,
+        {
+            "descr": array.dtype.str,
+            "fortran_order": False,
+            "shape": array.shape if shape is None else shape,
+        },
     )
     return buffer.getvalue() + array.tobytes()
 
@@ -95,7 +105,9 @@ def test_what_is_kept_as_it_is(tmp_path):
     assert floats.x_train.dtype == torch.float32
     by_columns = read_npz(write(tmp_path, joint_arrays(x=np.asfortranarray(IMAGES))))
     assert torch.equal(by_columns.x_train[:, 0], torch.from_numpy(IMAGES[:6]))
-    colours = read_npz(write(tmp_path, joint_arrays(x=np.repeat(IMAGES[:, None], 3, axis=1))))
+    colours = read_npz(
+        write(tmp_path, joint_arrays(x=np.repeat(IMAGES[:, None], 3, axis=1)))
+    )
     assert colours.x_train.shape == (6, 3, 5, 5)
 
 
@@ -115,7 +127,9 @@ class Code:
 @pytest.mark.parametrize("key", ["x", "y", "test", "clients"])
 def test_object_arrays_are_refused_and_not_unpickled(tmp_path, key):
     ran = tmp_path / "ran"
-    path = write(tmp_path, joint_arrays(**{key: np.array([Code(ran)] * 9, dtype=object)}))
+    path = write(
+        tmp_path, joint_arrays(**{key: np.array([Code(ran)] * 9, dtype=object)})
+    )
     refused(path, f"{key} holds object values")
     assert not ran.exists()
 
@@ -125,7 +139,10 @@ def test_object_arrays_are_refused_and_not_unpickled(tmp_path, key):
     [
         ({"images": IMAGES}, "needed are x_train, y_train, x_test, y_test"),
         ({}, "holds nothing"),
-        ({key: value for key, value in split_arrays().items() if key != "y_test"}, "x_test, x_train, y_train;"),
+        (
+            {key: value for key, value in split_arrays().items() if key != "y_test"},
+            "x_test, x_train, y_train;",
+        ),
         (joint_arrays(test=TEST.astype(int)), "test must hold True or False"),
         (joint_arrays(test=TEST[:5]), "shape [5]"),
         (joint_arrays(test=np.zeros(9, dtype=bool)), "x_test is empty"),
@@ -134,11 +151,17 @@ def test_object_arrays_are_refused_and_not_unpickled(tmp_path, key):
         (joint_arrays(clients=["a"]), "the client ids 1"),
         (split_arrays(y_train=LABELS[:5]), "x_train has 6 samples and y_train 5"),
         (split_arrays(x_test=IMAGES[6:, :4]), "x_train and x_test differ"),
-        (split_arrays(clients_train=np.zeros((6, 2))), "one id for each of the 6 training samples"),
+        (
+            split_arrays(clients_train=np.zeros((6, 2))),
+            "one id for each of the 6 training samples",
+        ),
         (split_arrays(clients_train=[0, 1, 2, 3, np.nan, 5]), "NaN"),
         (joint_arrays(y=LABELS - 1), "label -1"),
         (joint_arrays(y=["a"] * 9), "y_train must hold numbers"),
-        (joint_arrays(x=np.where(np.arange(9) == 4, np.nan, 0.0)), "NaN or infinite values, the first in sample 4"),
+        (
+            joint_arrays(x=np.where(np.arange(9) == 4, np.nan, 0.0)),
+            "NaN or infinite values, the first in sample 4",
+        ),
         (joint_arrays(x=IMAGES.astype(complex)), "complex128"),
         (joint_arrays(x=np.float32(3)), "count the samples"),
         (joint_arrays(y=np.int64(3)), "count the samples"),
@@ -150,7 +173,9 @@ def test_wrong_content(tmp_path, content, word):
     refused(write(tmp_path, content), word)
 
 
-@pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04" + bytes(50), npy(IMAGES)])
+@pytest.mark.parametrize(
+    "content", [b"", b"no zip", b"PK\x03\x04" + bytes(50), npy(IMAGES)]
+)
 def test_other_files(tmp_path, content):
     (tmp_path / "own.npz").write_bytes(content)
     refused(tmp_path / "own.npz", "not an .npz file")
@@ -174,15 +199,31 @@ def test_flipped_bits_are_noticed(tmp_path):
 
 def test_a_header_that_claims_more_than_there_is_costs_no_memory(tmp_path):
     members = {key: npy(value) for key, value in joint_arrays().items()}
-    for claim in ((10**12,), (9, 10**6, 10**6), (2**62, 2**62), (10,), (8, 5, 5), (-9, 5, 5)):
+    for claim in (
+        (10**12,),
+        (9, 10**6, 10**6),
+        (2**62, 2**62),
+        (10,),
+        (8, 5, 5),
+        (-9, 5, 5),
+    ):
         path = write_members(tmp_path, members | {"x": npy(IMAGES, claim)})
         with little_memory():
             refused(path, "x")
 
 
-@pytest.mark.parametrize("header", [b"\x93NUMPY\x01\x00", b"\x93NUMPX\x01\x00", b"\x93NUMPY\x09\x00", b""])
 @pytest.mark.parametrize(
-    "rest", [b"", b"\xff\xff{", b"\x06\x00{[(,'", struct.pack("<H", 4) + b"((((", b"\x05\x00None\n"]
+    "header", [b"\x93NUMPY\x01\x00", b"\x93NUMPX\x01\x00", b"\x93NUMPY\x09\x00", b""]
+)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"",
+        b"\xff\xff{",
+        b"\x06\x00{[(,'",
+        struct.pack("<H", 4) + b"((((",
+        b"\x05\x00None\n",
+    ],
 )
 def test_broken_headers(tmp_path, header, rest):
     members = {key: npy(value) for key, value in joint_arrays().items()}
@@ -201,7 +242,11 @@ def test_a_member_that_declares_more_than_the_file_can_hold(tmp_path):
     size = len(npy(IMAGES))
     members = {key: npy(value) for key, value in joint_arrays().items()}
     huge = members | {"x": npy(IMAGES, (4_000_000_000,))}
-    path = patched(write_members(tmp_path, huge), len(huge["x"]), 4_000_000_000 + len(huge["x"]) - IMAGES.size)
+    path = patched(
+        write_members(tmp_path, huge),
+        len(huge["x"]),
+        4_000_000_000 + len(huge["x"]) - IMAGES.size,
+    )
     with little_memory():
         refused(path, "more than the file can hold")
     stored = patched(write(tmp_path, joint_arrays(), save=np.savez), size, size * 100)
@@ -211,7 +256,9 @@ def test_a_member_that_declares_more_than_the_file_can_hold(tmp_path):
 def test_a_member_that_unpacks_to_more_than_it_declares(tmp_path):
     bomb = npy(IMAGES) + bytes(50_000_000)
     members = {key: npy(value) for key, value in joint_arrays().items()}
-    path = patched(write_members(tmp_path, members | {"x": bomb}), len(bomb), len(npy(IMAGES)))
+    path = patched(
+        write_members(tmp_path, members | {"x": bomb}), len(bomb), len(npy(IMAGES))
+    )
     with little_memory():
         refused(path)
 
@@ -233,6 +280,12 @@ def test_a_member_that_unpacks_to_far_more_than_images_do(tmp_path):
     """A hundred times its size is admitted, and 64 MB in any case; more is an attack, or better stored as it is."""
     bomb = np.zeros((80 << 20) // 64, dtype="S64")
     path = tmp_path / "bomb.npz"
-    np.savez_compressed(path, x=IMAGES, y=np.zeros(len(IMAGES), int), test=np.arange(len(IMAGES)) > 1, clients=bomb)
+    np.savez_compressed(
+        path,
+        x=IMAGES,
+        y=np.zeros(len(IMAGES), int),
+        test=np.arange(len(IMAGES)) > 1,
+        clients=bomb,
+    )
     with little_memory():
         refused(path, "clients claims 83,886,", "savez")

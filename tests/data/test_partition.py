@@ -11,7 +11,13 @@ from fedlama.data import IID, Dataset, Dirichlet, Natural, digits
 def labelled(y, clients=None):
     y = torch.as_tensor(y)
     owners = None if clients is None else torch.as_tensor(clients)
-    return Dataset(torch.zeros(len(y), 1, dtype=torch.uint8), y, torch.zeros(1, 1, dtype=torch.uint8), y[:1], owners)
+    return Dataset(
+        torch.zeros(len(y), 1, dtype=torch.uint8),
+        y,
+        torch.zeros(1, 1, dtype=torch.uint8),
+        y[:1],
+        owners,
+    )
 
 
 def dealt(shards):
@@ -23,7 +29,9 @@ def dealt(shards):
 
 
 def generator(seed, attempt=0):
-    return np.random.Generator(np.random.Philox(key=random_key(seed, "partition", attempt)))
+    return np.random.Generator(
+        np.random.Philox(key=random_key(seed, "partition", attempt))
+    )
 
 
 def fedml(labels, clients, alpha, min_samples, seed):
@@ -32,22 +40,31 @@ def fedml(labels, clients, alpha, min_samples, seed):
         rng = generator(seed, attempt)
         batches = [[] for _ in range(clients)]
         for label in sorted(set(labels.tolist())):
-            indices = rng.permutation([i for i, y in enumerate(labels.tolist()) if y == label])
+            indices = rng.permutation(
+                [i for i, y in enumerate(labels.tolist()) if y == label]
+            )
             shares = rng.dirichlet(np.repeat(alpha, clients))
             shares = np.array(
-                [p * (len(batch) < len(labels) / clients) for p, batch in zip(shares, batches, strict=True)]
+                [
+                    p * (len(batch) < len(labels) / clients)
+                    for p, batch in zip(shares, batches, strict=True)
+                ]
             )
             shares = shares / shares.sum()
             cuts = (np.cumsum(shares) * len(indices)).astype(int)[:-1]
             parts = np.split(indices, cuts)
-            batches = [batch + part.tolist() for batch, part in zip(batches, parts, strict=True)]
+            batches = [
+                batch + part.tolist()
+                for batch, part in zip(batches, parts, strict=True)
+            ]
         if min(len(batch) for batch in batches) >= min_samples:
             return [sorted(batch) for batch in batches]
     raise AssertionError
 
 
 @pytest.mark.parametrize(
-    ("clients", "alpha", "min_samples"), [(7, 0.1, 1), (20, 0.3, 10), (5, 1.0, 10), (3, 100.0, 10)]
+    ("clients", "alpha", "min_samples"),
+    [(7, 0.1, 1), (20, 0.3, 10), (5, 1.0, 10), (3, 100.0, 10)],
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_dirichlet_is_fedml(clients, alpha, min_samples, seed):
@@ -67,20 +84,33 @@ def test_alpha_sets_the_skew():
     def largest_share(alpha):
         data = digits()
         shards = Dirichlet(10, alpha, min_samples=1).assign(data, 0)
-        counts = [data.y_train[shards.of(client)].bincount(minlength=10) for client in range(10)]
+        counts = [
+            data.y_train[shards.of(client)].bincount(minlength=10)
+            for client in range(10)
+        ]
         return float(np.mean([int(count.max()) / int(count.sum()) for count in counts]))
 
     assert largest_share(0.1) > 0.4 > largest_share(1.0) > 0.15 > largest_share(1000.0)
 
 
-def test_a_minimum_that_cannot_be_reached_is_refused_after_a_thousand_redraws(monkeypatch):
+def test_a_minimum_that_cannot_be_reached_is_refused_after_a_thousand_redraws(
+    monkeypatch,
+):
     drawn = []
     draw = Dirichlet._draw
-    monkeypatch.setattr(Dirichlet, "_draw", lambda *given: drawn.append(1) or draw(*given))
+    monkeypatch.setattr(
+        Dirichlet, "_draw", lambda *given: drawn.append(1) or draw(*given)
+    )
     with pytest.raises(InputError) as caught:
         Dirichlet(30, 0.05).assign(labelled(np.arange(310) % 3), 0)
     assert len(drawn) == 1001
-    for word in ("partition.min_samples = 10", "30 clients", "alpha 0.05", "1,000 redraws", "310 samples"):
+    for word in (
+        "partition.min_samples = 10",
+        "30 clients",
+        "alpha 0.05",
+        "1,000 redraws",
+        "310 samples",
+    ):
         assert word in str(caught.value)
 
 
@@ -102,7 +132,13 @@ def test_iid_deals_evenly():
 def test_iid_is_fixed():
     shards = IID(5).assign(digits(), 0)
     first = [shards.of(client)[:4].tolist() for client in range(5)]
-    assert first == [[10, 14, 15, 19], [5, 16, 20, 28], [0, 1, 2, 6], [7, 8, 21, 29], [3, 4, 12, 23]]
+    assert first == [
+        [10, 14, 15, 19],
+        [5, 16, 20, 28],
+        [0, 1, 2, 6],
+        [7, 8, 21, 29],
+        [3, 4, 12, 23],
+    ]
     assert IID(5).assign(digits(), 1).of(0)[:4].tolist() == [0, 2, 12, 13]
 
 
@@ -124,7 +160,9 @@ def test_a_million_clients_cost_one_offset_each():
     data = labelled(torch.zeros(samples, dtype=torch.int64))
     shards = IID(clients).assign(data, 0)
     assert len(shards) == clients
-    assert shards.offsets.nbytes + shards.order.nbytes == 8 * (clients + 1) + 8 * samples
+    assert (
+        shards.offsets.nbytes + shards.order.nbytes == 8 * (clients + 1) + 8 * samples
+    )
     assert shards.sizes.unique().tolist() == [2]
     owned = labelled(data.y_train, clients=torch.arange(samples) // 2)
     assert torch.equal(Natural().assign(owned, 0).order, torch.arange(samples))
@@ -134,7 +172,10 @@ def test_a_million_clients_cost_one_offset_each():
     ("assign", "word"),
     [
         (lambda: IID(0), "partition.clients must be at least 1, not 0"),
-        (lambda: IID(5).assign(labelled([0, 1]), 0), "partition.clients is 5, but there are only 2 training samples"),
+        (
+            lambda: IID(5).assign(labelled([0, 1]), 0),
+            "partition.clients is 5, but there are only 2 training samples",
+        ),
         (lambda: Dirichlet(2, 0.0), "partition.alpha must be above 0"),
         (lambda: Dirichlet(2, float("nan")), "partition.alpha"),
         (lambda: Dirichlet(2, float("inf")), "partition.alpha"),
@@ -142,7 +183,10 @@ def test_a_million_clients_cost_one_offset_each():
         (lambda: Dirichlet(2, 1.0).assign(labelled(torch.zeros(9)), 0), "class label"),
         (lambda: Natural().assign(labelled([0, 1]), 0), "no client ids of its own"),
         (lambda: Natural(0), "partition.clients"),
-        (lambda: Natural(3).assign(labelled([0, 1], clients=[0, 1]), 0), "only 2 client ids"),
+        (
+            lambda: Natural(3).assign(labelled([0, 1], clients=[0, 1]), 0),
+            "only 2 client ids",
+        ),
     ],
 )
 def test_wrong_partitions(assign, word):

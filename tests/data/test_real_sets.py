@@ -20,10 +20,15 @@ def assert_standardised(data, tolerance):
     """Mean and standard deviation are those of the training pixels."""
     for channel, (mean, std) in enumerate(zip(data.mean, data.std, strict=True)):
         values = torch.arange(256, dtype=torch.float64) / 255
-        shares = data.x_train[:, channel].flatten().bincount(minlength=256).double() / data.x_train[:, channel].numel()
+        shares = (
+            data.x_train[:, channel].flatten().bincount(minlength=256).double()
+            / data.x_train[:, channel].numel()
+        )
         measured = float((values * shares).sum())
         assert measured == pytest.approx(mean, abs=tolerance)
-        assert float(((values - measured) ** 2 * shares).sum()) ** 0.5 == pytest.approx(std, abs=tolerance)
+        assert float(((values - measured) ** 2 * shares).sum()) ** 0.5 == pytest.approx(
+            std, abs=tolerance
+        )
 
 
 def test_cifar10():
@@ -32,7 +37,8 @@ def test_cifar10():
     assert data.x_test.shape == (10_000, 3, 32, 32)
     assert data.y_train.bincount().tolist() == [5000] * 10
     assert data.y_test.bincount().tolist() == [1000] * 10
-    assert data.y_train[:6].tolist() == [6, 9, 9, 4, 1, 1]  # frog, truck, truck, deer, automobile, automobile
+    # Frog, truck, truck, deer, automobile, automobile
+    assert data.y_train[:6].tolist() == [6, 9, 9, 4, 1, 1]
     assert data.y_test[:6].tolist() == [3, 8, 8, 0, 6, 6]
     assert data.x_train[0, :, 0, 0].tolist() == [59, 62, 63]
     assert_standardised(data, 1e-4)

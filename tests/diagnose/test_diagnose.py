@@ -40,7 +40,10 @@ def command(tmp_path, monkeypatch, capsys):
 
     def run(*arguments, config=CONFIG):
         (tmp_path / "config.toml").write_text(config)
-        monkeypatch.setattr("sys.argv", ["fedlama", "diagnose", "config.toml", "--workers", "1", *arguments])
+        monkeypatch.setattr(
+            "sys.argv",
+            ["fedlama", "diagnose", "config.toml", "--workers", "1", *arguments],
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         printed = capsys.readouterr()
@@ -56,7 +59,13 @@ def test_one_page_and_a_picture(command, tmp_path):
     lines = page.splitlines()
     assert len(lines) < 50
     assert max(map(len, lines)) <= 110
-    for word in ("largest Hessian eigenvalue", "worst case", "FedLAMA(2, 8)", "1/(1+CV²)", "picture: config-diag"):
+    for word in (
+        "largest Hessian eigenvalue",
+        "worst case",
+        "FedLAMA(2, 8)",
+        "1/(1+CV²)",
+        "picture: config-diag",
+    ):
         assert word in page
     assert (tmp_path / "config-diagnosis.png").read_bytes().startswith(b"\x89PNG")
 
@@ -69,7 +78,10 @@ def test_everything_as_json(command, tmp_path):
     assert (tmp_path / "pictures/one.png").exists()
     assert found["interval"] == 4
     assert len(found["probed"]) == 3
-    assert [one["policy"] for one in found["predictions"]][:2] == ["FedAvg(2)", "FedLAMA(2, 2)"]
+    assert [one["policy"] for one in found["predictions"]][:2] == [
+        "FedAvg(2)",
+        "FedLAMA(2, 2)",
+    ]
     assert found["theory"]["limit"] == pytest.approx(
         fedlama.core.largest_learning_rate(
             smoothness=found["constants"]["smoothness"],
@@ -86,7 +98,10 @@ def test_everything_as_json(command, tmp_path):
         (("batch_size = 16", "learning_rate = 0.0"), "local.learning_rate"),
         (('name = "digits"', 'name = "no-such-data"'), "data.name"),
         (("iterations = 48", "iterations = 0"), "train.iterations"),
-        (("active = 3", "active = 9"), "participation: 9 clients, but there are only 8 clients"),
+        (
+            ("active = 3", "active = 9"),
+            "participation: 9 clients, but there are only 8 clients",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(command, change, sentence):
@@ -105,7 +120,11 @@ def digits(**options):
         "iterations": 40,
         "partition": fedlama.Dirichlet(clients=6, alpha=0.5),
     }
-    return diagnose(lambda: fedlama.models.mlp(classes=10, inputs=64), fedlama.data.digits(), **{**setting, **options})
+    return diagnose(
+        lambda: fedlama.models.mlp(classes=10, inputs=64),
+        fedlama.data.digits(),
+        **{**setting, **options},
+    )
 
 
 def test_the_first_cycles_are_those_of_a_run():
@@ -118,12 +137,18 @@ def test_the_first_cycles_are_those_of_a_run():
         partition=fedlama.Dirichlet(clients=6, alpha=0.5),
         iterations=20,
     )
-    at_cycle_ends = {record.step: record for record in run.records if record.step % 4 == 0}
+    at_cycle_ends = {
+        record.step: record for record in run.records if record.step % 4 == 0
+    }
     assert found.cycles == 4
     assert [layer.discrepancy for layer in found.layers] == at_cycle_ends[4].discrepancy
     assert [layer.interval for layer in found.layers] == at_cycle_ends[8].intervals
-    assert [layer.discrepancy for layer in found.later_layers] == at_cycle_ends[16].discrepancy
-    assert [layer.interval for layer in found.later_layers] == at_cycle_ends[20].intervals
+    assert [layer.discrepancy for layer in found.later_layers] == at_cycle_ends[
+        16
+    ].discrepancy
+    assert [layer.interval for layer in found.later_layers] == at_cycle_ends[
+        20
+    ].intervals
 
 
 def test_progress_goes_one_way_and_ends():
@@ -132,7 +157,11 @@ def test_progress_goes_one_way_and_ends():
     shares = [share for share, _ in noted]
     assert shares == sorted(shares)
     assert noted[-1] == (1.0, "done")
-    assert {what for _, what in noted} >= {"first cycles", "gradients at the start", "curvature after the cycles"}
+    assert {what for _, what in noted} >= {
+        "first cycles",
+        "gradients at the start",
+        "curvature after the cycles",
+    }
 
 
 def test_one_client_is_enough():
@@ -186,7 +215,11 @@ def test_batch_normalisation_is_left_as_it_was():
     assert len(found.layers) == 6
     # Kernel 36 + bias 4, γ and β 8, running statistics 8, linear 40 + 10: 106 numbers of 4 bytes, in each of 8 rounds
     assert found.predictions[0].uplink_bytes == 106 * 4 * 8
-    counts = [value for name, value in modules[-1].state_dict().items() if name.endswith("num_batches_tracked")]
+    counts = [
+        value
+        for name, value in modules[-1].state_dict().items()
+        if name.endswith("num_batches_tracked")
+    ]
     assert counts
     assert not any(counts)  # what is looked at is a copy
 
@@ -236,7 +269,10 @@ def test_a_product_that_is_not_finite_leaves_the_limit_out():
             self.weight = nn.Parameter(torch.zeros(1, 3))
 
         def forward(self, inputs):
-            return self.weight.abs().pow(1.5).sum().reshape(1, 1).expand(len(inputs), 1) + 0 * inputs[:, :1]
+            return (
+                self.weight.abs().pow(1.5).sum().reshape(1, 1).expand(len(inputs), 1)
+                + 0 * inputs[:, :1]
+            )
 
     found = run_small(Cusp, lambda outputs, targets: outputs.mean(), np.arange(12) % 3)
     assert "is not finite" in found.omitted["smoothness"]
@@ -244,7 +280,11 @@ def test_a_product_that_is_not_finite_leaves_the_limit_out():
 
 def test_a_gradient_that_is_not_finite_is_refused():
     with pytest.raises((fedlama.InputError, fedlama.RunError), match="finite"):
-        run_small(lambda: nn.Linear(3, 1), lambda outputs, targets: outputs.sum() / 0, np.arange(12) % 3)
+        run_small(
+            lambda: nn.Linear(3, 1),
+            lambda outputs, targets: outputs.sum() / 0,
+            np.arange(12) % 3,
+        )
 
 
 def test_noise_that_cannot_be_seen_is_left_out_and_named():

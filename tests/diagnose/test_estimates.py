@@ -48,7 +48,9 @@ def test_gradient_moments_by_hand():
     # Six samples of each client, a batch of one: an epoch sees each once. Client 0 has 0, 0, 0, 2, 2, 2 with mean 1,
     # client 1 has 4 throughout. Gradients at weight 0 are minus the samples.
     samples = [[0], [2], [0], [2], [0], [2], [4], [4], [4], [4], [4], [4]]
-    found = gradient_moments(probe_of(samples, [0] * 6 + [1] * 6, Offsets(1)), [0, 1], 2, ignore)
+    found = gradient_moments(
+        probe_of(samples, [0] * 6 + [1] * 6, Offsets(1)), [0, 1], 2, ignore
+    )
     # Variances 6/5 and 0. ‖∇F_0‖² is 1 − 1.2/6 = .8, ‖∇F_1‖² 16. Their product is 1·4 = 4.
     assert found.noise == pytest.approx(0.6)
     assert found.largest_noise == pytest.approx(1.2)
@@ -71,14 +73,20 @@ def test_a_few_of_many_clients_say_less_about_the_mean():
 
 
 def moments(clients, mean):
-    return GradientMoments(loss=1.0, noise=0.0, largest_noise=0.0, clients=clients, mean=mean)
+    return GradientMoments(
+        loss=1.0, noise=0.0, largest_noise=0.0, clients=clients, mean=mean
+    )
 
 
 def test_dissimilarity_by_hand():
     # Between clients there is 4 at (mean 1, clients 5) and 6 at (3, 9): κ² = 4, and 9 ≤ β²·3 + 4 needs 5/3
-    assert dissimilarity([moments(5.0, 1.0), moments(9.0, 3.0)]) == pytest.approx((5 / 3, 4.0))
+    assert dissimilarity([moments(5.0, 1.0), moments(9.0, 3.0)]) == pytest.approx(
+        (5 / 3, 4.0)
+    )
     # 2 and 8: κ² = 2, and 9 ≤ β²·1 + 2 needs 7
-    assert dissimilarity([moments(5.0, 3.0), moments(9.0, 1.0)]) == pytest.approx((7.0, 2.0))
+    assert dissimilarity([moments(5.0, 3.0), moments(9.0, 1.0)]) == pytest.approx(
+        (7.0, 2.0)
+    )
     # 4 and 48: 50 ≤ β²·2 + 4 would need 23; with 10 there is 30 left
     assert dissimilarity([moments(5.0, 1.0), moments(50.0, 2.0)]) == (10.0, 30.0)
     # Where the mean gradient vanishes all is κ²
@@ -87,7 +95,9 @@ def test_dissimilarity_by_hand():
     assert dissimilarity([moments(4.0, 4.0), moments(1.0, 1.0)]) == (1.0, 0.0)
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=4))
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=4)
+)
 def test_dissimilarity_covers_every_point(drawn):
     points = [moments(mean + extra, mean) for mean, extra in drawn]
     unlike, left = dissimilarity(points)
@@ -104,7 +114,9 @@ class Bowl(nn.Module):
         super().__init__()
         width = len(eigenvalues)
         self.weight = nn.Parameter(torch.linspace(1, 2, width).reshape(1, width))
-        basis, _ = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(0)))
+        basis, _ = torch.linalg.qr(
+            torch.randn(width, width, generator=torch.Generator().manual_seed(0))
+        )
         hessian = basis @ torch.diag(torch.tensor(eigenvalues)) @ basis.T
         self.register_buffer("hessian", hessian, persistent=False)
 
@@ -120,7 +132,9 @@ def mean_output(outputs, _targets):
 @pytest.mark.parametrize("eigenvalues", [[5.0, 1.0, 0.1], [-7.0, 2.0, 1.0], [3.0]])
 def test_the_largest_eigenvalue_whatever_its_sign(eigenvalues):
     probe = probe_of([[0.0], [0.0]], [0, 0], Bowl(eigenvalues), mean_output)
-    assert largest_eigenvalue(probe, 0) == pytest.approx(max(map(abs, eigenvalues)), rel=0.02)
+    assert largest_eigenvalue(probe, 0) == pytest.approx(
+        max(map(abs, eigenvalues)), rel=0.02
+    )
 
 
 def test_a_flat_loss_has_no_curvature():
@@ -160,7 +174,12 @@ def test_dropout_does_not_disturb_power_iteration():
 
 
 def layout(*sizes):
-    return Layout.pack([Tensor(f"layer{index}", size, adaptive=True) for index, size in enumerate(sizes)])
+    return Layout.pack(
+        [
+            Tensor(f"layer{index}", size, adaptive=True)
+            for index, size in enumerate(sizes)
+        ]
+    )
 
 
 def profiles(sizes, discrepancies):
@@ -172,24 +191,35 @@ def profiles(sizes, discrepancies):
 
 def test_the_spread_of_roots_by_hand():
     # √d is 1 for three quarters of the numbers and 3 for the rest: mean 1.5, mean square 3, CV² = 3/2.25 − 1 = 1/3
-    assert spread_of_roots(profiles([30, 10], [1.0, 9.0])) == pytest.approx((1 / 3) ** 0.5)
+    assert spread_of_roots(profiles([30, 10], [1.0, 9.0])) == pytest.approx(
+        (1 / 3) ** 0.5
+    )
     assert spread_of_roots(profiles([30, 10], [4.0, 4.0])) == 0
     assert spread_of_roots(profiles([30, 10], [0.0, 0.0])) == 0
 
 
-@given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-6, 1e3)), min_size=1, max_size=8), st.integers(2, 8))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 1000), st.floats(1e-6, 1e3)), min_size=1, max_size=8
+    ),
+    st.integers(2, 8),
+)
 def test_no_policy_gains_more_than_the_spread_allows(drawn, factor):
     sizes = [size for size, _ in drawn]
     discrepancies = [d for _, d in drawn]
     best = 1 / (1 + spread_of_roots(profiles(sizes, discrepancies)) ** 2)
-    prediction, _ = predict(fedlama.FedLAMA(6, factor), layout(*sizes), discrepancies, 6 * factor * 4)
+    prediction, _ = predict(
+        fedlama.FedLAMA(6, factor), layout(*sizes), discrepancies, 6 * factor * 4
+    )
     assert prediction.at_equal_bytes >= best * (1 - 1e-9)
 
 
 def test_a_prediction_by_hand():
     # d = 1 and 9 with 80 and 20 numbers: δ = 80/260 > 1 − λ = .2, so the first is long. 3 cycles of 24 steps:
     # the first at τ' = 6 sends 4·100, the others 80 + 4·20 each: 720 of 1200 numbers, 4 bytes each.
-    prediction, intervals = predict(fedlama.FedLAMA(6, 4), layout(80, 20), [1.0, 9.0], 72)
+    prediction, intervals = predict(
+        fedlama.FedLAMA(6, 4), layout(80, 20), [1.0, 9.0], 72
+    )
     assert intervals == (24, 6)
     assert prediction.uplink_bytes == 4 * 720
     assert prediction.cost == 0.6
@@ -203,11 +233,28 @@ def prediction(cost, discrepancy, at_equal_bytes):
 
 
 def test_the_recommendation_takes_the_largest_factor_that_is_tolerable():
-    lines = [prediction(1, 1, 1), prediction(0.6, 1.2, 0.72), prediction(0.4, 1.9, 0.76), prediction(0.3, 2.1, 0.63)]
-    assert recommend(lines, 0.8, 6).startswith("Use FedLAMA(6, 4): it would send 40% of FedAvg(6)'s parameters")
-    steep = [prediction(1, 1, 1), prediction(0.6, 2.5, 0.9), prediction(0.4, 4, 1.2), prediction(0.3, 8, 1.5)]
+    lines = [
+        prediction(1, 1, 1),
+        prediction(0.6, 1.2, 0.72),
+        prediction(0.4, 1.9, 0.76),
+        prediction(0.3, 2.1, 0.63),
+    ]
+    assert recommend(lines, 0.8, 6).startswith(
+        "Use FedLAMA(6, 4): it would send 40% of FedAvg(6)'s parameters"
+    )
+    steep = [
+        prediction(1, 1, 1),
+        prediction(0.6, 2.5, 0.9),
+        prediction(0.4, 4, 1.2),
+        prediction(0.3, 8, 1.5),
+    ]
     assert recommend(steep, 0.8, 6).startswith("Use FedLAMA(6, 2)")
-    alike = [prediction(1, 1, 1), prediction(0.6, 1.7, 0.99), prediction(0.4, 2.6, 1.02), prediction(0.3, 4, 1.2)]
+    alike = [
+        prediction(1, 1, 1),
+        prediction(0.6, 1.7, 0.99),
+        prediction(0.4, 2.6, 1.02),
+        prediction(0.3, 4, 1.2),
+    ]
     assert recommend(alike, 0.1, 6).startswith(
         "Intervals of their own gain little here (no intervals have more than 1% less"
     )
@@ -217,16 +264,26 @@ def test_a_code_is_in_the_predicted_bytes_and_not_in_the_cost():
     # 80,000 numbers at one bit are 10,000 bytes; the norm, a scale and the format come on top
     one_layer = layout(80_000)
     plain, _ = predict(fedlama.FedAvg(6), one_layer, [1.0], 60)
-    coded, _ = predict(fedlama.FedAvg(6), one_layer, [1.0], 60, codec=fedlama.compress.Rotate(1.0), name="one bit")
+    coded, _ = predict(
+        fedlama.FedAvg(6),
+        one_layer,
+        [1.0],
+        60,
+        codec=fedlama.compress.Rotate(1.0),
+        name="one bit",
+    )
     assert plain.uplink_bytes == 10 * 4 * 80_000
     assert 10 * 10_000 < coded.uplink_bytes < 10 * 10_200
     assert (coded.policy, coded.cost) == ("one bit", 1.0)
 
 
 def test_a_budget_is_predicted_to_be_kept():
-    prediction, intervals = predict(fedlama.Budget(6, 48, 0.4), layout(600, 400), [1.0, 9.0], 480)
+    prediction, intervals = predict(
+        fedlama.Budget(6, 48, 0.4), layout(600, 400), [1.0, 9.0], 480
+    )
     assert prediction.cost <= 0.4
-    assert intervals[0] > intervals[1]  # the layer that drifts less is averaged less often
+    # The layer that drifts less is averaged less often
+    assert intervals[0] > intervals[1]
 
 
 class _TanhOnce(torch.autograd.Function):
@@ -256,6 +313,8 @@ class _Once(nn.Module):
 
 def test_derivatives_that_torch_leaves_out_without_a_word_are_noticed():
     inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).tolist()
-    probe = probe_of(inputs, [0] * 6, _Once(), lambda outputs, _: outputs.square().mean())
+    probe = probe_of(
+        inputs, [0] * 6, _Once(), lambda outputs, _: outputs.square().mean()
+    )
     with pytest.raises(NoCurvatureError, match="second derivatives do not agree"):
         largest_eigenvalue(probe, 0)

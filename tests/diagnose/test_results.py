@@ -33,4 +33,6 @@ def test_predictions_stand_beside_outcomes(tmp_path):
     arguments = [sys.executable, SCRIPT, f"Some={diagnosis}:{tmp_path / 'runs'}"]
     said = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
     # 800 is half way from 400 to 1600 in logarithms: FedAvg has 85 % there. φ = 2 and 8 were not run.
-    assert said.splitlines()[2:] == ["| Some | FedLAMA(6, 4) | 2 | 22.5 % | 50.0 % | 0.70 × | −3.0 | +2.0 |"]
+    assert said.splitlines()[2:] == [
+        "| Some | FedLAMA(6, 4) | 2 | 22.5 % | 50.0 % | 0.70 × | −3.0 | +2.0 |"
+    ]

@@ -34,11 +34,17 @@ def run(notebook: dict[str, Any], name: str) -> list[list[dict[str, Any]]]:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     outputs: list[list[dict[str, Any]]] = []
     for number, cell in enumerate(code_cells(notebook), start=1):
-        outputs.append(_run_cell("".join(cell["source"]), f"{name}, cell {number}", namespace, number))
+        outputs.append(
+            _run_cell(
+                "".join(cell["source"]), f"{name}, cell {number}", namespace, number
+            )
+        )
     return outputs
 
 
-def _run_cell(source: str, name: str, namespace: dict[str, Any], number: int) -> list[dict[str, Any]]:
+def _run_cell(
+    source: str, name: str, namespace: dict[str, Any], number: int
+) -> list[dict[str, Any]]:
     body = ast.parse(source, name).body
     last = None
     if body and isinstance(body[-1], ast.Expr):
@@ -51,9 +57,20 @@ def _run_cell(source: str, name: str, namespace: dict[str, Any], number: int) ->
             value = eval(compile(last, name, "eval"), namespace)
     found: list[dict[str, Any]] = []
     if printed.getvalue():
-        found.append({"output_type": "stream", "name": "stdout", "text": _lines(printed.getvalue())})
+        found.append(
+            {
+                "output_type": "stream",
+                "name": "stdout",
+                "text": _lines(printed.getvalue()),
+            }
+        )
     if value is not None:
-        shown = {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": _shown(value)}
+        shown = {
+            "output_type": "execute_result",
+            "execution_count": number,
+            "metadata": {},
+            "data": _shown(value),
+        }
         found.append(shown)
     return found
 
@@ -66,7 +83,13 @@ def _shown(value: Any) -> dict[str, Any]:
     figure = getattr(value, "figure", value)
     if hasattr(figure, "savefig"):
         picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=100, bbox_inches="tight", metadata={"Software": None})
+        figure.savefig(
+            picture,
+            format="png",
+            dpi=100,
+            bbox_inches="tight",
+            metadata={"Software": None},
+        )
         data["image/png"] = base64.b64encode(picture.getvalue()).decode()
     return data
 
@@ -77,10 +100,14 @@ def _lines(text: str) -> list[str]:
 
 def main(path: Path) -> None:
     notebook = read(path)
-    for number, (cell, outputs) in enumerate(zip(code_cells(notebook), run(notebook, path.name), strict=True), start=1):
+    for number, (cell, outputs) in enumerate(
+        zip(code_cells(notebook), run(notebook, path.name), strict=True), start=1
+    ):
         cell["outputs"] = outputs
         cell["execution_count"] = number
-    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ def tracked() -> frozenset[str]:
         check=True,
         cwd=ROOT,
     )
-    return frozenset(name for name in listed.stdout.splitlines() if (ROOT / name).is_file())
+    return frozenset(
+        name for name in listed.stdout.splitlines() if (ROOT / name).is_file()
+    )
 
 
 def markdown_files() -> list[str]:

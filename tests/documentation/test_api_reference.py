@@ -12,7 +12,9 @@ from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 
 REFERENCE = ROOT / "docs" / "reference"
 NAMED = re.findall(
-    r"^::: ([\w.]+)$", "\n".join(path.read_text() for path in sorted(REFERENCE.glob("*.md"))), re.MULTILINE
+    r"^::: ([\w.]+)$",
+    "\n".join(path.read_text() for path in sorted(REFERENCE.glob("*.md"))),
+    re.MULTILINE,
 )
 MODULES = ("compress", "core", "data", "flower", "local", "models", "presets", "server")
 
@@ -24,9 +26,16 @@ def resolved(path: str):
 
 
 def public() -> list[str]:
-    names = [f"fedlama.{name}" for name in fedlama.__all__ if name not in MODULES and not name.startswith("__")]
+    names = [
+        f"fedlama.{name}"
+        for name in fedlama.__all__
+        if name not in MODULES and not name.startswith("__")
+    ]
     for module in ("models", "flower"):
-        names += [f"fedlama.{module}.{name}" for name in import_module(f"fedlama.{module}").__all__]
+        names += [
+            f"fedlama.{module}.{name}"
+            for name in import_module(f"fedlama.{module}").__all__
+        ]
     # What configurations name, users may build
     for choice in (*POLICIES.values(), *LOCAL_RULES.values(), *SERVER_RULES.values()):
         names.append(f"{choice.__module__}.{choice.__qualname__}")
@@ -38,7 +47,9 @@ def public() -> list[str]:
 def test_what_is_public_is_in_the_reference(name):
     # A name may be public in two modules (fedlama.SGD, fedlama.local.SGD): one of them is enough
     there = [resolved(named) for named in NAMED]
-    assert any(resolved(name) is one for one in there), f"add `::: {name}` to docs/reference"
+    assert any(resolved(name) is one for one in there), (
+        f"add `::: {name}` to docs/reference"
+    )
 
 
 @pytest.mark.parametrize("path", NAMED)
@@ -50,10 +61,15 @@ def test_every_argument_is_explained(path):
     told = inspect.getdoc(subject) or ""
     assert told, f"{path} has no docstring"
     for name, parameter in inspect.signature(subject).parameters.items():
-        if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if name == "self" or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
             continue
         explained = explanations(subject)
-        assert re.search(rf"^\s+{name}: ", explained, re.MULTILINE), f"{path}: {name} is not explained"
+        assert re.search(rf"^\s+{name}: ", explained, re.MULTILINE), (
+            f"{path}: {name} is not explained"
+        )
 
 
 def explanations(subject) -> str:

@@ -22,14 +22,25 @@ def example(name: str):
 
 
 def test_the_page_has_the_files_as_they_are():
-    files = [(ROOT / "examples" / "extending" / f"{name}.py").read_text(encoding="utf-8") for name in NAMES]
+    files = [
+        (ROOT / "examples" / "extending" / f"{name}.py").read_text(encoding="utf-8")
+        for name in NAMES
+    ]
     assert python_blocks("docs/extending.md") == files
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_short(name):
-    lines = (ROOT / "examples" / "extending" / f"{name}.py").read_text(encoding="utf-8").splitlines()
-    code = [line for line in lines if line.strip() and not line.startswith(("import ", "from ", '"""'))]
+    lines = (
+        (ROOT / "examples" / "extending" / f"{name}.py")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
+    code = [
+        line
+        for line in lines
+        if line.strip() and not line.startswith(("import ", "from ", '"""'))
+    ]
     assert len(code) <= 22
 
 
@@ -64,7 +75,9 @@ def test_the_codec():
     x = torch.tensor([[1.0, -3.0, 0.5], [-0.5, 2.0, -1.0]])
     payload = signs.encode(x, key=7)
     received = signs.decode(payload.to_bytes(), key=7)
-    assert torch.equal(received, torch.tensor([[1.0, -1.0, 1.0], [-1.0, 1.0, -1.0]]) * (8 / 6))
+    assert torch.equal(
+        received, torch.tensor([[1.0, -1.0, 1.0], [-1.0, 1.0, -1.0]]) * (8 / 6)
+    )
     with pytest.raises(fedlama.InputError):
         signs.decode(payload.to_bytes()[:-1], key=7)
 
@@ -81,11 +94,19 @@ def test_the_partition():
     assert sizes.sum() == len(data.x_train)
     # Shares of 1, 1/2, 1/3 and 1/4 out of 25/12
     expected = len(data.x_train) * np.array([12, 6, 4, 3]) / 25
-    assert np.abs(sizes.numpy() - expected).max() < 60  # four standard deviations of a binomial draw
-    assert torch.equal(unequal.assign(data, seed=0).order, unequal.assign(data, seed=0).order)
-    assert not torch.equal(unequal.assign(data, seed=0).order, unequal.assign(data, seed=1).order)
+    # Four standard deviations of a binomial draw
+    assert np.abs(sizes.numpy() - expected).max() < 60
+    assert torch.equal(
+        unequal.assign(data, seed=0).order, unequal.assign(data, seed=0).order
+    )
+    assert not torch.equal(
+        unequal.assign(data, seed=0).order, unequal.assign(data, seed=1).order
+    )
     # Batches of 5 leave no client of these with a single sample, on which BatchNorm could not train
-    check_door(partition=example("partition").Unequal(clients=CLIENTS), local=fedlama.SGD(0.05, 5))
+    check_door(
+        partition=example("partition").Unequal(clients=CLIENTS),
+        local=fedlama.SGD(0.05, 5),
+    )
 
 
 def test_the_reader(tmp_path):
@@ -109,7 +130,9 @@ def test_the_network():
 
 def test_the_page_has_the_configuration_as_it_is():
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    config = (ROOT / "examples" / "extending" / "everything.toml").read_text(encoding="utf-8")
+    config = (ROOT / "examples" / "extending" / "everything.toml").read_text(
+        encoding="utf-8"
+    )
     assert f"```toml\n{config}```" in page
 
 
@@ -118,12 +141,23 @@ def test_the_configuration_runs_with_all_of_them(tmp_path):
     folder = tmp_path / "mine"
     shutil.copytree(ROOT / "examples" / "extending", folder)
     write_digits(folder / "samples.csv")
-    command = [sys.executable, "-m", "fedlama", "run", "everything.toml", "--out", "run", "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "fedlama",
+        "run",
+        "everything.toml",
+        "--out",
+        "run",
+        "--workers",
+        "2",
+    ]
     subprocess.run(command, check=True, cwd=folder, capture_output=True, timeout=300)
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert summary["accuracy"] > 0.5  # of ten classes
     assert summary["uplink_share"] < 0.2  # a bit per number, and norms
-    assert {layer["aggregations"] for layer in summary["layers"]} > {96 // 6}  # some waited
+    # Some waited
+    assert {layer["aggregations"] for layer in summary["layers"]} > {96 // 6}
 
 
 def write_digits(path):

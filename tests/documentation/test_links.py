@@ -5,7 +5,15 @@ from posixpath import normpath
 
 import pytest
 
-from documentation.pages import ROOT, anchors, links, markdown_files, prose, slug, tracked
+from documentation.pages import (
+    ROOT,
+    anchors,
+    links,
+    markdown_files,
+    prose,
+    slug,
+    tracked,
+)
 
 PAGES = markdown_files()
 
@@ -26,7 +34,9 @@ def problems(page: str, text: str) -> list[str]:
         is_folder = any(name.startswith(f"{path}/") for name in tracked())
         if path not in tracked() and not is_folder:
             found.append(f"{link}: there is no {path}")
-        elif anchor and anchor not in anchors((ROOT / path).read_text(encoding="utf-8")):
+        elif anchor and anchor not in anchors(
+            (ROOT / path).read_text(encoding="utf-8")
+        ):
             found.append(f"{link}: {path} has no heading for it")
     return found
 
@@ -49,7 +59,20 @@ def test_every_page_is_linked_from_another():
 def test_every_word_of_the_glossary_is_explained_where_a_link_leads():
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     words = [line[4:] for line in text.splitlines() if line.startswith("### ")]
-    for word in ("round", "cycle", "window", "cohort", "τ′", "φ", "d_l", "δ", "λ", "C, cost", "anchor", "slot"):
+    for word in (
+        "round",
+        "cycle",
+        "window",
+        "cohort",
+        "τ′",
+        "φ",
+        "d_l",
+        "δ",
+        "λ",
+        "C, cost",
+        "anchor",
+        "slot",
+    ):
         assert word in words
     assert len(words) == len(set(words))
     for part in text.split("### ")[1:]:
@@ -75,7 +98,10 @@ def test_code_has_no_links():
 
 
 def test_headings_are_named_as_the_site_names_them():
-    assert slug("Your own program: `LayerwiseModelAverager`") == "your-own-program-layerwisemodelaverager"
+    assert (
+        slug("Your own program: `LayerwiseModelAverager`")
+        == "your-own-program-layerwisemodelaverager"
+    )
     assert slug("τ_l") == "τ_l"
     assert slug("C, cost") == "c-cost"
     assert anchors("# A\n## A\n```\n# B\n```\n") == {"a", "a-1"}

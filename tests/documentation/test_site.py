@@ -26,7 +26,11 @@ class Page(HTMLParser):
         attributes = dict(attrs)
         self.anchors.add(attributes.get("id") or "")
         address = attributes.get("src") if tag in ("script", "img", "iframe") else None
-        if tag == "link" and attributes.get("rel") in ("stylesheet", "preconnect", "icon"):
+        if tag == "link" and attributes.get("rel") in (
+            "stylesheet",
+            "preconnect",
+            "icon",
+        ):
             address = attributes.get("href")
         if address and "//" in address and not address.startswith("data:"):
             self.asked.append(address)
@@ -35,8 +39,19 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(folder),
+    ]
+    finished = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
+    )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return folder
 
@@ -44,13 +59,20 @@ def site(tmp_path_factory):
 @pytest.mark.slow
 def test_the_site_is_built_strictly(site):
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
-    assert {"index.html", "docs/algorithm/index.html", "docs/glossary/index.html", "results/index.html"} <= pages
+    assert {
+        "index.html",
+        "docs/algorithm/index.html",
+        "docs/glossary/index.html",
+        "results/index.html",
+    } <= pages
     assert (site / "docs" / "images" / "demo.png").exists()
 
 
 @pytest.mark.slow
 def test_the_reference_has_arguments(site):
-    page = (site / "docs" / "reference" / "running" / "index.html").read_text(encoding="utf-8")
+    page = (site / "docs" / "reference" / "running" / "index.html").read_text(
+        encoding="utf-8"
+    )
     assert "fedlama.simulate" in Page(page).anchors
     for argument in ("policy", "participation", "on_record"):
         assert re.search(rf"<b>{argument}</b>|<code>{argument}</code>", page), argument
@@ -62,8 +84,12 @@ def test_the_reference_shows_types_and_defaults_as_a_reader_wants_them(site):
         text = unescape(re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")))
         assert "Annotated[" not in text, path
         assert not re.search(r"= DEFAULT_|= MAX_|: _\w+ ", text), path
-    codecs = (site / "docs" / "reference" / "codecs" / "index.html").read_text(encoding="utf-8")
-    assert "bits: int, block: int = 1024, stochastic: bool = True" in unescape(re.sub(r"<[^>]+>", "", codecs))
+    codecs = (site / "docs" / "reference" / "codecs" / "index.html").read_text(
+        encoding="utf-8"
+    )
+    assert "bits: int, block: int = 1024, stochastic: bool = True" in unescape(
+        re.sub(r"<[^>]+>", "", codecs)
+    )
 
 
 @pytest.mark.slow

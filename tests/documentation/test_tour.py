@@ -19,20 +19,26 @@ def again(tmp_path_factory):
     copy = tmp_path_factory.mktemp("tour") / "tour.ipynb"
     shutil.copy(TOUR, copy)
     command = [sys.executable, "-m", "tests.documentation.notebook", str(copy)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, cwd=ROOT)
+    finished = subprocess.run(
+        command, capture_output=True, text=True, timeout=400, check=False, cwd=ROOT
+    )
     assert finished.returncode == 0, finished.stderr
     return read(copy)
 
 
 def kinds(notebook) -> list[list[list[str]]]:
     """In which forms the outputs of every code cell are."""
-    return [[sorted(output.get("data", ["text"])) for output in cell["outputs"]] for cell in code_cells(notebook)]
+    return [
+        [sorted(output.get("data", ["text"])) for output in cell["outputs"]]
+        for cell in code_cells(notebook)
+    ]
 
 
 @pytest.mark.slow
 def test_every_cell_runs_and_shows_what_it_did(again):
     assert kinds(again) == kinds(read(TOUR))
-    assert again["cells"][1]["outputs"] == read(TOUR)["cells"][1]["outputs"]  # of the data: the same on any machine
+    # Of the data: the same on any machine
+    assert again["cells"][1]["outputs"] == read(TOUR)["cells"][1]["outputs"]
 
 
 def test_it_is_a_notebook_with_outputs():
@@ -48,5 +54,10 @@ def test_it_is_a_notebook_with_outputs():
 
 
 def test_it_is_short():
-    lines = [line for cell in code_cells(read(TOUR)) for line in cell["source"] if line.strip()]
+    lines = [
+        line
+        for cell in code_cells(read(TOUR))
+        for line in cell["source"]
+        if line.strip()
+    ]
     assert len(lines) <= 80

@@ -30,7 +30,10 @@ def simulate(on_record, **options):
 
 
 def test_the_page_has_the_files_as_they_are():
-    files = [(ROOT / "examples" / "tracking" / f"{name}.py").read_text(encoding="utf-8") for name in NAMES]
+    files = [
+        (ROOT / "examples" / "tracking" / f"{name}.py").read_text(encoding="utf-8")
+        for name in NAMES
+    ]
     first, *trackers = python_blocks("docs/tracking.md")
     assert trackers == files
     exec(compile(first, "docs/tracking.md", "exec"), {})
@@ -52,8 +55,14 @@ class StandIn:
 
 def check(told: list[tuple[int, dict]], result: fedlama.Result, accuracy: str) -> None:
     assert [step for step, _ in told] == [record.step for record in result.records]
-    evaluated = {step: numbers[accuracy] for step, numbers in told if accuracy in numbers}
-    assert evaluated == {record.step: record.accuracy for record in result.records if record.accuracy is not None}
+    evaluated = {
+        step: numbers[accuracy] for step, numbers in told if accuracy in numbers
+    }
+    assert evaluated == {
+        record.step: record.accuracy
+        for record in result.records
+        if record.accuracy is not None
+    }
     assert len(evaluated) == 2
 
 
@@ -70,16 +79,24 @@ def error(outputs, targets):
 OWN_METRIC = fedlama.Metric(error, name="error", higher_is_better=False)
 
 
-def check_own_metric(told: list[tuple[int, dict]], result: fedlama.Result, name: str) -> None:
+def check_own_metric(
+    told: list[tuple[int, dict]], result: fedlama.Result, name: str
+) -> None:
     evaluated = {step: numbers[name] for step, numbers in told if name in numbers}
-    assert evaluated == {record.step: record.metrics["error"] for record in result.records if record.metrics}
+    assert evaluated == {
+        record.step: record.metrics["error"]
+        for record in result.records
+        if record.metrics
+    }
     assert len(evaluated) == 2
     assert not any("accuracy" in key for _, numbers in told for key in numbers)
 
 
 def test_a_metric_of_ones_own_has_its_name_and_there_is_no_accuracy(monkeypatch):
     stand_in = StandIn()
-    result = simulate(import_module("tracking.to_wandb").ToWandb(stand_in), metric=OWN_METRIC)
+    result = simulate(
+        import_module("tracking.to_wandb").ToWandb(stand_in), metric=OWN_METRIC
+    )
     check_own_metric(stand_in.told, result, "test/error")
 
     stand_in = StandIn()
@@ -102,12 +119,18 @@ def test_mlflow(monkeypatch):
 
 
 def test_tensorboard(tmp_path):
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
     tracker = import_module("tracking.to_tensorboard").ToTensorBoard(tmp_path)
     result = simulate(tracker)
     tracker.writer.close()
     told = events.EventAccumulator(str(tmp_path)).Reload()
     losses = told.Scalars("train/loss")
-    assert [event.step for event in losses] == [record.step for record in result.records]
-    assert [event.value for event in losses] == pytest.approx([record.loss for record in result.records])
+    assert [event.step for event in losses] == [
+        record.step for record in result.records
+    ]
+    assert [event.value for event in losses] == pytest.approx(
+        [record.loss for record in result.records]
+    )
     assert told.Scalars("test/accuracy")[-1].value == pytest.approx(result.accuracy)

@@ -19,13 +19,27 @@ def samples():
 
 
 def network():
-    return nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Linear(6, 12),
+        nn.BatchNorm1d(12),
+        nn.Tanh(),
+        nn.Linear(12, 8),
+        nn.Tanh(),
+        nn.Linear(8, 3),
+    )
 
 
 def run(**options):
     """Windows of two cycles of three rounds, three of six clients at a time."""
-    options = {"policy": fedlama.FedLAMA(2, 3), "local": fedlama.SGD(0.05, 4), "iterations": 48, "window": 12} | options
-    return fedlama.simulate(network, samples(), participation=3, seed=5, execution="one-by-one", **options)
+    options = {
+        "policy": fedlama.FedLAMA(2, 3),
+        "local": fedlama.SGD(0.05, 4),
+        "iterations": 48,
+        "window": 12,
+    } | options
+    return fedlama.simulate(
+        network, samples(), participation=3, seed=5, execution="one-by-one", **options
+    )
 
 
 class StopOften(Control):
@@ -41,16 +55,25 @@ def run_in_pieces(**options):
     records = []
     stops = 0
     while True:
-        keeping = Checkpointing(StopOften(), lambda content, state: saved.__setitem__(0, content), saved[0], records)
+        keeping = Checkpointing(
+            StopOften(),
+            lambda content, state: saved.__setitem__(0, content),
+            saved[0],
+            records,
+        )
         records = list(records)
         try:
-            return run(checkpointing=keeping, on_record=records.append, **options), stops
+            return run(
+                checkpointing=keeping, on_record=records.append, **options
+            ), stops
         except fedlama.RunError:
             stops += 1
 
 
 def weights(result):
-    return torch.cat([tensor.reshape(-1).double() for tensor in result.model.state_dict().values()])
+    return torch.cat(
+        [tensor.reshape(-1).double() for tensor in result.model.state_dict().values()]
+    )
 
 
 def same_bits(one, other):

@@ -77,18 +77,34 @@ class Rotating:
     def observe(self, state, plan, evidence, layers):
         after = advance(state, plan, evidence, layers)
         own = dict(
-            state.own, moved=[*state.own["moved"], evidence.moved[plan.due[0]] / (1 + evidence.norm[plan.due[0]])]
+            state.own,
+            moved=[
+                *state.own["moved"],
+                evidence.moved[plan.due[0]] / (1 + evidence.norm[plan.due[0]]),
+            ],
         )
         if plan.adjusts:
             own["turn"] += 1
         long = own["turn"] % len(layers)
         intervals = [6 if layer == long else 2 for layer in range(len(layers))]
-        return replace(after, own=own, intervals=tuple(intervals) if plan.adjusts else state.intervals)
+        return replace(
+            after,
+            own=own,
+            intervals=tuple(intervals) if plan.adjusts else state.intervals,
+        )
 
 
 def test_a_policy_with_a_memory():
     result = check_door(policy=Rotating())
-    assert [record.intervals.index(6) for record in result.records[3::3]] == [1, 2, 3, 4, 5, 6, 7]
+    assert [record.intervals.index(6) for record in result.records[3::3]] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
     # Of 24 rounds, a layer skips two in the one cycle in which it is long; layer 0 is long in none that is run
     assert [layer.aggregations for layer in result.layers] == [24] + [22] * 7
 
@@ -115,7 +131,9 @@ class Halves(Codec):
     """A lossy codec of our own: signs and one magnitude."""
 
     def code(self, x, *, key, bits=None, warm=None):
-        packed = torch.cat([x.abs().mean().reshape(1), x.reshape(-1).sign()]).to(torch.float16)
+        packed = torch.cat([x.abs().mean().reshape(1), x.reshape(-1).sign()]).to(
+            torch.float16
+        )
         return Coded(side=packed.numpy().tobytes())
 
     def expect(self, side: Reader, shape):

@@ -34,10 +34,14 @@ def in_memory(policy, module):
                 inputs, targets = batches.at(client, step)
                 binding.clear_gradients()
                 torch.nn.functional.cross_entropy(local(inputs), targets).backward()
-                for part, gradient in zip(binding.stretches, binding.gradients(), strict=True):
+                for part, gradient in zip(
+                    binding.stretches, binding.gradients(), strict=True
+                ):
                     row[part] -= RATE * gradient
             binding.collect()
-        down = server.download(state, entering=state.step % policy.longest_cycle == 0).times(CLIENTS)
+        down = server.download(
+            state, entering=state.step % policy.longest_cycle == 0
+        ).times(CLIENTS)
         up = state.ledger.plain_message(plan.due).times(CLIENTS)
         reduce = ListReduce(layout, list(rows.values()), [1.0] * CLIENTS)
         state = server.close(state, plan, reduce, Traffic(up=up, down=down))
@@ -58,12 +62,19 @@ def test_a_list_of_updates_gives_what_the_simulator_gives(policy):
         return module
 
     result = fedlama.simulate(
-        build, samples(), policy=policy, local=fedlama.SGD(RATE, 4), iterations=ITERATIONS, seed=SEED
+        build,
+        samples(),
+        policy=policy,
+        local=fedlama.SGD(RATE, 4),
+        iterations=ITERATIONS,
+        seed=SEED,
     )
     state, intervals = in_memory(policy, built[0])
     # A record has the intervals in force during its round, the list those after it
     assert [record.intervals for record in result.records[1:]] == intervals[:-1]
-    assert state.ledger.aggregations == tuple(layer.aggregations for layer in result.layers)
+    assert state.ledger.aggregations == tuple(
+        layer.aggregations for layer in result.layers
+    )
     assert state.ledger.uplink_bytes == result.uplink_bytes
     assert state.ledger.downlink_bytes == result.downlink_bytes
     trained = Binding(result.model, describe(result.model)).read()

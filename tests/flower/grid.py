@@ -13,22 +13,35 @@ class MemoryGrid:
     `misbehave(partition, message, reply)` gives another reply, or None for silence.
     """
 
-    def __init__(self, app, partitions, population=None, misbehave=None, node_config=None):
+    def __init__(
+        self, app, partitions, population=None, misbehave=None, node_config=None
+    ):
         # Flower sets it where it starts a ServerApp; a message takes its sender from here.
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
         self.app = app
         self.misbehave = misbehave
         self.contexts = {}
         self.replies = {}
-        self.sent = []  # (partition, message type, bytes of arrays down, bytes of arrays up)
+        # (partition, message type, bytes of arrays down, bytes of arrays up)
+        self.sent = []
         self.lock = threading.Lock()
         for partition in partitions:
             self.join(partition, population or len(partitions), node_config)
 
     def join(self, partition, population, node_config=None):
         node = 1000 - 7 * partition  # the order of node ids is not that of partitions
-        config = {"partition-id": partition, "num-partitions": population, **(node_config or {})}
-        self.contexts[node] = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        config = {
+            "partition-id": partition,
+            "num-partitions": population,
+            **(node_config or {}),
+        }
+        self.contexts[node] = Context(
+            run_id=1,
+            node_id=node,
+            node_config=config,
+            state=RecordDict(),
+            run_config={},
+        )
 
     def leave(self, partition):
         del self.contexts[1000 - 7 * partition]
@@ -52,7 +65,9 @@ class MemoryGrid:
                 reply = Message(Error(code=2, reason=str(error)), reply_to=message)
             up = 0 if reply.has_error() else weight(reply.content)
             partition = context.node_config["partition-id"]
-            self.sent.append((partition, message.metadata.message_type, weight(message.content), up))
+            self.sent.append(
+                (partition, message.metadata.message_type, weight(message.content), up)
+            )
             if self.misbehave is not None:
                 reply = self.misbehave(partition, message, reply)
             if reply is not None:
@@ -62,8 +77,16 @@ class MemoryGrid:
 
     def pull_messages(self, numbers):
         with self.lock:
-            return [self.replies.pop(number) for number in list(numbers) if number in self.replies]
+            return [
+                self.replies.pop(number)
+                for number in list(numbers)
+                if number in self.replies
+            ]
 
 
 def weight(content):
-    return sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    return sum(
+        len(array.data)
+        for record in content.array_records.values()
+        for array in record.values()
+    )

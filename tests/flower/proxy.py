@@ -53,7 +53,11 @@ class CountingProxy:
                 self._start(self._serve, near)
 
     def _serve(self, near):
-        with near, suppress(OSError), socket.create_connection(("127.0.0.1", self.target)) as far:
+        with (
+            near,
+            suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.target)) as far,
+        ):
             self._open |= {near, far}
             back = self._start(self._pass_on, far, near, "down")
             self._pass_on(near, far, "up")

@@ -71,7 +71,12 @@ def network():
 
 def network():
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
+        nn.Flatten(),
+        nn.Linear(64, 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
     )
 
 
@@ -164,7 +169,9 @@ def simulated(setting, clients=2):
 
 
 def records_of(folder):
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()
+    ]
 
 
 def summary_of(folder):
@@ -174,7 +181,9 @@ def summary_of(folder):
 def assert_same_run(folder, expected):
     """The same intervals, the same aggregation counts, and weights to float tolerance."""
     records = records_of(folder)
-    assert [record["intervals"] for record in records] == [record.intervals for record in expected.records]
+    assert [record["intervals"] for record in records] == [
+        record.intervals for record in expected.records
+    ]
     assert not any(record["excluded"] for record in records)
     counts = [layer["aggregations"] for layer in summary_of(folder)["layers"]]
     assert counts == [layer.aggregations for layer in expected.layers]
@@ -190,7 +199,9 @@ def assert_same_run(folder, expected):
 def simulation(tmp_path_factory):
     if importlib.util.find_spec("ray") is None:
         pytest.skip("flwr[simulation] is not installed")
-    with Federation(tmp_path_factory.mktemp("simulation"), simulated=CLIENTS, seconds=SECONDS) as federation:
+    with Federation(
+        tmp_path_factory.mktemp("simulation"), simulated=CLIENTS, seconds=SECONDS
+    ) as federation:
         yield federation
     assert not federation.descendants()
 
@@ -207,7 +218,9 @@ def test_flowers_simulation_gives_what_simulate_gives(simulation, app, setting):
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     """A SuperLink and SuperNodes, each of which reaches it through a proxy that counts."""
-    with Federation(tmp_path_factory.mktemp("deployment"), seconds=SECONDS) as federation:
+    with Federation(
+        tmp_path_factory.mktemp("deployment"), seconds=SECONDS
+    ) as federation:
         federation.proxies = [CountingProxy(federation.port) for _ in range(CLIENTS)]
         for partition in range(CLIENTS):
             start_supernode(federation, partition)
@@ -232,7 +245,10 @@ def counted(federation):
 
 def idle_rates(federation):
     """Bytes per second up and down of SuperNodes that only ask for work."""
-    wait_until(lambda: min(proxy.down for proxy in federation.proxies) > 0, "a connection of every SuperNode")
+    wait_until(
+        lambda: min(proxy.down for proxy in federation.proxies) > 0,
+        "a connection of every SuperNode",
+    )
     time.sleep(5)
     before = counted(federation)
     time.sleep(20)
@@ -246,7 +262,8 @@ def empty_exchange(federation):
     (app / "digits_app" / "server.py").write_text(EMPTY_SERVER)
     folder = federation.folder / "empty"
     run = federation.run(app, save_to=str(folder), clients=CLIENTS)
-    federation.wait_for(run, folder / "before")  # the first exchange brings every node the app
+    # The first exchange brings every node the app
+    federation.wait_for(run, folder / "before")
     before = counted(federation)
     federation.wait_for(run, folder / "after")
     after = counted(federation)
@@ -272,12 +289,15 @@ def measured(deployment, app):
     for setting in ("fedavg", "fedlama", "coded", "frugal"):
         before = counted(deployment)
         started = time.monotonic()
-        folder = play(deployment, app, setting, setting=setting, iterations=ITERATIONS_OF[setting])
+        folder = play(
+            deployment, app, setting, setting=setting, iterations=ITERATIONS_OF[setting]
+        )
         seconds = time.monotonic() - started
         after = counted(deployment)
         up = after[0] - before[0]
         down = after[1] - before[1]
-        exchanges = 2 * rounds_of(setting) + CLIENTS  # two clients per round, and a question to each at the start
+        # Two clients per round, and a question to each at the start
+        exchanges = 2 * rounds_of(setting) + CLIENTS
         messages = 2 * exchanges  # a task and its reply
         beside = []
         for idle, empty in zip(deployment.idle, deployment.empty, strict=True):
@@ -298,7 +318,11 @@ def test_the_ledgers_bytes_are_those_at_the_socket(measured, setting, app):
     up = run.summary["uplink_bytes"]
     down = run.summary["downlink_bytes"]
     assert up <= run.up <= 1.03 * up + run.beside_up
-    files = [path for path in app.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path
+        for path in app.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
     code = CLIENTS * sum(path.stat().st_size for path in files)  # every node is sent it
     assert down <= run.down <= 1.03 * down + run.beside_down + code
 
@@ -328,11 +352,17 @@ def test_an_unregistered_supernode_is_refused(deployment):
     deployment.stop(name)
 
 
-def test_a_run_whose_serverapp_was_killed_is_resumed_from_the_last_cycle(deployment, app):
+def test_a_run_whose_serverapp_was_killed_is_resumed_from_the_last_cycle(
+    deployment, app
+):
     folder = deployment.folder / "cut"
     deployment.run(app, save_to=str(folder), **{**RUN, "clients": 1})
     wait_for_rounds(folder, 3)  # one cycle has two
-    servers = [process for process in deployment.descendants() if b"flwr-serverapp" in command_line(process)]
+    servers = [
+        process
+        for process in deployment.descendants()
+        if b"flwr-serverapp" in command_line(process)
+    ]
     assert servers
     for process in servers:
         os.kill(process, signal.SIGKILL)
@@ -342,7 +372,10 @@ def test_a_run_whose_serverapp_was_killed_is_resumed_from_the_last_cycle(deploym
 
 
 def wait_for_rounds(folder, count):
-    wait_until(lambda: (folder / "rounds.jsonl").exists() and len(records_of(folder)) >= count, f"round {count}")
+    wait_until(
+        lambda: (folder / "rounds.jsonl").exists() and len(records_of(folder)) >= count,
+        f"round {count}",
+    )
 
 
 def wait_until(condition, what):
@@ -411,24 +444,35 @@ def test_hostile_clients_are_excluded_and_the_others_go_on(deployment):
     config = {"setting": "hostile", "increase_factor": 1, "iterations": 6, "clients": 3}
     server = app / "digits_app" / "server.py"
     code = "uplink=fedlama.compress.Rotate(2.0), "
-    server.write_text(server.read_text().replace("**setting(config), ", f"**setting(config), {code}"))
+    server.write_text(
+        server.read_text().replace("**setting(config), ", f"**setting(config), {code}")
+    )
     folder = play(deployment, app, "hostile", **config)
     records = records_of(folder)
-    assert [[entry["client"] for entry in record["excluded"]] for record in records] == [[1, 2]] * 3
+    assert [
+        [entry["client"] for entry in record["excluded"]] for record in records
+    ] == [[1, 2]] * 3
     reasons = [entry["reason"] for record in records for entry in record["excluded"]]
     assert reasons[0] == "not finite"
     for reason in reasons[1:5]:
         assert reason.startswith("refused"), reasons
     # Whether a gigabyte arrives before the deadline is the machine's affair.
-    assert reasons[5].startswith("refused") or reasons[5] == "missed the deadline", reasons
+    assert reasons[5].startswith("refused") or reasons[5] == "missed the deadline", (
+        reasons
+    )
 
 
-def test_supernodes_that_end_do_not_stop_the_run_and_take_part_again_when_they_are_back(deployment, app, measured):
+def test_supernodes_that_end_do_not_stop_the_run_and_take_part_again_when_they_are_back(
+    deployment, app, measured
+):
     """One is asked to end in the middle of a cycle, another is killed while it uploads; both are started again."""
     folder = deployment.folder / "ended"
     # Whoever is away costs every cycle a deadline, so it should be no longer than this machine needs.
     ends = [
-        json.loads(line)["seconds"] for line in (measured["fedlama"].folder / "timings.jsonl").read_text().splitlines()
+        json.loads(line)["seconds"]
+        for line in (measured["fedlama"].folder / "timings.jsonl")
+        .read_text()
+        .splitlines()
     ]
     deadline = max(20.0, 6 * max(end - start for start, end in pairwise(ends)))
     config = {"iterations": 400, "clients": 3, "deadline": deadline}
@@ -446,7 +490,8 @@ def test_supernodes_that_end_do_not_stop_the_run_and_take_part_again_when_they_a
 
     wait_until(uploads, "an upload")
     deployment.stop("supernode-2", signal.SIGKILL)
-    proxy.cut()  # what it had sent and the proxy not yet passed on would complete its message
+    # What it had sent and the proxy not yet passed on would complete its message
+    proxy.cut()
     proxy.bytes_per_second = None
     for partition in (1, 2):
         supervise(deployment, partition)

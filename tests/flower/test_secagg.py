@@ -43,10 +43,13 @@ def assert_same_decisions(outcome):
     expected = simulated()
     assert outcome["intervals"] == [record.intervals for record in expected.records]
     assert outcome["aggregations"] == [layer.aggregations for layer in expected.layers]
-    assert len({tuple(intervals) for intervals in outcome["intervals"]}) > 1  # there was something to decide
+    # There was something to decide
+    assert len({tuple(intervals) for intervals in outcome["intervals"]}) > 1
     for name, values in expected.model.state_dict().items():
         # SecAgg+ rounds every number that it adds, to 2e-6.
-        torch.testing.assert_close(torch.tensor(outcome["model"][name]), values, rtol=0, atol=1e-3)
+        torch.testing.assert_close(
+            torch.tensor(outcome["model"][name]), values, rtol=0, atol=1e-3
+        )
     assert outcome["accuracy"] == pytest.approx(expected.accuracy, abs=0.01)
 
 
@@ -69,7 +72,11 @@ def test_the_server_sees_sums_only_and_takes_the_same_intervals(tmp_path):
     path = tmp_path / "outcome.json"
     grid = SecureGrid(client_app, range(CLIENTS))
     context = Context(
-        run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={"rounds": ROUNDS, "save-to": str(path)}
+        run_id=1,
+        node_id=1,
+        node_config={},
+        state=RecordDict(),
+        run_config={"rounds": ROUNDS, "save-to": str(path)},
     )
     server_app(grid, context)
     assert_same_decisions(json.loads(path.read_text()))
@@ -79,10 +86,18 @@ def test_the_server_sees_sums_only_and_takes_the_same_intervals(tmp_path):
         assert not reply.has_error()
         # No array travels in the clear, and no metric that could tell a client.
         assert sum(len(record) for record in reply.content.array_records.values()) == 0
-        assert sum(len(record) for name, record in reply.content.metric_records.items() if "metrics" in name) == 0
+        assert (
+            sum(
+                len(record)
+                for name, record in reply.content.metric_records.items()
+                if "metrics" in name
+            )
+            == 0
+        )
         for record in reply.content.config_records.values():
             masked += list(record.get("masked_params", []))
-    assert len(masked) == ROUNDS * CLIENTS * 3  # its weight, differences and squared norms
+    # Its weight, differences and squared norms
+    assert len(masked) == ROUNDS * CLIENTS * 3
     for content in masked[1::3]:
         numbers = np.load(io.BytesIO(content), allow_pickle=False).astype(float)
         # An update fills a thousandth of the range of numbers; a masked one is spread evenly over all of it.
@@ -95,7 +110,9 @@ def test_it_runs_in_flowers_simulation(tmp_path):
     if importlib.util.find_spec("ray") is None:
         pytest.skip("flwr[simulation] is not installed")
     path = tmp_path / "outcome.json"
-    with Federation(tmp_path / "federation", simulated=CLIENTS, seconds=1200.0) as federation:
+    with Federation(
+        tmp_path / "federation", simulated=CLIENTS, seconds=1200.0
+    ) as federation:
         run = federation.run(APP, save_to=str(path), rounds=ROUNDS)
         federation.wait_for(run, path)
     assert not federation.descendants()

@@ -30,7 +30,13 @@ POLICY = fedlama.FedLAMA(2, 4)
 
 
 def network():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 10))
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 12),
+        nn.BatchNorm1d(12),
+        nn.ReLU(),
+        nn.Linear(12, 10),
+    )
 
 
 def app(local=LOCAL):
@@ -45,7 +51,9 @@ def evaluate(round_, arrays):
     with torch.no_grad():
         outputs = module(data.inputs(data.x_test))
     loss = nn.functional.cross_entropy(outputs, data.y_test)
-    return MetricRecord({"accuracy": float(accuracy(outputs, data.y_test)), "loss": float(loss)})
+    return MetricRecord(
+        {"accuracy": float(accuracy(outputs, data.y_test)), "loss": float(loss)}
+    )
 
 
 def strategy(policy=POLICY, **options):
@@ -54,10 +62,18 @@ def strategy(policy=POLICY, **options):
 
 
 def train(grid, plan, iterations=ITERATIONS, **options):
-    return plan.start(grid, initial_arrays(network, SEED), iterations=iterations, evaluate_fn=evaluate, **options)
+    return plan.start(
+        grid,
+        initial_arrays(network, SEED),
+        iterations=iterations,
+        evaluate_fn=evaluate,
+        **options,
+    )
 
 
-def simulated(policy=POLICY, iterations=ITERATIONS, local=LOCAL, participation=3, **options):
+def simulated(
+    policy=POLICY, iterations=ITERATIONS, local=LOCAL, participation=3, **options
+):
     return fedlama.simulate(
         network,
         digits(),
@@ -80,7 +96,9 @@ def assert_same_run(result, plan, expected, *, bytes_apart=0):
         assert mine.loss == pytest.approx(theirs.loss, rel=1e-5)
         assert mine.accuracy == theirs.accuracy
         assert mine.uplink_bytes == pytest.approx(theirs.uplink_bytes, abs=bytes_apart)
-        assert mine.downlink_bytes == pytest.approx(theirs.downlink_bytes, abs=bytes_apart)
+        assert mine.downlink_bytes == pytest.approx(
+            theirs.downlink_bytes, abs=bytes_apart
+        )
     trained = result.arrays.to_torch_state_dict()
     for name, values in expected.model.state_dict().items():
         torch.testing.assert_close(trained[name], values, rtol=1e-5, atol=1e-6)
@@ -99,21 +117,37 @@ def test_three_cycles_with_partial_participation_are_those_of_the_simulator(code
     plan = strategy(**CODES[code])
     result = train(MemoryGrid(app(), range(CLIENTS)), plan)
     # The simulator reckons what the entropy coder would give, to within 8 bytes for each of 3 messages.
-    assert_same_run(result, plan, simulated(**CODES[code]), bytes_apart=24 if CODES[code] else 0)
+    assert_same_run(
+        result, plan, simulated(**CODES[code]), bytes_apart=24 if CODES[code] else 0
+    )
 
 
 @pytest.mark.parametrize(
     ("policy", "options", "others"),
     [
         (fedlama.FedAvg(3), {"weights": "samples"}, {"weights": "samples"}),
-        (POLICY, {"server": fedlama.server.Momentum(0.9)}, {"server": fedlama.server.Momentum(0.9)}),
-        (POLICY, {"window": 16, "layers": "module"}, {"window": 16, "layers": "module"}),
+        (
+            POLICY,
+            {"server": fedlama.server.Momentum(0.9)},
+            {"server": fedlama.server.Momentum(0.9)},
+        ),
+        (
+            POLICY,
+            {"window": 16, "layers": "module"},
+            {"window": 16, "layers": "module"},
+        ),
         (fedlama.FedLUAR(2, recycled=1), {"window": 8}, {"window": 8}),
-        (fedlama.FedPart(2, groups=2, full_rounds=1, group_rounds=1), {"window": 12}, {"window": 12}),
+        (
+            fedlama.FedPart(2, groups=2, full_rounds=1, group_rounds=1),
+            {"window": 12},
+            {"window": 12},
+        ),
         (fedlama.Budget(2, 8, 0.5), {}, {}),
     ],
 )
-def test_weights_server_rules_windows_and_modules_are_those_of_the_simulator(policy, options, others):
+def test_weights_server_rules_windows_and_modules_are_those_of_the_simulator(
+    policy, options, others
+):
     plan = strategy(policy, **options)
     result = train(MemoryGrid(app(), range(CLIENTS)), plan)
     assert_same_run(result, plan, simulated(policy, **others))
@@ -144,8 +178,17 @@ def test_rules_with_a_part_on_the_server_are_those_of_the_simulator(local, optio
     plan = strategy(local=local, **options)
     grid = MemoryGrid(app(local), range(CLIENTS))
     result = train(grid, plan)
-    assert_same_run(result, plan, simulated(local=local, **options), bytes_apart=24 if options else 0)
-    assert all(not context.state for context in grid.contexts.values() if context.node_id in last_cohort(grid, plan))
+    assert_same_run(
+        result,
+        plan,
+        simulated(local=local, **options),
+        bytes_apart=24 if options else 0,
+    )
+    assert all(
+        not context.state
+        for context in grid.contexts.values()
+        if context.node_id in last_cohort(grid, plan)
+    )
 
 
 @pytest.mark.parametrize("local", [UNEVEN_SGD, fedlama.FedNova(UNEVEN_SGD)])
@@ -164,11 +207,20 @@ def last_cohort(grid, plan):
 
 
 def test_client_and_strategy_must_mean_the_same_rule():
-    for rule in (fedlama.Scaffold(PLAIN_SGD), fedlama.FedNova(PLAIN_SGD), fedlama.FedDyn(PLAIN_SGD, alpha=0.1)):
-        with pytest.raises(RunError, match="has a part on the server: pass the same local="):
+    for rule in (
+        fedlama.Scaffold(PLAIN_SGD),
+        fedlama.FedNova(PLAIN_SGD),
+        fedlama.FedDyn(PLAIN_SGD, alpha=0.1),
+    ):
+        with pytest.raises(
+            RunError, match="has a part on the server: pass the same local="
+        ):
             train(MemoryGrid(app(rule), range(CLIENTS)), strategy(wait=0.1))
     with pytest.raises(RunError, match="this client trains with SGD"):
-        train(MemoryGrid(app(PLAIN_SGD), range(CLIENTS)), strategy(local=fedlama.FedNova(PLAIN_SGD), wait=0.1))
+        train(
+            MemoryGrid(app(PLAIN_SGD), range(CLIENTS)),
+            strategy(local=fedlama.FedNova(PLAIN_SGD), wait=0.1),
+        )
     with pytest.raises(InputError, match="local must be made with"):
         strategy(local=fedlama.FedNova)
 
@@ -190,7 +242,11 @@ def test_what_outlives_a_window_is_found_again_by_a_run_that_is_resumed(tmp_path
     grid = MemoryGrid(app(local), range(CLIENTS), node_config=node_config)
     with pytest.raises(KilledError):
         strategy(**options).start(
-            grid, initial_arrays(network, SEED), iterations=ITERATIONS, evaluate_fn=dies, save_to=tmp_path / "cut"
+            grid,
+            initial_arrays(network, SEED),
+            iterations=ITERATIONS,
+            evaluate_fn=dies,
+            save_to=tmp_path / "cut",
         )
     # Other contexts, as in another run of Flower; only the folder stays.
     grid = MemoryGrid(app(local), range(CLIENTS), node_config=node_config)
@@ -207,15 +263,21 @@ def test_the_ledger_counts_the_bytes_of_the_arrays():
         grid = MemoryGrid(app(), range(CLIENTS))
         train(grid, plan)
         trained = [entry for entry in grid.sent if entry[1] == "train"]
-        assert sum(up for *_, up in trained) == sum(record.uplink_bytes for record in plan.records)
+        assert sum(up for *_, up in trained) == sum(
+            record.uplink_bytes for record in plan.records
+        )
         # A broadcast is charged what the entropy coder would give, to within 8 bytes of what it gives.
         down = sum(down for *_, down, _ in trained)
-        assert down == pytest.approx(sum(record.downlink_bytes for record in plan.records), abs=8 * len(trained))
+        assert down == pytest.approx(
+            sum(record.downlink_bytes for record in plan.records), abs=8 * len(trained)
+        )
 
 
 def test_a_state_kept_in_a_file_gives_the_same_run(tmp_path):
     plan = strategy()
-    grid = MemoryGrid(app(), range(CLIENTS), node_config={"state-folder": str(tmp_path)})
+    grid = MemoryGrid(
+        app(), range(CLIENTS), node_config={"state-folder": str(tmp_path)}
+    )
     result = train(grid, plan)
     assert_same_run(result, plan, simulated())
     assert not list(tmp_path.iterdir())  # freed at each window's end
@@ -265,18 +327,32 @@ def two_arrays(data, stype):
 LIES = {"tag": 3, "lost": "no", "loss": [], "counters": "many"}
 # What a client makes of its reply: of its bytes, what it says they are, and its report.
 HOSTILE = {
-    "NaN": lambda data, kind, report: reply_with(data=b"\x00\x00\xc0\x7f" + data[4:], stype=f"{kind} {report}"),
-    "wrong shape": lambda data, kind, report: reply_with(data=data + bytes(4), stype=f"{kind} {report}"),
-    "unknown layer": lambda data, kind, report: reply_with("other", data=data, stype=f"{kind} {report}"),
-    "truncated": lambda data, kind, report: reply_with(data=data[:-3], stype=f"{kind} {report}"),
+    "NaN": lambda data, kind, report: reply_with(
+        data=b"\x00\x00\xc0\x7f" + data[4:], stype=f"{kind} {report}"
+    ),
+    "wrong shape": lambda data, kind, report: reply_with(
+        data=data + bytes(4), stype=f"{kind} {report}"
+    ),
+    "unknown layer": lambda data, kind, report: reply_with(
+        "other", data=data, stype=f"{kind} {report}"
+    ),
+    "truncated": lambda data, kind, report: reply_with(
+        data=data[:-3], stype=f"{kind} {report}"
+    ),
     "a header that lies": lambda data, kind, report: reply_with(
         data=data[:64], stype=f"numpy.ndarray {report}", shape=(10**12,)
     ),
-    "zeros": lambda data, kind, report: reply_with(data=bytes(1 << 24), stype=f"{kind} {report}"),
+    "zeros": lambda data, kind, report: reply_with(
+        data=bytes(1 << 24), stype=f"{kind} {report}"
+    ),
     "no report": lambda data, kind, report: reply_with(data=data, stype=kind),
-    "a report of another kind": lambda data, kind, report: reply_with(data=data, stype=f"{kind} {json.dumps(LIES)}"),
+    "a report of another kind": lambda data, kind, report: reply_with(
+        data=data, stype=f"{kind} {json.dumps(LIES)}"
+    ),
     "nothing": lambda data, kind, report: RecordDict(),
-    "a kind of a megabyte": lambda data, kind, report: reply_with(data=data, stype=f"{'k' * (1 << 20)} {report}"),
+    "a kind of a megabyte": lambda data, kind, report: reply_with(
+        data=data, stype=f"{'k' * (1 << 20)} {report}"
+    ),
     "a report of two megabytes": lambda data, kind, report: reply_with(
         data=data, stype=f"{kind} {report}{' ' * (1 << 21)}"
     ),
@@ -284,8 +360,12 @@ HOSTILE = {
     "a loss of 400 digits": lambda data, kind, report: reply_with(
         data=data, stype=f"{kind} {json.dumps({**json.loads(report), 'loss': 10**400})}"
     ),
-    "brackets without end": lambda data, kind, report: reply_with(data=data, stype=f"{kind} {'[' * 100_000}"),
-    "a list": lambda data, kind, report: reply_with(data=data, stype=f"{kind} [{report}]"),
+    "brackets without end": lambda data, kind, report: reply_with(
+        data=data, stype=f"{kind} {'[' * 100_000}"
+    ),
+    "a list": lambda data, kind, report: reply_with(
+        data=data, stype=f"{kind} [{report}]"
+    ),
 }
 
 
@@ -299,7 +379,11 @@ def broken(reply, how):
 @pytest.mark.parametrize("how", HOSTILE)
 def test_hostile_replies_are_excluded_and_the_others_go_on(how, code):
     def misbehave(partition, message, reply):
-        if partition != 2 or message.metadata.message_type != "train" or reply.has_error():
+        if (
+            partition != 2
+            or message.metadata.message_type != "train"
+            or reply.has_error()
+        ):
             return reply
         return Message(broken(reply, how), reply_to=message)
 
@@ -318,7 +402,11 @@ def test_hostile_replies_are_excluded_and_the_others_go_on(how, code):
 
 def test_a_policy_is_told_the_bytes_of_those_who_were_averaged():
     def misbehave(partition, message, reply):
-        if partition != 2 or message.metadata.message_type != "train" or reply.has_error():
+        if (
+            partition != 2
+            or message.metadata.message_type != "train"
+            or reply.has_error()
+        ):
             return reply
         return Message(broken(reply, "NaN"), reply_to=message)
 
@@ -334,7 +422,9 @@ def test_a_policy_is_told_the_bytes_of_those_who_were_averaged():
     assert plan.records[0].excluded
     for evidence, sizes in told:
         assert evidence.clients == CLIENTS - 1
-        assert [evidence.sent[layer] / evidence.clients for layer in range(len(sizes))] == [4 * n for n in sizes]
+        assert [
+            evidence.sent[layer] / evidence.clients for layer in range(len(sizes))
+        ] == [4 * n for n in sizes]
 
 
 def task_of(message):
@@ -351,7 +441,11 @@ def test_a_message_is_as_few_objects_of_flower_as_can_be():
         return reply
 
     local = fedlama.Scaffold(PLAIN_SGD)
-    train(MemoryGrid(app(local), range(CLIENTS), misbehave=listen), strategy(local=local), iterations=4)
+    train(
+        MemoryGrid(app(local), range(CLIENTS), misbehave=listen),
+        strategy(local=local),
+        iterations=4,
+    )
     for message, reply in seen:
         # Each is a request of its own: the message, its dictionary, the record, the Array, and the Array's bytes.
         assert len(get_all_nested_objects(message)) == 5
@@ -389,9 +483,19 @@ def test_errors_and_silence_exclude_until_the_next_cycle():
         return 0.5
 
     plan = strategy(fraction=1.0, clients=None, deadline=1.5)
-    train(MemoryGrid(layerwise(network)(failing), range(CLIENTS), misbehave=misbehave), plan, iterations=16)
-    reasons = [[(entry["client"], entry["reason"]) for entry in record.excluded] for record in plan.records]
-    assert reasons[1] == [(1, "missed the deadline"), (3, "failed during the cycle (Flower's error 2)")]
+    train(
+        MemoryGrid(layerwise(network)(failing), range(CLIENTS), misbehave=misbehave),
+        plan,
+        iterations=16,
+    )
+    reasons = [
+        [(entry["client"], entry["reason"]) for entry in record.excluded]
+        for record in plan.records
+    ]
+    assert reasons[1] == [
+        (1, "missed the deadline"),
+        (3, "failed during the cycle (Flower's error 2)"),
+    ]
     assert not any(reasons[:1])
     assert not any(reasons[2:])
 
@@ -404,11 +508,20 @@ def test_a_node_that_returns_takes_part_from_the_next_cycle_with_the_whole_model
 
     first_cycle = [4]
     grid = MemoryGrid(app(), range(CLIENTS - 1), population=CLIENTS)
-    plan = strategy(fedlama.FedAvg(2), clients=None, window=8, wait=1.0, evaluate_every=1)
-    plan.start(grid, initial_arrays(network, SEED), iterations=16, evaluate_fn=evaluate_and_change)
+    plan = strategy(
+        fedlama.FedAvg(2), clients=None, window=8, wait=1.0, evaluate_every=1
+    )
+    plan.start(
+        grid,
+        initial_arrays(network, SEED),
+        iterations=16,
+        evaluate_fn=evaluate_and_change,
+    )
     absent = [[entry["client"] for entry in record.excluded] for record in plan.records]
     assert absent == [[4], [4], [4], [4], [], [], [], []]
-    assert {entry["reason"] for record in plan.records for entry in record.excluded} == {"failed before the cycle"}
+    assert {
+        entry["reason"] for record in plan.records for entry in record.excluded
+    } == {"failed before the cycle"}
 
 
 def test_too_few_clients_repeat_the_round_or_stop_it(tmp_path):
@@ -431,12 +544,16 @@ def test_too_few_clients_repeat_the_round_or_stop_it(tmp_path):
         return reply
 
     plan = strategy(on_too_few="stop")
-    with pytest.raises(RunError, match="fewer than min_clients = 1 clients were left in round 1"):
+    with pytest.raises(
+        RunError, match="fewer than min_clients = 1 clients were left in round 1"
+    ):
         train(MemoryGrid(app(), range(CLIENTS), misbehave=never), plan)
 
 
 @pytest.mark.parametrize("code", ["nothing", "both"])
-def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(tmp_path, code):
+def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
+    tmp_path, code
+):
     class KilledError(Exception):
         pass
 
@@ -447,7 +564,9 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
 
     options = {**CODES[code], "evaluate_every": 1}
     whole = strategy(**options)
-    expected = train(MemoryGrid(app(), range(CLIENTS)), whole, save_to=tmp_path / "whole")
+    expected = train(
+        MemoryGrid(app(), range(CLIENTS)), whole, save_to=tmp_path / "whole"
+    )
     with pytest.raises(KilledError):
         strategy(**options).start(
             MemoryGrid(app(), range(CLIENTS)),
@@ -457,11 +576,15 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
             save_to=tmp_path / "cut",
         )
     resumed = strategy(**options)
-    result = train(MemoryGrid(app(), range(CLIENTS)), resumed, resume_from=tmp_path / "cut")
+    result = train(
+        MemoryGrid(app(), range(CLIENTS)), resumed, resume_from=tmp_path / "cut"
+    )
     assert resumed.records == whole.records
     for name, values in expected.arrays.to_torch_state_dict().items():
         assert torch.equal(result.arrays.to_torch_state_dict()[name], values)
-    assert (tmp_path / "cut" / "rounds.jsonl").read_text() == (tmp_path / "whole" / "rounds.jsonl").read_text()
+    assert (tmp_path / "cut" / "rounds.jsonl").read_text() == (
+        tmp_path / "whole" / "rounds.jsonl"
+    ).read_text()
     run = read_run(tmp_path / "cut")
     assert run.config["local"]["batch_size"] == LOCAL.batch_size
     assert run.config["local"]["momentum"] == LOCAL.momentum
@@ -471,7 +594,10 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
         assert getattr(run.summary, name) == getattr(simulation, name)
     assert run.summary.seconds > 0
     report = subprocess.run(
-        [sys.executable, "-m", "fedlama", "report", str(tmp_path / "cut")], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "fedlama", "report", str(tmp_path / "cut")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert report.returncode == 0, report.stderr
 
@@ -501,7 +627,9 @@ def test_a_function_of_ones_own_trains_as_the_rule_does():
 
 
 def test_another_model_on_a_client_is_refused_with_a_sentence():
-    other = client_app(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), digits(), local=LOCAL)
+    other = client_app(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), digits(), local=LOCAL
+    )
     reasons = []
 
     def listen(partition, message, reply):
@@ -531,15 +659,31 @@ def test_codecs_travel_as_plain_values():
 def test_the_client_path_is_light():
     # A client starts a new process for every message.
     program = "import sys, fedlama.flower.client; print([m for m in sys.argv[1:] if m in sys.modules])"
-    heavy = ["pydantic", "matplotlib", "jinja2", "torch._dynamo", "fedlama.run", "fedlama.cli"]
-    printed = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
+    heavy = [
+        "pydantic",
+        "matplotlib",
+        "jinja2",
+        "torch._dynamo",
+        "fedlama.run",
+        "fedlama.cli",
+    ]
+    printed = subprocess.run(
+        [sys.executable, "-c", program, *heavy],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert printed.stdout.strip() == "[]"
 
 
 def test_without_flower_the_sentence_says_what_to_install():
     program = "import sys; sys.modules['flwr'] = None; import fedlama; fedlama.flower.client_app"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith("needs Flower: pip install 'fedlama[flower]'")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].endswith(
+        "needs Flower: pip install 'fedlama[flower]'"
+    )
 
 
 def test_wrong_arguments_are_refused_with_a_sentence():

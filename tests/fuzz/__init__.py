@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the files that other tests write are needed here, too
+# The files that other tests write are needed here, too
+sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -17,8 +17,10 @@ from .samples import SAMPLES, name_of
 
 CORPUS = Path(__file__).parent / "corpus"
 PACKAGE = str(Path(fedlama.__file__).parent)
-SLOW = 5.0  # seconds of computing: a reader that takes so long for some kilobytes can be made to hang
-HOSTILE_NAME = "in\n\n\n\x1b[31m\x07\r\u2028\u202e"  # every message that names a file passes it on
+# Seconds of computing: a reader that takes so long for some kilobytes can be made to hang
+SLOW = 5.0
+# Every message that names a file passes it on
+HOSTILE_NAME = "in\n\n\n\x1b[31m\x07\r\u2028\u202e"
 
 
 class FoundError(Exception):
@@ -36,14 +38,21 @@ def attempt(reader: str, content: bytes) -> None:
             with guarded(place, len(content), floor):
                 READERS[reader](content, place)
         except (Exception, ForbiddenError) as error:
-            raise FoundError(f"{reader}: {type(error).__name__}: {str(error)[:200]}") from error
+            raise FoundError(
+                f"{reader}: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
         if time.process_time() - started > SLOW:
-            raise FoundError(f"{reader}: takes {time.process_time() - started:.0f} seconds")
+            raise FoundError(
+                f"{reader}: takes {time.process_time() - started:.0f} seconds"
+            )
 
 
 def kept(reader: str) -> list[bytes]:
     """The right files, and what the corpus has of this reader."""
-    return [*SAMPLES[reader], *(path.read_bytes() for path in sorted((CORPUS / reader).glob("*")))]
+    return [
+        *SAMPLES[reader],
+        *(path.read_bytes() for path in sorted((CORPUS / reader).glob("*"))),
+    ]
 
 
 @dataclass
@@ -91,7 +100,10 @@ class Campaign:
 
     def keep_found(self, corpus: Path = CORPUS) -> list[Path]:
         """Failing inputs, for the corpus: from now on they are tests."""
-        paths = [corpus / self.reader / f"found-{name_of(content)}" for content in self.found.values()]
+        paths = [
+            corpus / self.reader / f"found-{name_of(content)}"
+            for content in self.found.values()
+        ]
         for path, content in zip(paths, self.found.values(), strict=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)

@@ -29,11 +29,22 @@ STARTS_SOMETHING = (
     "pickle.find_class",
     "ctypes.dlopen",
 )
-CHANGES_FILES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.chmod", "os.truncate")
+CHANGES_FILES = (
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.symlink",
+    "os.link",
+    "os.chmod",
+    "os.truncate",
+)
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-MEMORY_FLOOR = 8 << 20  # bytes: what a reader may use beside what its file can unpack to
+# Bytes: what a reader may use beside what its file can unpack to
+MEMORY_FLOOR = 8 << 20
 PAGE_FLOOR = 64 << 20  # the same where a report is drawn, with its scripts and pictures
-MEMORY_A_BYTE = 2500  # deflate unpacks a byte to 1032, and there may be two copies of that
+# Deflate unpacks a byte to 1032, and there may be two copies of that
+MEMORY_A_BYTE = 2500
 MAX_COMPUTING = 10  # seconds of computing for some kilobytes
 MAX_WAITING = 60  # seconds in all: who waits for a pipe computes nothing
 MAX_LINES = 2  # a config may be wrong in two places
@@ -56,7 +67,8 @@ class LargestTensor(TorchDispatchMode):
 
 
 with LargestTensor():
-    torch.zeros(1)  # at its first use torch imports what it needs for that: no memory of a reader
+    # At its first use torch imports what it needs for that: no memory of a reader
+    torch.zeros(1)
 
 
 class ForbiddenError(BaseException):
@@ -69,7 +81,9 @@ _folder: Path | None = None
 def _watch(event: str, arguments: tuple) -> None:
     if _folder is None:
         return
-    if event in STARTS_SOMETHING or (event == "exec" and not _is_an_import(arguments[0])):
+    if event in STARTS_SOMETHING or (
+        event == "exec" and not _is_an_import(arguments[0])
+    ):
         raise ForbiddenError(f"{event} {arguments!r:.300}")
     if event == "open":
         path, _, flags = arguments
@@ -78,24 +92,33 @@ def _watch(event: str, arguments: tuple) -> None:
     changed = arguments[:2]
     if event == "os.symlink":
         changed = arguments[1:2]  # what a link points at is not touched
-    if event in CHANGES_FILES and not all(_entry_inside(one) for one in changed if isinstance(one, str | bytes)):
+    if event in CHANGES_FILES and not all(
+        _entry_inside(one) for one in changed if isinstance(one, str | bytes)
+    ):
         raise ForbiddenError(f"{event} {arguments!r:.300}")
 
 
 def _is_an_import(code: object) -> bool:
     """A module of an installed library that is loaded when it is first needed."""
-    return getattr(code, "co_name", "") == "<module>" and Path(getattr(code, "co_filename", "")).is_file()
+    return (
+        getattr(code, "co_name", "") == "<module>"
+        and Path(getattr(code, "co_filename", "")).is_file()
+    )
 
 
 def _inside(path: str | bytes) -> bool:
     """Whether what is written is in the folder, also through a link."""
-    return _folder is not None and Path(os.fsdecode(path)).resolve().is_relative_to(_folder)
+    return _folder is not None and Path(os.fsdecode(path)).resolve().is_relative_to(
+        _folder
+    )
 
 
 def _entry_inside(path: str | bytes) -> bool:
     """Whether the entry itself, not what it may point at, is in the folder."""
     place = Path(os.fsdecode(path)).absolute()
-    return _folder is not None and (place.parent.resolve() / place.name).is_relative_to(_folder)
+    return _folder is not None and (place.parent.resolve() / place.name).is_relative_to(
+        _folder
+    )
 
 
 sys.addaudithook(_watch)
@@ -106,7 +129,9 @@ def check_sentence(error: Exception) -> None:
     text = str(error)
     lines = text.split("\n")
     if not text or len(text) > MAX_CHARACTERS or len(lines) > MAX_LINES:
-        raise ForbiddenError(f"says {len(text):,} characters in {len(lines)} lines: {text!r:.200}")
+        raise ForbiddenError(
+            f"says {len(text):,} characters in {len(lines)} lines: {text!r:.200}"
+        )
     if not all(line.isprintable() for line in lines):
         raise ForbiddenError(f"says what does not print: {text!r:.300}")
 
@@ -116,9 +141,14 @@ def limited_time():
     """Inside, whoever computes or waits for too long is interrupted."""
 
     def interrupt(number, frame):
-        raise ForbiddenError(f"takes over {MAX_COMPUTING} s of computing, or {MAX_WAITING} s")
+        raise ForbiddenError(
+            f"takes over {MAX_COMPUTING} s of computing, or {MAX_WAITING} s"
+        )
 
-    timers = ((signal.SIGPROF, signal.ITIMER_PROF, MAX_COMPUTING), (signal.SIGALRM, signal.ITIMER_REAL, MAX_WAITING))
+    timers = (
+        (signal.SIGPROF, signal.ITIMER_PROF, MAX_COMPUTING),
+        (signal.SIGALRM, signal.ITIMER_REAL, MAX_WAITING),
+    )
     before = [signal.signal(number, interrupt) for number, _, _ in timers]
     for _, timer, seconds in timers:
         signal.setitimer(timer, seconds)

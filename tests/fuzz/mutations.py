@@ -14,13 +14,57 @@ from collections.abc import Callable
 Change = Callable[[random.Random, bytes], bytes]
 
 HOSTILE = "\x1b[31m\x07\r\n\u2028\u202e"
-NUMBERS = [0, 1, -1, 2, 255, 256, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**400]
-FLOATS = [0.0, -0.0, 0.5, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf")]
-TEXTS = ["", "x", "\x00", "\x1b[31m", "<script>", "../../x", "/etc/passwd", "nan", "é" * 50, "\ud800", "a" * 300, "$_"]
-TEXTS += [HOSTILE, "a" * 30_000]  # the second beside many short ones: whoever stores them alike needs their product
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    255,
+    256,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**63 - 1,
+    2**63,
+    2**64,
+    -(2**63),
+    10**30,
+    10**400,
+]
+FLOATS = [
+    0.0,
+    -0.0,
+    0.5,
+    1e308,
+    -1e308,
+    5e-324,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+]
+TEXTS = [
+    "",
+    "x",
+    "\x00",
+    "\x1b[31m",
+    "<script>",
+    "../../x",
+    "/etc/passwd",
+    "nan",
+    "é" * 50,
+    "\ud800",
+    "a" * 300,
+    "$_",
+]
+# The second beside many short ones: whoever stores them alike needs their product
+TEXTS += [HOSTILE, "a" * 30_000]
 PLAIN = [None, True, False, [], {}, [[]], [None], {"": None}, *NUMBERS, *FLOATS, *TEXTS]
 WORDS = [
-    *(struct.pack(kind, number) for kind in ("<I", ">I", "<Q") for number in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF)),
+    *(
+        struct.pack(kind, number)
+        for kind in ("<I", ">I", "<Q")
+        for number in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF)
+    ),
     *(
         b"\x00",
         b"\xff",
@@ -64,8 +108,16 @@ OPCODES += [
     b"\x8e" + b"\xff" * 8,
 ]
 # A tuple of two references to the one before, 30 times over: whoever prints, compares or hashes it never ends.
-DEEP_TUPLE = b"K\x01\x85q\xc8" + b"".join(b"h%c" % (200 + k) * 2 + b"\x86" + b"q%c" % (201 + k) for k in range(30))
-OPCODES += [DEEP_TUPLE, b"]" * 40 + b"a" * 39, b"}" * 40, b"\x8a\x80" + b"\xff" * 128, b"c" + b"x" * 3000 + b"\ny\n"]
+DEEP_TUPLE = b"K\x01\x85q\xc8" + b"".join(
+    b"h%c" % (200 + k) * 2 + b"\x86" + b"q%c" % (201 + k) for k in range(30)
+)
+OPCODES += [
+    DEEP_TUPLE,
+    b"]" * 40 + b"a" * 39,
+    b"}" * 40,
+    b"\x8a\x80" + b"\xff" * 128,
+    b"c" + b"x" * 3000 + b"\ny\n",
+]
 OPCODES += [
     b"cnumpy\ndtype\n",
     b"cnumpy\nndarray\n",
@@ -87,11 +139,17 @@ NAMES = [
 ]
 
 
-def change(reader: str, draw: random.Random, content: bytes, others: list[bytes]) -> bytes:
+def change(
+    reader: str, draw: random.Random, content: bytes, others: list[bytes]
+) -> bytes:
     """One to four changes, half of them with the format in mind."""
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
         with_format = draw.random() < 0.6
-        content = SPECIAL[reader](draw, content) if with_format else _plainly(draw, content, others)
+        content = (
+            SPECIAL[reader](draw, content)
+            if with_format
+            else _plainly(draw, content, others)
+        )
     return content[: 1 << 16]
 
 
@@ -104,11 +162,19 @@ def _plainly(draw: random.Random, content: bytes, others: list[bytes]) -> bytes:
         case 1:
             return content[:start] + draw.randbytes(end - start) + content[end:]
         case 2:
-            return content[:start] + draw.choice(WORDS) + content[end if draw.random() < 0.5 else start :]
+            return (
+                content[:start]
+                + draw.choice(WORDS)
+                + content[end if draw.random() < 0.5 else start :]
+            )
         case 3:
             return content[:start] + content[end:]
         case 4:
-            return content[:start] + content[start:end] * draw.choice((2, 3, 50)) + content[end:]
+            return (
+                content[:start]
+                + content[start:end] * draw.choice((2, 3, 50))
+                + content[end:]
+            )
         case _:
             other = draw.choice(others)
             return content[:start] + other[draw.randrange(len(other) + 1) :]
@@ -196,18 +262,44 @@ def _in_npz(draw: random.Random, content: bytes) -> bytes:
     name = draw.choice(list(members) or ["x.npy"])
     members[name] = _in_npy(draw, members.get(name, b""))
     if draw.random() < 0.1:
-        names = ["x.npy", "y.npy", "test.npy", "clients.npy", "../x.npy", f"{HOSTILE}.npy", "x" * 30_000]
+        names = [
+            "x.npy",
+            "y.npy",
+            "test.npy",
+            "clients.npy",
+            "../x.npy",
+            f"{HOSTILE}.npy",
+            "x" * 30_000,
+        ]
         members[draw.choice(names)] = members[name]
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+    with zipfile.ZipFile(
+        buffer, "w", draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    ) as archive:
         for key, value in members.items():
             archive.writestr(key, value)
     return buffer.getvalue()
 
 
 def _in_npy(draw: random.Random, member: bytes) -> bytes:
-    shapes = ["()", "(0,)", "(4,)", "(4, 2, 2)", "(-1,)", "(4, 0)", "(0, 99999999999999999999)", "(2**40,)", "(True,)"]
-    shapes += [f"(0x{'f' * 5000},)", "(1," * 60 + ")" * 60, f"({'1, ' * 3000})", "(4, 'x' * 1000)", "((4, 4), (4, 4))"]
+    shapes = [
+        "()",
+        "(0,)",
+        "(4,)",
+        "(4, 2, 2)",
+        "(-1,)",
+        "(4, 0)",
+        "(0, 99999999999999999999)",
+        "(2**40,)",
+        "(True,)",
+    ]
+    shapes += [
+        f"(0x{'f' * 5000},)",
+        "(1," * 60 + ")" * 60,
+        f"({'1, ' * 3000})",
+        "(4, 'x' * 1000)",
+        "((4, 4), (4, 4))",
+    ]
     kinds = [
         "|u1",
         "<i8",
@@ -230,15 +322,38 @@ def _in_npy(draw: random.Random, member: bytes) -> bytes:
         return member + b"\x00" * draw.choice((1, 100, 1 << 20))
     if draw.random() < 0.3:
         return _plainly(draw, member, [member])
-    text = member[10 : 10 + int.from_bytes(member[8:10], "little")].decode("latin-1").strip()
-    text = re.sub(r"\([^)]*\)", lambda _: draw.choice(shapes), text) if draw.random() < 0.5 else text
-    text = re.sub(r"'[|<>][^']*'", lambda _: repr(draw.choice(kinds)), text) if draw.random() < 0.5 else text
+    text = (
+        member[10 : 10 + int.from_bytes(member[8:10], "little")]
+        .decode("latin-1")
+        .strip()
+    )
+    text = (
+        re.sub(r"\([^)]*\)", lambda _: draw.choice(shapes), text)
+        if draw.random() < 0.5
+        else text
+    )
+    text = (
+        re.sub(r"'[|<>][^']*'", lambda _: repr(draw.choice(kinds)), text)
+        if draw.random() < 0.5
+        else text
+    )
     text = draw.choice(
-        [text, text, text, "[" * 500, text.replace("False", "True"), "{}", "__import__('os').system('id')"]
+        [
+            text,
+            text,
+            text,
+            "[" * 500,
+            text.replace("False", "True"),
+            "{}",
+            "__import__('os').system('id')",
+        ]
     )
     header = text.encode("latin-1") + b"\n"
     return (
-        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + member[len(member) - draw.choice((0, 4, 16)) :]
+        b"\x93NUMPY\x01\x00"
+        + struct.pack("<H", len(header))
+        + header
+        + member[len(member) - draw.choice((0, 4, 16)) :]
     )
 
 
@@ -255,7 +370,15 @@ STUDY_NAMES = [
     "!",
     "[/red]",
 ]
-STUDY_NAMES += ["\x1b[31m", "\u2028", "x" * 199, "\u9577" * 199, "\u9577" * 198 + "x", "COM1", "table.md"]
+STUDY_NAMES += [
+    "\x1b[31m",
+    "\u2028",
+    "x" * 199,
+    "\u9577" * 199,
+    "\u9577" * 198 + "x",
+    "COM1",
+    "table.md",
+]
 
 
 def _in_study(draw: random.Random, content: bytes) -> bytes:
@@ -263,12 +386,25 @@ def _in_study(draw: random.Random, content: bytes) -> bytes:
     if draw.random() < 0.4:
         return _in_toml(draw, content)
     name = json.dumps(draw.choice(STUDY_NAMES)).encode()
-    rates = json.dumps([draw.choice((0.1, 0.1000001, 0.10000000001, 1e-300, 5e-324, 1e308)) for _ in range(3)]).encode()
+    rates = json.dumps(
+        [
+            draw.choice((0.1, 0.1000001, 0.10000000001, 1e-300, 5e-324, 1e308))
+            for _ in range(3)
+        ]
+    ).encode()
     lines = content.split(b"\n")
-    places = [place for place, line in enumerate(lines) if line.startswith((b"name = ", b"learning_rates = "))]
+    places = [
+        place
+        for place, line in enumerate(lines)
+        if line.startswith((b"name = ", b"learning_rates = "))
+    ]
     if places:
         place = draw.choice(places)
-        lines[place] = b"learning_rates = " + rates if lines[place].startswith(b"learning") else b"name = " + name
+        lines[place] = (
+            b"learning_rates = " + rates
+            if lines[place].startswith(b"learning")
+            else b"name = " + name
+        )
     return b"\n".join(lines)
 
 
@@ -281,7 +417,9 @@ def _in_safetensors(draw: random.Random, content: bytes) -> bytes:
     except (ValueError, KeyError, TypeError, RecursionError):
         return _plainly(draw, content, [content])
     if draw.random() < 0.6:
-        header["__metadata__"]["fedlama"] = draw.choice((json.dumps(_changed(draw, state)), "[" * 100_000))[:60_000]
+        header["__metadata__"]["fedlama"] = draw.choice(
+            (json.dumps(_changed(draw, state)), "[" * 100_000)
+        )[:60_000]
     else:
         header = _changed(draw, header)
     text = json.dumps(header).encode()
@@ -293,14 +431,30 @@ def _in_tar(draw: random.Random, content: bytes) -> bytes:
     if content.startswith(b"\x1f\x8b"):
         return _plainly(draw, content, [content])
     if draw.random() < 0.5:
-        return gzip.compress(_extensions(draw) + content, 1, mtime=0)  # packed, thousands of them are small
-    kinds = [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]
-    kinds += [tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"\x00", b"Z"]
+        # Packed, thousands of them are small
+        return gzip.compress(_extensions(draw) + content, 1, mtime=0)
+    kinds = [
+        tarfile.REGTYPE,
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.CHRTYPE,
+        tarfile.FIFOTYPE,
+        tarfile.DIRTYPE,
+    ]
+    kinds += [
+        tarfile.GNUTYPE_SPARSE,
+        tarfile.XHDTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        b"\x00",
+        b"Z",
+    ]
     member = tarfile.TarInfo(draw.choice(NAMES))
     member.type, member.linkname = draw.choice(kinds), draw.choice(NAMES)[:100]
     member.size = draw.choice((0, 0, 5, 512, 2**30, 2**33 - 1))
     try:
-        header = member.tobuf(draw.choice((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)))
+        header = member.tobuf(
+            draw.choice((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))
+        )
     except ValueError:
         return content
     return header + b"x" * (min(member.size, 512) and 512) + content
@@ -341,21 +495,40 @@ def _extensions(draw: random.Random) -> bytes:
 def _in_idx(draw: random.Random, content: bytes) -> bytes:
     place = 4 * draw.randrange(4)
     value = draw.choice(
-        (b"\x00\x00\x08\x03", b"\x00\x00\x08\x01", *(struct.pack(">I", n) for n in (0, 1, 2, 2**31, 2**32 - 1)))
+        (
+            b"\x00\x00\x08\x03",
+            b"\x00\x00\x08\x01",
+            *(struct.pack(">I", n) for n in (0, 1, 2, 2**31, 2**32 - 1)),
+        )
     )
     changed = content[:place] + value + content[place + 4 :]
     packed = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return packed.compress(changed + b"\x00" * 100_000) + packed.flush() if draw.random() < 0.1 else changed
+    return (
+        packed.compress(changed + b"\x00" * 100_000) + packed.flush()
+        if draw.random() < 0.1
+        else changed
+    )
 
 
 def _in_pickle(draw: random.Random, content: bytes) -> bytes:
-    start = draw.choice((draw.randrange(len(content) + 1), len(content) - draw.randrange(min(60, len(content) + 1))))
-    return content[:start] + draw.choice(OPCODES) * draw.choice((1, 1, 2, 300)) + content[start + draw.choice((0, 1)) :]
+    start = draw.choice(
+        (
+            draw.randrange(len(content) + 1),
+            len(content) - draw.randrange(min(60, len(content) + 1)),
+        )
+    )
+    return (
+        content[:start]
+        + draw.choice(OPCODES) * draw.choice((1, 1, 2, 300))
+        + content[start + draw.choice((0, 1)) :]
+    )
 
 
 def _in_numbers(draw: random.Random, content: bytes) -> bytes:
     """One of the numbers of a coded tensor: a size, an index, a float; or bytes of its stream."""
-    kind, values = draw.choice((("<B", NUMBERS[:5]), ("<H", NUMBERS), ("<f", FLOATS), ("<I", NUMBERS)))
+    kind, values = draw.choice(
+        (("<B", NUMBERS[:5]), ("<H", NUMBERS), ("<f", FLOATS), ("<I", NUMBERS))
+    )
     value = draw.choice(values)
     if kind != "<f":
         value %= 1 << (8 * struct.calcsize(kind))
@@ -368,8 +541,18 @@ def _in_numbers(draw: random.Random, content: bytes) -> bytes:
 
 
 def _in_answer(draw: random.Random, content: bytes) -> bytes:
-    lines = [b"Content-Length: -1", b"Content-Length: 99999999999999999999", b"Content-Range: bytes 5-9/10"]
-    lines += [b"Transfer-Encoding: chunked", b"HTTP/1.1 416 No", b"HTTP/1.1 206 Yes", b"HTTP/1.1 500 No", b"X" * 70_000]
+    lines = [
+        b"Content-Length: -1",
+        b"Content-Length: 99999999999999999999",
+        b"Content-Range: bytes 5-9/10",
+    ]
+    lines += [
+        b"Transfer-Encoding: chunked",
+        b"HTTP/1.1 416 No",
+        b"HTTP/1.1 206 Yes",
+        b"HTTP/1.1 500 No",
+        b"X" * 70_000,
+    ]
     lines += [
         b"HTTP/1.1 500 \x1b[31m\x07" + b"x" * 2000,
         b"HTTP/1.1 404 " + "\u2028".encode(),

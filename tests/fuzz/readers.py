@@ -46,7 +46,9 @@ def read_pickles(content: bytes, folder: Path) -> object:
 def read_archive(content: bytes, folder: Path) -> object:
     """What is not gzipped is a tar file: so a change of it has a right checksum."""
     path = folder / CIFAR100.archive
-    path.write_bytes(content if content.startswith(b"\x1f\x8b") else gzip.compress(content, 1))
+    path.write_bytes(
+        content if content.startswith(b"\x1f\x8b") else gzip.compress(content, 1)
+    )
     return read_cifar(CIFAR100, path)
 
 
@@ -76,7 +78,9 @@ def read_config(content: bytes, folder: Path) -> object:
     """Also built, and written as the run directory has it: that must be a config again."""
     (folder / "config.toml").write_bytes(content)
     config = load_config(folder / "config.toml")
-    (folder / "again.toml").write_text(to_toml(config.model_dump(exclude_none=True)), encoding="utf-8")
+    (folder / "again.toml").write_text(
+        to_toml(config.model_dump(exclude_none=True)), encoding="utf-8"
+    )
     assert load_config(folder / "again.toml") == config
     for section in (config.policy, config.local, config.participation):
         section.build()
@@ -94,7 +98,9 @@ def read_study(content: bytes, folder: Path) -> object:
         assert cell.label.isprintable()
         assert path.is_relative_to(folder.resolve())
         assert max(len(part.encode()) for part in cell.path.parts) <= 255
-        assert not {"report.html", "report.png", "study.json", "table.md"} & set(cell.path.parts)
+        assert not {"report.html", "report.png", "study.json", "table.md"} & set(
+            cell.path.parts
+        )
     return cells
 
 
@@ -109,7 +115,12 @@ def read_voucher(content: bytes, folder: Path) -> object:
 
 
 def _run(folder: Path, **files: bytes) -> Path:
-    stored = {"config": samples.CONFIG_TOML, "rounds": samples.ROUNDS, "summary": samples.SUMMARY, **files}
+    stored = {
+        "config": samples.CONFIG_TOML,
+        "rounds": samples.ROUNDS,
+        "summary": samples.SUMMARY,
+        **files,
+    }
     for name, ending in (("config", "toml"), ("rounds", "jsonl"), ("summary", "json")):
         path = folder / f"{name}.{ending}"
         if path.is_dir():
@@ -124,7 +135,9 @@ def _show(folder: Path, *, draw: bool) -> object:
     comparison = compare([load_run(folder)])
     Console(file=io.StringIO(), width=100).print(terminal_table(comparison))
     group = ComparisonGroup("", comparison)
-    return (render_page([group], folder, View()) if draw else verdict(comparison)).encode()
+    return (
+        render_page([group], folder, View()) if draw else verdict(comparison)
+    ).encode()
 
 
 def read_rounds(content: bytes, folder: Path) -> object:
@@ -146,7 +159,9 @@ def read_partition_file(content: bytes, folder: Path) -> object:
     found = read_partition(folder / "partition.json")
     if found is None:
         return None
-    return view_counts(found.data, np.asarray(found.counts), found.clients).entropy.tolist()
+    return view_counts(
+        found.data, np.asarray(found.counts), found.clients
+    ).entropy.tolist()
 
 
 def draw_rounds(content: bytes, folder: Path) -> object:
@@ -167,7 +182,9 @@ def read_payload(content: bytes, folder: Path) -> object:
     for codec in samples.CODECS:
         for shape in (samples.PAYLOAD_SHAPE, None):
             with suppress(InputError):
-                found = codec.decode(sealed(content, context_of(codec, 0)), key=0, shape=shape)
+                found = codec.decode(
+                    sealed(content, context_of(codec, 0)), key=0, shape=shape
+                )
                 assert bool(found.isfinite().all())
                 read.append(found)
     return read
@@ -178,7 +195,12 @@ def read_message(content: bytes, folder: Path) -> object:
     channel = samples.CHANNEL
     context = channel._context(samples.MESSAGE_DUE, samples.MESSAGE_PLACE)
     anchor = torch.ones(channel.layout.width)
-    return channel.unpack(sealed(content, context), samples.MESSAGE_DUE, samples.MESSAGE_PLACE, anchor=anchor)
+    return channel.unpack(
+        sealed(content, context),
+        samples.MESSAGE_DUE,
+        samples.MESSAGE_PLACE,
+        anchor=anchor,
+    )
 
 
 def read_answer(content: bytes, folder: Path) -> object:
@@ -187,9 +209,14 @@ def read_answer(content: bytes, folder: Path) -> object:
         thread = threading.Thread(target=_answer, args=(server, content))
         thread.start()
         try:
-            return fetch("cifar10", folder, url_base=f"http://127.0.0.1:{server.getsockname()[1]}")
+            return fetch(
+                "cifar10",
+                folder,
+                url_base=f"http://127.0.0.1:{server.getsockname()[1]}",
+            )
         finally:
-            server.shutdown(socket.SHUT_RDWR)  # so that nobody waits for another question
+            # So that nobody waits for another question
+            server.shutdown(socket.SHUT_RDWR)
             thread.join()
 
 

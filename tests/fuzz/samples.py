@@ -12,7 +12,17 @@ import numpy as np
 import torch
 
 from data.formats import cifar100_files, idx, leaf_content
-from fedlama.compress import Cast, Chain, Channel, ErrorFeedback, LowRank, Place, Quantize, Rotate, TopK
+from fedlama.compress import (
+    Cast,
+    Chain,
+    Channel,
+    ErrorFeedback,
+    LowRank,
+    Place,
+    Quantize,
+    Rotate,
+    TopK,
+)
 from fedlama.core import FedLAMA, Layout, Ledger, Tensor
 from fedlama.run.checkpoints import save_checkpoint
 from fedlama.run.partition_file import PartitionFile
@@ -47,7 +57,10 @@ def _checkpoint() -> Checkpoint:
         row=np.arange(layout.width, dtype=np.float32),
         counters=np.array([7]),
         server_slots={"momentum": np.ones(32, np.float32)},
-        cohort_slots={"velocity": np.zeros((2, 32), np.float32), "control": np.zeros((2, 32), np.float32)},
+        cohort_slots={
+            "velocity": np.zeros((2, 32), np.float32),
+            "control": np.zeros((2, 32), np.float32),
+        },
         seen=np.array([1, 4]),
         seen_slots={"control": np.ones((2, 32), np.float32)},
     )
@@ -56,7 +69,10 @@ def _checkpoint() -> Checkpoint:
 def _run_files() -> tuple[bytes, bytes, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = write_run(Path(folder) / "run", long=("conv.weight",)).path
-        return tuple((path / name).read_bytes() for name in ("config.toml", "rounds.jsonl", "summary.json"))
+        return tuple(
+            (path / name).read_bytes()
+            for name in ("config.toml", "rounds.jsonl", "summary.json")
+        )
 
 
 def _voucher() -> bytes:
@@ -68,14 +84,23 @@ def _voucher() -> bytes:
 def _message() -> bytes:
     row = torch.linspace(-1, 1, CHANNEL.layout.width)
     anchor = torch.ones(CHANNEL.layout.width)
-    return CHANNEL.pack(row, MESSAGE_DUE, MESSAGE_PLACE, anchor=anchor)[:-4]  # readers.py adds the checksum
+    # readers.py adds the checksum
+    return CHANNEL.pack(row, MESSAGE_DUE, MESSAGE_PLACE, anchor=anchor)[:-4]
 
 
 PAYLOAD_SHAPE = (8, 20)
-CODECS = [Rotate(0.5), Cast("float16"), Quantize(3), TopK(0.1), Chain(LowRank(1), Rotate(4))]
+CODECS = [
+    Rotate(0.5),
+    Cast("float16"),
+    Quantize(3),
+    TopK(0.1),
+    Chain(LowRank(1), Rotate(4)),
+]
 _TENSOR = torch.linspace(-1, 1, 160).reshape(PAYLOAD_SHAPE)
 _STATISTICS = [Tensor("mean", 8, role="mean"), Tensor("variance", 8, role="variance")]
-_LAYOUT = Layout.pack([Tensor("kernel", 1024, shape=(32, 32)), Tensor("bias", 32)], _STATISTICS)
+_LAYOUT = Layout.pack(
+    [Tensor("kernel", 1024, shape=(32, 32)), Tensor("bias", 32)], _STATISTICS
+)
 CHANNEL = Channel(ErrorFeedback(Rotate(0.5)), _LAYOUT, seed=0)
 MESSAGE_DUE, MESSAGE_PLACE = (0, 1), Place(1, 2)
 CIFAR = cifar100_files(train=1, test=1)["train"]
@@ -92,7 +117,9 @@ CHECKPOINT_SHAPES = Shapes(
 CHECKPOINT = _checkpoint().encode()
 CONFIG_TOML, ROUNDS, SUMMARY = _run_files()
 CONFIG = tomllib.loads(CONFIG_TOML.decode())
-TIMINGS = b"".join(b'{"round": %d, "seconds": 1.0}\n' % number for number in range(1, 9))
+TIMINGS = b"".join(
+    b'{"round": %d, "seconds": 1.0}\n' % number for number in range(1, 9)
+)
 _X, _Y = np.arange(16, dtype=np.uint8).reshape(4, 2, 2), np.arange(4) % 2
 STUDY = b"""
 [data]
@@ -115,17 +142,30 @@ _PARTIAL = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-4/5\r\nConte
 _MOVED = b"HTTP/1.1 301 Moved\r\nLocation: file:///etc/passwd\r\n\r\n"
 
 PARTITION = (
-    PartitionFile(data="digits", clients=3, samples=9, names=["a", "b"], counts=[[1, 2], [0, 3]]).to_json().encode()
+    PartitionFile(
+        data="digits", clients=3, samples=9, names=["a", "b"], counts=[[1, 2], [0, 3]]
+    )
+    .to_json()
+    .encode()
 )
 
 SAMPLES: dict[str, list[bytes]] = {
     "cifar-pickle": [CIFAR],
-    "cifar-archive": [_tar({"cifar-100-python/train": CIFAR[:500], "cifar-100-python/test": b"x"})],
+    "cifar-archive": [
+        _tar({"cifar-100-python/train": CIFAR[:500], "cifar-100-python/test": b"x"})
+    ],
     "idx": [idx(np.arange(8, dtype=np.uint8).reshape(2, 2, 2)), IDX_LABELS],
     "leaf": [json.dumps(leaf_content({"f1": [1, 0], "f2": [1]}, length=3)).encode()],
     "npz": [
         _npz(x=_X, y=_Y, test=np.arange(4) > 1),
-        _npz(np.savez_compressed, x_train=_X, y_train=_Y, x_test=_X, y_test=_Y, clients_train=np.array(list("abca"))),
+        _npz(
+            np.savez_compressed,
+            x_train=_X,
+            y_train=_Y,
+            x_test=_X,
+            y_test=_Y,
+            clients_train=np.array(list("abca")),
+        ),
     ],
     "config": [CONFIG_TOML],
     "study": [STUDY],

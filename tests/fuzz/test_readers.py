@@ -23,21 +23,27 @@ from .samples import SAMPLES
 
 OF_FILES = ("cifar-pickle", "cifar-archive", "idx", "leaf", "npz", "config", "study")
 OF_FILES += ("voucher", "rounds", "summary", "partition", "run-config")
-TRIED = {"drawn-rounds": 4, "drawn-summary": 4, "cifar-pickle": 60, "http": 60}  # drawing takes its time
+# Drawing takes its time
+TRIED = {"drawn-rounds": 4, "drawn-summary": 4, "cifar-pickle": 60, "http": 60}
 USUALLY_TRIED = 120
 
 
 @pytest.mark.parametrize("reader", READERS)
 def test_right_files_are_read(reader, tmp_path):
     """Otherwise the changed ones would prove little."""
-    if reader in ("cifar-archive", "http"):  # too small to be right; they are refused further inside
+    # Too small to be right; they are refused further inside
+    if reader in ("cifar-archive", "http"):
         return
     for number, content in enumerate(SAMPLES[reader][:1]):
         (tmp_path / str(number)).mkdir()
         assert READERS[reader](content, tmp_path / str(number))
 
 
-@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name}")
+@pytest.mark.parametrize(
+    "path",
+    sorted(CORPUS.glob("*/*")),
+    ids=lambda path: f"{path.parent.name}-{path.name}",
+)
 def test_what_once_failed(path):
     attempt(path.parent.name, path.read_bytes())
 
@@ -84,7 +90,9 @@ def a_hole(path):
         file.truncate(1 << 40)
 
 
-@pytest.mark.parametrize("make", [a_pipe, a_device, a_folder, a_loop, a_link_to_nothing, a_hole])
+@pytest.mark.parametrize(
+    "make", [a_pipe, a_device, a_folder, a_loop, a_link_to_nothing, a_hole]
+)
 @pytest.mark.parametrize("reader", OF_FILES)
 def test_no_reader_waits_for_a_pipe_or_swallows_a_device(reader, make, monkeypatch):
     """Every file that the reader is given is one of these instead."""

@@ -7,7 +7,17 @@ from dataclasses import asdict
 
 import fedlama
 
-FIELDS = ("round", "step", "cycle", "due", "intervals", "discrepancy", "loss", "test_loss", "accuracy")
+FIELDS = (
+    "round",
+    "step",
+    "cycle",
+    "due",
+    "intervals",
+    "discrepancy",
+    "loss",
+    "test_loss",
+    "accuracy",
+)
 BYTES = ("uplink_bytes", "downlink_bytes", "cost")
 
 
@@ -22,9 +32,16 @@ def trajectory(**changes):
         "evaluate_every": 6,
         **changes,
     }
-    result = fedlama.simulate(lambda: fedlama.models.mlp(hidden=(24, 16)), fedlama.data.digits(), **options)
-    rounds = [{name: asdict(record)[name] for name in (*FIELDS, *BYTES)} for record in result.records]
-    summary = {key: value for key, value in result.summary().items() if key != "seconds"}
+    result = fedlama.simulate(
+        lambda: fedlama.models.mlp(hidden=(24, 16)), fedlama.data.digits(), **options
+    )
+    rounds = [
+        {name: asdict(record)[name] for name in (*FIELDS, *BYTES)}
+        for record in result.records
+    ]
+    summary = {
+        key: value for key, value in result.summary().items() if key != "seconds"
+    }
     return [*rounds, summary]
 
 

@@ -40,14 +40,18 @@ POLICY = fedlama.FedLAMA(BASE, FACTOR)
 OPTIONS = {
     "coded": {"policy": POLICY, "uplink": fedlama.compress.Rotate(1.6), "seed": SEED},
     "budget": {
-        "policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6),  # asks for the bytes of a layer, which differ over ranks
+        # Asks for the bytes of a layer, which differ over ranks
+        "policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6),
         "uplink": fedlama.compress.Rotate(1.0),
     },
-    "relative": {"policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6, drift="relative")},  # asks for norms of the anchor
+    # Asks for norms of the anchor
+    "relative": {"policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6, drift="relative")},
     "diloco": {
         "policy": POLICY,
         "server": fedlama.server.Momentum(0.5, nesterov=True),
-        "uplink": fedlama.compress.ErrorFeedback(fedlama.compress.Rotate(1.0), lifetime="run"),
+        "uplink": fedlama.compress.ErrorFeedback(
+            fedlama.compress.Rotate(1.0), lifetime="run"
+        ),
     },
 }
 
@@ -60,18 +64,24 @@ def averager_for(mode: str, model: nn.Module) -> fedlama.LayerwiseModelAverager:
     if mode == "other-weights":
         with torch.no_grad():
             next(model.parameters()).add_(dist.get_rank())
-        return fedlama.LayerwiseModelAverager(model, BASE, FACTOR, uplink=fedlama.compress.Cast("float16"))
+        return fedlama.LayerwiseModelAverager(
+            model, BASE, FACTOR, uplink=fedlama.compress.Cast("float16")
+        )
     options = OPTIONS.get(mode.removesuffix("-restart"))
     if options is None:
         return fedlama.LayerwiseModelAverager(model, BASE, FACTOR)
     return fedlama.LayerwiseModelAverager(model, **options)
 
 
-def synchronised(averager: fedlama.LayerwiseModelAverager, model: nn.Module) -> dict[str, str]:
+def synchronised(
+    averager: fedlama.LayerwiseModelAverager, model: nn.Module
+) -> dict[str, str]:
     """The layers that were just averaged, and a hash of what this rank's module has there."""
     hashes = {}
     tensors = dict(model.named_parameters())
-    for layer, step in zip(averager.layout.layers, averager.state.synchronised_at, strict=True):
+    for layer, step in zip(
+        averager.layout.layers, averager.state.synchronised_at, strict=True
+    ):
         if step == averager.state.step:
             content = tensors[layer.name].detach().numpy().tobytes()
             hashes[layer.name] = hashlib.sha256(content).hexdigest()
@@ -87,20 +97,24 @@ def train(mode: str, folder: Path) -> None:
     model = seeded_build(build, SEED)
     handed: list[int] = []
     averager = averager_for(mode, model)
-    count_bytes(handed)  # from here on: at first the ranks only make sure that they agree
+    # From here on: at first the ranks only make sure that they agree
+    count_bytes(handed)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     if mode == "post-local":
-        from torch.distributed.optim import PostLocalSGDOptimizer  # its import warns of torch's own deprecations
+        # Its import warns of torch's own deprecations
+        from torch.distributed.optim import PostLocalSGDOptimizer
 
         optimizer = PostLocalSGDOptimizer(optim=optimizer, averager=averager)
     intervals, cycle_end_weights, rounds, own = [], [], [], []
     counted_before = 0
     for step in range(STEPS):
-        if mode == "restart" and step == 20:  # a new process would do just this, inside a cycle
+        # a new process would do just this, inside a cycle
+        if mode == "restart" and step == 20:
             saved = json.loads(json.dumps(averager.state_dict()))
             averager = averager_for(mode, model)
             averager.load_state_dict(saved)
-        if mode.endswith("-restart") and step == 20:  # with a rule or a codec there are rows in the state
+        # with a rule or a codec there are rows in the state
+        if mode.endswith("-restart") and step == 20:
             file = folder / f"state{rank}.pt"
             torch.save(averager.state_dict(), file)
             averager = averager_for(mode, model)
@@ -118,7 +132,9 @@ def train(mode: str, folder: Path) -> None:
             own.append(averager.state.own)
         if (step + 1) % (BASE * FACTOR) == 0:
             intervals.append(list(averager.state.intervals))
-            cycle_end_weights.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist())
+            cycle_end_weights.append(
+                torch.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist()
+            )
     seen = {
         "intervals": intervals,
         "cycle_end_weights": cycle_end_weights,

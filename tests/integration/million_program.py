@@ -56,10 +56,18 @@ def main(clients: int, folder: Path, killed_after: int) -> None:
         on_record=take,
         checkpointing=keeping,
     )
-    weights = b"".join(tensor.numpy().tobytes() for tensor in result.model.state_dict().values())
+    weights = b"".join(
+        tensor.numpy().tobytes() for tensor in result.model.state_dict().values()
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"weights": hashlib.sha256(weights).hexdigest(), "kilobytes": peak}))
+    print(
+        json.dumps({"weights": hashlib.sha256(weights).hexdigest(), "kilobytes": peak})
+    )
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    main(
+        int(sys.argv[1]),
+        Path(sys.argv[2]),
+        int(sys.argv[3]) if len(sys.argv) > 3 else 0,
+    )

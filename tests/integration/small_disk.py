@@ -39,7 +39,9 @@ class Disk:
 
     def make_room(self) -> None:
         """Undo that."""
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
         (self.folder / "filler").unlink(missing_ok=True)
 
 
@@ -57,10 +59,14 @@ def command(*words: object) -> tuple[int, str]:
 
 def in_a_fork(scenario, *arguments, answers: Path) -> dict:
     """What a scenario returns (as JSON), run in a process of its own."""
-    process = get_context("fork").Process(target=_scenario, args=(scenario, arguments, answers))
+    process = get_context("fork").Process(
+        target=_scenario, args=(scenario, arguments, answers)
+    )
     process.start()
     process.join(timeout=900)  # a busy machine may take its time
-    assert process.exitcode == 0, f"the scenario ended with {process.exitcode}: {_read(answers)}"
+    assert process.exitcode == 0, (
+        f"the scenario ended with {process.exitcode}: {_read(answers)}"
+    )
     return json.loads(answers.read_text())
 
 

@@ -20,20 +20,36 @@ REPOSITORY = HERE.parent.parent
 
 
 def torchrun(*arguments: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+    ]
     return subprocess.run(
-        [*launcher, *arguments], capture_output=True, text=True, timeout=300, check=False, cwd=REPOSITORY
+        [*launcher, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=REPOSITORY,
     )
 
 
 def ranks_of(mode: str, folder: Path, ranks: int = 2) -> list[dict]:
-    finished = torchrun(str(HERE / "averager_program.py"), mode, str(folder), ranks=ranks)
+    finished = torchrun(
+        str(HERE / "averager_program.py"), mode, str(folder), ranks=ranks
+    )
     assert finished.returncode == 0, finished.stderr
     return seen_by(folder, ranks)
 
 
 def seen_by(folder: Path, ranks: int) -> list[dict]:
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+    return [
+        json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -52,24 +68,37 @@ def simulated() -> fedlama.Result:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["plain", "post-local", "restart"])
-def test_a_program_under_torchrun_takes_the_simulators_decisions(mode, tmp_path, simulated):
+def test_a_program_under_torchrun_takes_the_simulators_decisions(
+    mode, tmp_path, simulated
+):
     first, second = ranks_of(mode, tmp_path)
-    assert first["cycle_end_weights"] == second["cycle_end_weights"]  # both ranks hold the same model at cycle ends
+    # Both ranks hold the same model at cycle ends
+    assert first["cycle_end_weights"] == second["cycle_end_weights"]
     assert first["intervals"] == second["intervals"]
     cycle = program.BASE * program.FACTOR
-    after_cycle = [later.intervals for earlier, later in pairwise(simulated.records) if earlier.step % cycle == 0]
+    after_cycle = [
+        later.intervals
+        for earlier, later in pairwise(simulated.records)
+        if earlier.step % cycle == 0
+    ]
     assert first["intervals"][:-1] == after_cycle
-    assert any(len(set(intervals)) == 2 for intervals in after_cycle), "no layer was ever lengthened: a weak test"
+    assert any(len(set(intervals)) == 2 for intervals in after_cycle), (
+        "no layer was ever lengthened: a weak test"
+    )
     assert first["aggregations"] == [layer.aggregations for layer in simulated.layers]
     last = simulated.records[-1].discrepancy
     assert first["discrepancy"] == pytest.approx(last, rel=1e-4)
     weights = torch.cat([p.detach().reshape(-1) for p in simulated.model.parameters()])
-    torch.testing.assert_close(torch.tensor(first["cycle_end_weights"][-1]), weights, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        torch.tensor(first["cycle_end_weights"][-1]), weights, rtol=1e-4, atol=1e-6
+    )
     assert first["step"] == program.STEPS
 
 
 @pytest.mark.slow
-def test_the_bytes_counted_are_the_bytes_handed_to_the_process_group(tmp_path, simulated):
+def test_the_bytes_counted_are_the_bytes_handed_to_the_process_group(
+    tmp_path, simulated
+):
     for seen in ranks_of("plain", tmp_path):
         assert seen["sent_bytes"] == seen["handed_bytes"]
         # two collectives per round: the packed layers, and one float64 per due layer
@@ -98,7 +127,9 @@ def test_coded_messages_leave_all_ranks_with_the_same_model(mode, ranks, tmp_pat
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_all_ranks_hold_the_same_layers_after_every_synchronisation(ranks, tmp_path):
     modes = ["plain", "coded", "diloco", "budget", "relative"]
-    finished = torchrun(str(HERE / "averager_program.py"), ",".join(modes), str(tmp_path), ranks=ranks)
+    finished = torchrun(
+        str(HERE / "averager_program.py"), ",".join(modes), str(tmp_path), ranks=ranks
+    )
     assert finished.returncode == 0, finished.stderr
     for mode in modes:
         first, *others = seen_by(tmp_path / mode, ranks)
@@ -112,7 +143,9 @@ def test_all_ranks_hold_the_same_layers_after_every_synchronisation(ranks, tmp_p
             assert other["intervals"] == first["intervals"], mode
             assert other["aggregations"] == first["aggregations"], mode
             if mode == "budget":
-                assert other["ledger_bytes"] != first["ledger_bytes"], "all messages were as long: a weak test"
+                assert other["ledger_bytes"] != first["ledger_bytes"], (
+                    "all messages were as long: a weak test"
+                )
 
 
 @pytest.mark.slow
@@ -137,13 +170,29 @@ def test_the_example_runs_as_its_docstring_says():
 @pytest.mark.slow
 def test_torchrun_runs_the_command_line_with_the_same_bits(tmp_path):
     config = tmp_path / "small.toml"
-    config.write_text('[data]\nname = "digits"\n[participation]\nactive = 5\n[train]\niterations = 48\n')
-    finished = torchrun("-m", "fedlama", "run", str(config), "--out", str(tmp_path / "group"))
+    config.write_text(
+        '[data]\nname = "digits"\n[participation]\nactive = 5\n[train]\niterations = 48\n'
+    )
+    finished = torchrun(
+        "-m", "fedlama", "run", str(config), "--out", str(tmp_path / "group")
+    )
     assert finished.returncode == 0, finished.stderr
-    command = [sys.executable, "-m", "fedlama", "run", str(config), "--out", str(tmp_path / "alone"), "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "fedlama",
+        "run",
+        str(config),
+        "--out",
+        str(tmp_path / "alone"),
+        "--workers",
+        "1",
+    ]
     subprocess.run(command, check=True, capture_output=True)
     for name in ("rounds.jsonl", "checkpoint/model.safetensors", "config.toml"):
-        assert (tmp_path / "group" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+        assert (tmp_path / "group" / name).read_bytes() == (
+            tmp_path / "alone" / name
+        ).read_bytes()
 
 
 @pytest.fixture
@@ -162,14 +211,18 @@ def averager_with_bn(alone, **options):
 def test_parameter_groups_and_parameters_are_both_taken(alone):
     module, averager = averager_with_bn(alone)
     averager.average_parameters(module.parameters())
-    averager.average_parameters(torch.optim.SGD(module.parameters(), lr=0.1).param_groups)
+    averager.average_parameters(
+        torch.optim.SGD(module.parameters(), lr=0.1).param_groups
+    )
     assert averager.step == 2
     assert averager.ledger.aggregations == (1,) * 6
 
 
 def test_other_parameters_are_refused(alone):
     _, averager = averager_with_bn(alone)
-    with pytest.raises(fedlama.InputError, match="was built for a module with 6 trainable parameters"):
+    with pytest.raises(
+        fedlama.InputError, match="was built for a module with 6 trainable parameters"
+    ):
         averager.average_parameters(nn.Linear(3, 3).parameters())
 
 
@@ -178,14 +231,17 @@ def test_nothing_is_averaged_during_warmup(alone):
     for _ in range(4):
         averager.average_parameters(module.parameters())
     assert averager.sent_bytes == 0
-    averager.average_parameters(module.parameters())  # the second step after the warm-up
+    # The second step after the warm-up
+    averager.average_parameters(module.parameters())
     assert averager.ledger.aggregations == (1,) * 6
 
 
 def test_a_policy_that_asks_for_norms_has_its_anchor_in_the_state(alone):
     def build():
         module = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
-        return module, fedlama.LayerwiseModelAverager(module, policy=fedlama.Budget(1, 4, 0.5, drift="relative"))
+        return module, fedlama.LayerwiseModelAverager(
+            module, policy=fedlama.Budget(1, 4, 0.5, drift="relative")
+        )
 
     module, averager = build()
     anchor = averager._server_state.row.clone()
@@ -234,7 +290,9 @@ def test_an_outer_optimizer_refers_to_the_model_at_the_end_of_the_warmup(alone):
 
 def test_a_code_refers_to_the_model_at_the_end_of_the_warmup(alone):
     module = nn.Linear(64, 64, bias=False)
-    averager = fedlama.LayerwiseModelAverager(module, 1, 1, warmup_steps=3, uplink=fedlama.compress.Rotate(4.0))
+    averager = fedlama.LayerwiseModelAverager(
+        module, 1, 1, warmup_steps=3, uplink=fedlama.compress.Rotate(4.0)
+    )
     generator = torch.Generator().manual_seed(2)
     for _ in range(3):
         with torch.no_grad():
@@ -250,10 +308,13 @@ def test_a_code_refers_to_the_model_at_the_end_of_the_warmup(alone):
 
 
 def test_statistics_that_differ_after_a_warmup_do_not_hinder(alone):
-    module, averager = averager_with_bn(alone, warmup_steps=1, buffers=True, uplink=fedlama.compress.Rotate(4.0))
+    module, averager = averager_with_bn(
+        alone, warmup_steps=1, buffers=True, uplink=fedlama.compress.Rotate(4.0)
+    )
     before = averager._server_state.row.clone()
     shift(module, 1.0)
-    module[1].running_mean.fill_(3.0)  # DistributedDataParallel leaves them to each rank
+    # DistributedDataParallel leaves them to each rank
+    module[1].running_mean.fill_(3.0)
     averager.average_parameters(module.parameters())
     anchor = averager._server_state.row
     for part in averager.layout.statistics:
@@ -309,10 +370,12 @@ def test_average_all_closes_a_cycle_that_was_cut(alone):
 
 def test_average_all_averages_just_the_layers_that_are_behind(alone):
     module, averager = averager_with_bn(alone)
-    for _ in range(4):  # one cycle; the walk lengthens no layer while all distances are zero
+    # One cycle; the walk lengthens no layer while all distances are zero
+    for _ in range(4):
         averager.average_parameters(module.parameters())
     averager.state = replace(averager.state, intervals=(4, 2, 2, 2, 2, 2))
-    for _ in range(2):  # inside the second cycle, right after the short layers were averaged
+    # Inside the second cycle, right after the short layers were averaged
+    for _ in range(2):
         averager.average_parameters(module.parameters())
     assert averager.ledger.aggregations == (2, 3, 3, 3, 3, 3)
     averager.average_all()
@@ -359,7 +422,9 @@ def test_a_state_of_other_settings_is_refused_by_name(alone, change, sentence):
 
 def test_a_state_of_something_else_is_refused(alone):
     _, averager = averager_with_bn(alone)
-    with pytest.raises(fedlama.InputError, match="not a state of a LayerwiseModelAverager"):
+    with pytest.raises(
+        fedlama.InputError, match="not a state of a LayerwiseModelAverager"
+    ):
         averager.load_state_dict({})
 
 
@@ -456,14 +521,21 @@ def test_a_forged_state_is_refused(alone, change, sentence):
 
 def test_a_module_in_bfloat16_can_have_an_outer_optimizer(alone):
     module = nn.Linear(4, 2).bfloat16()
-    averager = fedlama.LayerwiseModelAverager(module, 1, 2, server=fedlama.server.Momentum(0.9))
-    averager.average_parameters(module.parameters())  # compares the ranks' weights byte by byte before
+    averager = fedlama.LayerwiseModelAverager(
+        module, 1, 2, server=fedlama.server.Momentum(0.9)
+    )
+    # Compares the ranks' weights byte by byte before
+    averager.average_parameters(module.parameters())
     assert averager.ledger.aggregations == (1, 1)
 
 
 @pytest.mark.parametrize("capacity", [-1, "long", None])
 def test_a_state_with_a_buffer_of_no_length_is_refused(alone, capacity):
-    averager = fedlama.LayerwiseModelAverager(nn.Linear(4, 2), 1, 2, uplink=fedlama.compress.Rotate(1.6))
+    averager = fedlama.LayerwiseModelAverager(
+        nn.Linear(4, 2), 1, 2, uplink=fedlama.compress.Rotate(1.6)
+    )
     saved = averager.state_dict() | {"capacity": capacity}
-    with pytest.raises(fedlama.InputError, match="not a state of a LayerwiseModelAverager"):
+    with pytest.raises(
+        fedlama.InputError, match="not a state of a LayerwiseModelAverager"
+    ):
         averager.load_state_dict(saved)

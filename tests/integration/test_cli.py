@@ -54,22 +54,35 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "xterm", **variables}
 
 
-def command(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def command(
+    *arguments: str | Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "fedlama", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=environment(**variables))
+    return subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment(**variables),
+    )
 
 
 def forked(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """The same in a fork of this process."""
     words = ["fedlama", *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = get_context("fork").Process(target=_in_the_fork, args=(words, out.fileno(), err.fileno()))
+        process = get_context("fork").Process(
+            target=_in_the_fork, args=(words, out.fileno(), err.fileno())
+        )
         process.start()
         process.join(timeout=120)
         assert process.exitcode is not None, "still running"
         for file in (out, err):
             file.seek(0)
-        return subprocess.CompletedProcess(words, process.exitcode, out.read(), err.read())
+        return subprocess.CompletedProcess(
+            words, process.exitcode, out.read(), err.read()
+        )
 
 
 def _in_the_fork(words: list[str], out: int, err: int) -> None:
@@ -77,7 +90,10 @@ def _in_the_fork(words: list[str], out: int, err: int) -> None:
     os.dup2(out, 1)
     os.dup2(err, 2)
     sys.argv = words
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    sys.stdout, sys.stderr = (
+        os.fdopen(1, "w", closefd=False),
+        os.fdopen(2, "w", closefd=False),
+    )
     main()
 
 
@@ -85,9 +101,15 @@ def on_a_terminal(columns: int, *arguments: str | Path) -> tuple[int, str]:
     """Run with all three streams on a terminal; the exit code and what it showed, without colours and movements."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    variables = {name: value for name, value in environment(TERM="xterm-256color").items() if name != "COLUMNS"}
+    variables = {
+        name: value
+        for name, value in environment(TERM="xterm-256color").items()
+        if name != "COLUMNS"
+    }
     words = [sys.executable, "-m", "fedlama", *map(str, arguments)]
-    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=variables) as process:
+    with subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=variables
+    ) as process:
         os.close(theirs)
         shown = b""
         try:
@@ -112,7 +134,9 @@ def finished(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """One run with one worker, and what it printed."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "tiny.toml").write_text(TINY)
-    return folder / "run", command("run", folder / "tiny.toml", "--out", folder / "run", "--workers", "1")
+    return folder / "run", command(
+        "run", folder / "tiny.toml", "--out", folder / "run", "--workers", "1"
+    )
 
 
 # What it says about itself.
@@ -120,26 +144,45 @@ def finished(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
 
 def test_version():
     done = command("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"fedlama {fedlama.__version__}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        f"fedlama {fedlama.__version__}\n",
+        "",
+    )
 
 
 def test_the_script_is_the_module():
-    done = subprocess.run([SCRIPT, "--version"], capture_output=True, text=True, check=True, env=environment())
+    done = subprocess.run(
+        [SCRIPT, "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
     assert done.stdout == command("--version").stdout
 
 
 def test_help_teaches():
     done = command("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("fedlama demo", "fedlama run CONFIG.toml", "--set policy.kind=fedavg", "fedlama report"):
+    for words in (
+        "fedlama demo",
+        "fedlama run CONFIG.toml",
+        "--set policy.kind=fedavg",
+        "fedlama report",
+    ):
         assert words in done.stdout
-    assert '[data]\n   name = "digits"' in re.sub(" +\n", "\n", done.stdout)  # markup must not eat the table's name
+    # Markup must not eat the table's name
+    assert '[data]\n   name = "digits"' in re.sub(" +\n", "\n", done.stdout)
     assert "iterations = 480" in done.stdout
-    assert re.search(r"Exit codes: 0 done · 1 the run failed.* · 2 the\s+input is wrong", done.stdout)
+    assert re.search(
+        r"Exit codes: 0 done · 1 the run failed.* · 2 the\s+input is wrong", done.stdout
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("demo", ["--seeds", "--out"]), ("run", ["--set", "--out", "--workers"])]
+    ("name", "options"),
+    [("demo", ["--seeds", "--out"]), ("run", ["--set", "--out", "--workers"])],
 )
 def test_every_command_has_help(name, options):
     done = command(name, "--help")
@@ -166,7 +209,13 @@ def test_a_run_writes_its_directory_and_prints_a_table(finished):
     path, done = finished
     assert done.returncode == 0, done.stderr
     files = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
-    written = {"config.toml", "rounds.jsonl", "timings.jsonl", "summary.json", "checkpoint/model.safetensors"}
+    written = {
+        "config.toml",
+        "rounds.jsonl",
+        "timings.jsonl",
+        "summary.json",
+        "checkpoint/model.safetensors",
+    }
     assert files >= {*written, "report.html"}
     summary = json.loads((path / "summary.json").read_text())
     assert "FedLAMA(2, 2)" in done.stdout
@@ -179,32 +228,53 @@ def test_progress_in_a_log_is_plain_lines_on_stderr(finished):
     progress = done.stderr.splitlines()
     reached = r"loss \d+\.\d+ · accuracy [\d.]+% · sent \d+% of FedAvg\(2\)"
     shape = rf"FedLAMA\(2, 2\) · step \d+/12 · round \d+ · {reached}"
-    assert all(re.fullmatch(f"{shape} · under a minute left", line) for line in progress[:-1]), done.stderr
+    assert all(
+        re.fullmatch(f"{shape} · under a minute left", line) for line in progress[:-1]
+    ), done.stderr
     assert re.fullmatch(shape, progress[-1]), done.stderr  # nothing is left
     assert "step 12/12" in progress[-1]
     assert "\x1b" not in done.stdout + done.stderr
-    evaluated = [line for line in (path / "rounds.jsonl").read_text().splitlines() if '"accuracy": null' not in line]
+    evaluated = [
+        line
+        for line in (path / "rounds.jsonl").read_text().splitlines()
+        if '"accuracy": null' not in line
+    ]
     assert len(progress) >= len(evaluated)
 
 
 def test_progress_on_a_terminal_is_a_bar(tiny, tmp_path):
-    code, shown = on_a_terminal(160, "run", tiny, "--out", tmp_path / "run", "--workers", "1")
+    code, shown = on_a_terminal(
+        160, "run", tiny, "--out", tmp_path / "run", "--workers", "1"
+    )
     assert code == 0, shown
     frames = [frame for frame in re.split(r"[\r\n]+", shown) if "round 6" in frame]
     assert frames, shown
-    assert re.search(r"FedLAMA\(2, 2\) ━+ round 6 loss [\d.]+ acc [\d.]+% \d+% of FedAvg\(2\) \d+:\d\d", frames[-1])
-    assert "FedLAMA(2, 2)" in shown.splitlines()[-2]  # the table and the verdict come after the bar
+    assert re.search(
+        r"FedLAMA\(2, 2\) ━+ round 6 loss [\d.]+ acc [\d.]+% \d+% of FedAvg\(2\) \d+:\d\d",
+        frames[-1],
+    )
+    # The table and the verdict come after the bar
+    assert "FedLAMA(2, 2)" in shown.splitlines()[-2]
 
 
 def test_the_bar_fits_a_terminal_of_80_columns(tiny, tmp_path):
-    _, shown = on_a_terminal(80, "run", tiny, "--out", tmp_path / "run", "--workers", "1")
+    _, shown = on_a_terminal(
+        80, "run", tiny, "--out", tmp_path / "run", "--workers", "1"
+    )
     frames = [frame for frame in re.split(r"[\r\n]+", shown) if "round 6" in frame]
     assert re.search(r"━.*\d:\d\d", frames[-1])
 
 
 def test_set_changes_keys_and_out_has_a_default(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    overrides = ("--set", "policy.kind=fedavg", "--set", "train.iterations=4", "--set", "seed=5")
+    overrides = (
+        "--set",
+        "policy.kind=fedavg",
+        "--set",
+        "train.iterations=4",
+        "--set",
+        "seed=5",
+    )
     done = command("run", "tiny.toml", *overrides, "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert "FedAvg(2)" in done.stdout
@@ -216,7 +286,9 @@ def test_two_workers_give_the_bytes_of_one(tiny, tmp_path, finished):
     done = command("run", tiny, "--out", tmp_path / "two", "--workers", "2")
     assert done.returncode == 0, done.stderr
     for name in SAME_EVERY_TIME:
-        assert (tmp_path / "two" / name).read_bytes() == (finished[0] / name).read_bytes(), name
+        assert (tmp_path / "two" / name).read_bytes() == (
+            finished[0] / name
+        ).read_bytes(), name
 
 
 def test_report_draws_again_and_compares(finished, tmp_path):
@@ -233,11 +305,25 @@ def test_report_draws_again_and_compares(finished, tmp_path):
 
 
 def test_report_replays_the_runs_on_a_network(finished, tmp_path):
-    options = ["--uplink", "5Mbit", "--latency", "80ms", "--stragglers", "lognormal:0.5", "--target", "0.05"]
+    options = [
+        "--uplink",
+        "5Mbit",
+        "--latency",
+        "80ms",
+        "--stragglers",
+        "lognormal:0.5",
+        "--target",
+        "0.05",
+    ]
     done = forked("report", finished[0], "--out", tmp_path / "there", *options)
     assert (done.returncode, done.stderr) == (0, "")
     page = (tmp_path / "there" / "report.html").read_text(encoding="utf-8")
-    for words in ("sends at 5 Mbit/s and receives at 50 Mbit/s", "one round trip of 80 ms", "σ = 0.5", "as asked for"):
+    for words in (
+        "sends at 5 Mbit/s and receives at 50 Mbit/s",
+        "one round trip of 80 ms",
+        "σ = 0.5",
+        "as asked for",
+    ):
         assert words in page
     told = "The network: 5 Mbit/s up and 50 Mbit/s down per client, a round trip of 80 ms, 20 ms per local step"
     assert done.stdout.count(told) == 1
@@ -255,17 +341,27 @@ def test_report_replays_the_runs_on_a_network(finished, tmp_path):
     ],
 )
 def test_a_network_that_cannot_be_read(finished, tmp_path, option, value, said):
-    assert_refused(forked("report", finished[0], "--out", tmp_path, option, value), f"{option} ", said)
+    assert_refused(
+        forked("report", finished[0], "--out", tmp_path, option, value),
+        f"{option} ",
+        said,
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_report_watches_until_ctrl_c(finished, tmp_path):
     """The page of an unfinished run reads itself again while it is watched, and no more when that ends."""
     run, page = tmp_path / "run", tmp_path / "run" / "report.html"
-    shutil.copytree(finished[0], run, ignore=shutil.ignore_patterns("summary.json", "report.*"))
+    shutil.copytree(
+        finished[0], run, ignore=shutil.ignore_patterns("summary.json", "report.*")
+    )
     words = [sys.executable, "-m", "fedlama", "report", "--watch", str(run)]
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
     ) as process:
         assert "following the runs" in process.stdout.readline()
         assert "Nothing is finished yet" in process.stdout.readline()
@@ -280,25 +376,37 @@ def test_report_watches_until_ctrl_c(finished, tmp_path):
 def test_report_watches_until_the_runs_are_finished(finished, tmp_path):
     done = command("report", finished[0], "--watch", "--out", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert 'http-equiv="refresh"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'http-equiv="refresh"' not in (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
 def small_demo(tmp_path_factory):
     """A demo that was run to its end, and what it printed."""
     folder = tmp_path_factory.mktemp("demo") / "demo"
-    return folder, command("demo", "--seeds", "1", "--iterations", "48", "--out", folder)
+    return folder, command(
+        "demo", "--seeds", "1", "--iterations", "48", "--out", folder
+    )
 
 
 def test_demo_prints_four_settings_and_draws_the_report(small_demo):
     folder, done = small_demo
     assert done.returncode == 0, done.stderr
     for setting in ("FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)", "frugal"):
-        row = next(line for line in done.stdout.splitlines() if line.startswith(f"{setting} "))
+        row = next(
+            line for line in done.stdout.splitlines() if line.startswith(f"{setting} ")
+        )
         assert row.count("%") == 3  # accuracy, cost and share of the uplink
     assert "of FedAvg(6)" in done.stdout  # what the cost is a share of
     assert done.stdout.splitlines()[-1] == f"report: {folder / 'report.html'}"
-    assert (folder / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
+    assert (
+        (folder / "report.html")
+        .read_text(encoding="utf-8")
+        .lstrip()
+        .lower()
+        .startswith("<!doctype html")
+    )
     assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
     assert "\x1b" not in done.stdout + done.stderr
 
@@ -306,7 +414,8 @@ def test_demo_prints_four_settings_and_draws_the_report(small_demo):
 def test_demo_says_what_it_takes_and_costs_of_the_baseline(small_demo):
     _, done = small_demo
     first, second, *lines = done.stderr.splitlines()
-    assert first == "plan: 4 runs to train, 1,536 client steps in all"  # 48 steps of 8 clients
+    # 48 steps of 8 clients
+    assert first == "plan: 4 runs to train, 1,536 client steps in all"
     assert second.startswith("plan: ")
     assert len(lines) == 4
     (long,) = [line for line in lines if "FedAvg(24), seed 0: done" in line]
@@ -314,14 +423,18 @@ def test_demo_says_what_it_takes_and_costs_of_the_baseline(small_demo):
     assert "0 min left" not in done.stderr
 
 
-def test_a_finished_demo_is_not_trained_again_and_never_mixed_with_another(small_demo, tmp_path):
+def test_a_finished_demo_is_not_trained_again_and_never_mixed_with_another(
+    small_demo, tmp_path
+):
     folder = tmp_path / "demo"
     shutil.copytree(small_demo[0], folder)
     stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
     again = command("demo", "--seeds", "1", "--iterations", "48", "--out", folder)
     assert again.returncode == 0, again.stderr
     assert again.stderr == "plan: nothing to train: 4 runs are finished already\n"
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")} == stamps
+    assert {
+        path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")
+    } == stamps
     other = command("demo", "--seeds", "1", "--iterations", "24", "--out", folder)
     assert other.returncode == 2
     assert "holds a run of another configuration" in other.stderr
@@ -332,7 +445,10 @@ def test_a_demo_with_other_options_has_a_folder_of_its_own():
     usual = Path("somewhere") / "fedlama-demo"
     assert demo_folder(usual, 480, 0.1) == usual
     assert demo_folder(usual, 96, 0.1) == Path("somewhere") / "fedlama-demo-96-steps"
-    assert demo_folder(usual, 96, 0.05) == Path("somewhere") / "fedlama-demo-96-steps-rate-0.05"
+    assert (
+        demo_folder(usual, 96, 0.05)
+        == Path("somewhere") / "fedlama-demo-96-steps-rate-0.05"
+    )
 
 
 def test_a_smoke_test_makes_a_figure_and_says_everywhere_that_it_is_no_result(tmp_path):
@@ -351,7 +467,9 @@ def test_a_smoke_test_makes_a_figure_and_says_everywhere_that_it_is_no_result(tm
 
 
 def test_plans_are_printed_and_nothing_is_spent(tmp_path):
-    done = command("reproduce", "all", "--scale", "smoke", "--plan", "--out", tmp_path / "out")
+    done = command(
+        "reproduce", "all", "--scale", "smoke", "--plan", "--out", tmp_path / "out"
+    )
     assert (done.returncode, done.stdout) == (0, "")
     first, second = done.stderr.splitlines()
     assert first == "plan: 40 runs to train, 5,616 client steps in all"
@@ -376,42 +494,75 @@ def assert_refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("policy.kind=fedlma", ["policy.kind = 'fedlma'", "fedlama, fedavg", "did you mean 'fedlama'?"]),
-        ("policy.increase_factor=0", ["policy.increase_factor = 0: must be at least 1"]),
+        (
+            "policy.kind=fedlma",
+            ["policy.kind = 'fedlma'", "fedlama, fedavg", "did you mean 'fedlama'?"],
+        ),
+        (
+            "policy.increase_factor=0",
+            ["policy.increase_factor = 0: must be at least 1"],
+        ),
         ("policy.base_interval=0", ["policy.base_interval = 0: must be at least 1"]),
         ("local.batch_size=0", ["local.batch_size = 0: must be at least 1"]),
         ("participation.active=5", ["participation.active", "5", "only 4 clients"]),
-        ("participation.window=2", ["participation.window = 2", "a cycle of FedLAMA(2, 2) is 4 steps"]),
-        ("partition.clients=5000", ["partition.clients", "5000", "1437 training samples"]),
+        (
+            "participation.window=2",
+            ["participation.window = 2", "a cycle of FedLAMA(2, 2) is 4 steps"],
+        ),
+        (
+            "partition.clients=5000",
+            ["partition.clients", "5000", "1437 training samples"],
+        ),
         ("data.name=digit", ["'digit'", "did you mean", "digits"]),
-        ("model.name=smal_cnn", ["model.name = 'smal_cnn'", "did you mean 'small_cnn'?"]),
+        (
+            "model.name=smal_cnn",
+            ["model.name = 'smal_cnn'", "did you mean 'small_cnn'?"],
+        ),
         ("nonsense", ["--set 'nonsense'", "--set key=value"]),
     ],
 )
 def test_a_wrong_value_is_answered_in_a_line_or_two(override, said, tiny, tmp_path):
-    assert_refused(forked("run", tiny, "--out", tmp_path / "run", "--workers", "1", "--set", override), *said)
+    assert_refused(
+        forked(
+            "run", tiny, "--out", tmp_path / "run", "--workers", "1", "--set", override
+        ),
+        *said,
+    )
 
 
 def test_an_unknown_key_in_a_process_of_its_own(tiny, tmp_path):
-    done = command("run", tiny, "--out", tmp_path / "run", "--set", "policy.base_intervall=3")
+    done = command(
+        "run", tiny, "--out", tmp_path / "run", "--set", "policy.base_intervall=3"
+    )
     assert_refused(done, "'policy.base_intervall'; did you mean 'base_interval'?")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_file_that_is_not_toml_or_not_there(tmp_path):
     (tmp_path / "bad.toml").write_text("[data\n")
-    assert_refused(forked("run", tmp_path / "bad.toml"), "bad.toml: is not TOML", "line 1")
-    assert_refused(forked("run", tmp_path / "nope.toml"), "nope.toml: there is no such file")
+    assert_refused(
+        forked("run", tmp_path / "bad.toml"), "bad.toml: is not TOML", "line 1"
+    )
+    assert_refused(
+        forked("run", tmp_path / "nope.toml"), "nope.toml: there is no such file"
+    )
 
 
 def test_a_directory_that_holds_a_run(tiny, finished):
     before = (finished[0] / "rounds.jsonl").read_bytes()
-    assert_refused(command("run", tiny, "--out", finished[0]), f"{finished[0]} already holds a run", "--out")
+    assert_refused(
+        command("run", tiny, "--out", finished[0]),
+        f"{finished[0]} already holds a run",
+        "--out",
+    )
     assert (finished[0] / "rounds.jsonl").read_bytes() == before
 
 
 def test_a_place_where_nothing_can_be_written(tiny):
-    assert_refused(forked("run", tiny, "--out", "/dev/null/run"), "/dev/null/run: cannot be written")
+    assert_refused(
+        forked("run", tiny, "--out", "/dev/null/run"),
+        "/dev/null/run: cannot be written",
+    )
 
 
 def test_a_report_of_nothing(tmp_path):
@@ -420,7 +571,10 @@ def test_a_report_of_nothing(tmp_path):
 
 
 def test_a_report_that_cannot_be_written(finished):
-    assert_refused(forked("report", finished[0], "--out", "/dev/null/x"), "/dev/null/x cannot be made a folder")
+    assert_refused(
+        forked("report", finished[0], "--out", "/dev/null/x"),
+        "/dev/null/x cannot be made a folder",
+    )
 
 
 def test_a_config_of_another_program_among_the_runs(tmp_path):
@@ -452,7 +606,8 @@ def test_a_suggestion_is_made_once():
 
 def test_misuse_is_answered_in_a_line_or_two():
     for arguments, said in MISUSE:
-        shown = "'CONFIG'" if said == "config" else said  # typer writes an argument's name in capitals
+        # Typer writes an argument's name in capitals
+        shown = "'CONFIG'" if said == "config" else said
         assert_refused(forked(*arguments), shown)
 
 
@@ -460,11 +615,21 @@ def test_misuse_is_answered_in_a_line_or_two():
 
 
 def test_a_training_that_diverges_at_once(tiny, tmp_path):
-    done = forked("run", tiny, "--out", tmp_path / "run", "--workers", "1", "--set", "local.learning_rate=1e30")
+    done = forked(
+        "run",
+        tiny,
+        "--out",
+        tmp_path / "run",
+        "--workers",
+        "1",
+        "--set",
+        "local.learning_rate=1e30",
+    )
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert re.match(
-        r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite in round 1 .*diverged", done.stderr
+        r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite in round 1 .*diverged",
+        done.stderr,
     )
     assert "local.learning_rate" in done.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -476,10 +641,16 @@ def test_a_training_that_diverges_later_leaves_its_records(tiny, tmp_path):
     done = command("run", tiny, "--out", tmp_path / "run", "--workers", "2", *changes)
     assert done.returncode == 1
     *progress, last = done.stderr.splitlines()
-    failed = re.match(r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite in round (\d+) ", last)
+    failed = re.match(
+        r"fedlama: the (?:weights|loss) of client \d+ (?:were|was) not finite in round (\d+) ",
+        last,
+    )
     assert failed, done.stderr
     assert all(" · step " in line for line in progress)
-    records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    ]
     assert [record["round"] for record in records] == list(range(1, int(failed[1])))
     assert len(records) > 1
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -487,10 +658,23 @@ def test_a_training_that_diverges_later_leaves_its_records(tiny, tmp_path):
 
 def test_ctrl_c_ends_the_run_and_keeps_its_records(tiny, tmp_path):
     changes = ("--workers", "2", "--set", "train.iterations=1000000")
-    words = [sys.executable, "-m", "fedlama", "run", tiny, "--out", tmp_path / "run", *changes]
+    words = [
+        sys.executable,
+        "-m",
+        "fedlama",
+        "run",
+        tiny,
+        "--out",
+        tmp_path / "run",
+        *changes,
+    ]
     records = tmp_path / "run" / "rounds.jsonl"
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment()) as process:
-        while process.poll() is None and not (records.exists() and records.stat().st_size):
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        while process.poll() is None and not (
+            records.exists() and records.stat().st_size
+        ):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
@@ -510,7 +694,12 @@ def test_completion_in_bash(tmp_path):
     """
     path = f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=False, env=environment(PATH=path), cwd=tmp_path
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(PATH=path),
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     commands, options = done.stdout.splitlines()

@@ -135,7 +135,9 @@ FORGED = {
     "a cycle from the future": in_state(cycle_start=99),
     "another round": in_state(round=1),
     "sizes of another model": for_every_layer("ledger", "sizes", 1),
-    "statistics of another model": lambda plain: plain["ledger"].update(statistics_size=7),
+    "statistics of another model": lambda plain: plain["ledger"].update(
+        statistics_size=7
+    ),
     "attempts without faults": lambda plain: plain.update(attempt=5),
     "attempts that are no number": lambda plain: plain.update(attempt="5"),
     "discarded without faults": lambda plain: plain.update(
@@ -147,7 +149,9 @@ FORGED = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_a_forged_checkpoint_is_refused_and_the_one_before_is_used(what, copied, expected, capsys):
+def test_a_forged_checkpoint_is_refused_and_the_one_before_is_used(
+    what, copied, expected, capsys
+):
     forge(newest(copied), FORGED[what])
     execute(config(), copied, workers=1, resume=True)
     assert "the one before it is used" in capsys.readouterr().err
@@ -160,15 +164,23 @@ FORGED_MANIFESTS = {
     "a negative round": lambda manifest: manifest.update(round=-1),
     "no config": lambda manifest: manifest.pop("config"),
     "a config that is a list": lambda manifest: manifest.update(config=[1]),
-    "a key that is half a character": lambda manifest: manifest.update(config={"\ud800": 1}),
-    "a hostile key": lambda manifest: manifest.update(config={"\x1b[31m" * 1000: "\x1b" * 10_000}),
-    "many keys": lambda manifest: manifest.update(config={f"k{number}": number for number in range(10_000)}),
+    "a key that is half a character": lambda manifest: manifest.update(
+        config={"\ud800": 1}
+    ),
+    "a hostile key": lambda manifest: manifest.update(
+        config={"\x1b[31m" * 1000: "\x1b" * 10_000}
+    ),
+    "many keys": lambda manifest: manifest.update(
+        config={f"k{number}": number for number in range(10_000)}
+    ),
     "tables without end": deep,
 }
 
 
 @pytest.mark.parametrize("what", FORGED_MANIFESTS)
-def test_forged_json_beside_a_checkpoint_is_refused_in_a_sentence(what, copied, expected, capsys):
+def test_forged_json_beside_a_checkpoint_is_refused_in_a_sentence(
+    what, copied, expected, capsys
+):
     forge(newest(copied), change_manifest=FORGED_MANIFESTS[what])
     execute(config(), copied, workers=1, resume=True)
     said = capsys.readouterr().err
@@ -181,7 +193,9 @@ def test_forged_json_beside_a_checkpoint_is_refused_in_a_sentence(what, copied, 
 def test_where_every_checkpoint_is_forged_the_run_does_not_go_on(copied):
     for path in (copied / "checkpoint").glob("step-*.json"):
         forge(path, for_every_layer("state", "synchronised_at", 99))
-    with pytest.raises(InputError, match=r"averaged in the future; there is no other checkpoint"):
+    with pytest.raises(
+        InputError, match=r"averaged in the future; there is no other checkpoint"
+    ):
         execute(config(), copied, workers=1, resume=True)
 
 
@@ -200,10 +214,14 @@ class Remembering(FedLAMA):
         counts = list(state.own["due"])
         for layer in plan.due:
             counts[layer] += 1
-        return replace(super().observe(state, plan, evidence, layers), own={"due": counts})
+        return replace(
+            super().observe(state, plan, evidence, layers), own={"due": counts}
+        )
 
 
-@pytest.mark.parametrize("own", [None, {}, [], {"due": None}, {"due": ["x"]}, {"due": [1]}, "x", {"due": {}}])
+@pytest.mark.parametrize(
+    "own", [None, {}, [], {"due": None}, {"due": ["x"]}, {"due": [1]}, "x", {"due": {}}]
+)
 def test_a_policy_whose_memory_was_forged_is_told_in_a_sentence(own, tmp_path):
     run = replace(resolve(config()), policy=Remembering(2, 2))
     folder = tmp_path / "run"
@@ -238,7 +256,9 @@ def resolved_tables():
     return resolve(config()).config.model_dump(exclude_none=True)
 
 
-def test_a_configuration_that_is_gone_is_written_again_before_the_run_goes_on(copied, expected):
+def test_a_configuration_that_is_gone_is_written_again_before_the_run_goes_on(
+    copied, expected
+):
     (copied / "config.toml").unlink()
 
     def looks(record):
@@ -248,14 +268,22 @@ def test_a_configuration_that_is_gone_is_written_again_before_the_run_goes_on(co
     assert (copied / "rounds.jsonl").read_bytes() == expected
 
 
-@pytest.mark.parametrize("line", [b"{}\n", b"\xff\xff\n", b'{"round": -1, "seconds": 1}\n', b"[" * 100_000 + b"\n"])
-def test_a_bad_line_of_timings_does_not_stop_a_run_from_going_on(line, copied, expected):
+@pytest.mark.parametrize(
+    "line",
+    [b"{}\n", b"\xff\xff\n", b'{"round": -1, "seconds": 1}\n', b"[" * 100_000 + b"\n"],
+)
+def test_a_bad_line_of_timings_does_not_stop_a_run_from_going_on(
+    line, copied, expected
+):
     lines = (copied / "timings.jsonl").read_bytes().splitlines(keepends=True)
     lines[1] = line
     (copied / "timings.jsonl").write_bytes(b"".join(lines))
     execute(config(), copied, workers=1, resume=True)
     assert (copied / "rounds.jsonl").read_bytes() == expected
-    rounds = [json.loads(one)["round"] for one in (copied / "timings.jsonl").read_bytes().splitlines()]
+    rounds = [
+        json.loads(one)["round"]
+        for one in (copied / "timings.jsonl").read_bytes().splitlines()
+    ]
     assert rounds == [number for number in range(1, max(rounds) + 1) if number != 2]
 
 
@@ -283,20 +311,26 @@ def test_a_file_keeps_the_rights_that_the_user_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("epoch", ["abc", "", "9" * 400, "-1"])
-def test_a_date_in_the_environment_does_not_matter(epoch, copied, tmp_path, monkeypatch):
+def test_a_date_in_the_environment_does_not_matter(
+    epoch, copied, tmp_path, monkeypatch
+):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     assert draw_report([load_run(copied)], tmp_path / "report").is_file()
     assert os.environ["SOURCE_DATE_EPOCH"] == epoch
 
 
-@pytest.mark.parametrize("text", [b"\xff=1", b"data.\xff=1", b"data.name=\xff", b"versions.a=\xff"])
+@pytest.mark.parametrize(
+    "text", [b"\xff=1", b"data.\xff=1", b"data.name=\xff", b"versions.a=\xff"]
+)
 def test_an_override_that_is_not_utf_8(text, tmp_path):
     (tmp_path / "c.toml").write_text(to_toml(config().model_dump(exclude_none=True)))
     with pytest.raises(InputError, match="is not UTF-8"):
         load_config(tmp_path / "c.toml", [os.fsdecode(text)])
 
 
-@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs fedlama[tensorboard]")
+@pytest.mark.skipif(
+    find_spec("tensorboard") is None, reason="needs fedlama[tensorboard]"
+)
 def test_tensorboard_needs_no_thread_that_could_fail(tmp_path, monkeypatch):
     """The folder vanishes after the first round: one sentence, and nothing that a thread prints."""
     failed = []
@@ -307,17 +341,23 @@ def test_tensorboard_needs_no_thread_that_could_fail(tmp_path, monkeypatch):
 
     before = threading.active_count()
     with pytest.raises(RunError, match="was deleted or moved"):
-        execute(config(output={"tensorboard": True}), tmp_path / "run", [vanish], workers=1)
+        execute(
+            config(output={"tensorboard": True}), tmp_path / "run", [vanish], workers=1
+        )
     assert threading.active_count() == before
     assert not failed
 
 
 @pytest.mark.slow
 def test_a_storm_of_signals_ends_with_the_programs_own_code(tmp_path):
-    tables = config(train={"iterations": 100_000, "evaluate_every": 100_000}).model_dump(exclude_none=True)
+    tables = config(
+        train={"iterations": 100_000, "evaluate_every": 100_000}
+    ).model_dump(exclude_none=True)
     (tmp_path / "c.toml").write_text(to_toml(tables))
     command = [*FEDLAMA, "run", "c.toml", "--out", "run", "--workers", "2"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run" / "rounds.jsonl").exists():
             assert time.monotonic() < deadline

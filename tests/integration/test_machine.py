@@ -52,12 +52,16 @@ COMPARED = ("rounds.jsonl", "checkpoint/model.safetensors")
 
 def write_config(folder: Path, minutes: float = 0.0, tensorboard: bool = False) -> Path:
     path = folder / "config.toml"
-    path.write_text(CONFIG.format(minutes=minutes, tensorboard=str(tensorboard).lower()))
+    path.write_text(
+        CONFIG.format(minutes=minutes, tensorboard=str(tensorboard).lower())
+    )
     return path
 
 
 def hashes(run: Path) -> dict[str, str]:
-    return {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in COMPARED}
+    return {
+        name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in COMPARED
+    }
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +102,14 @@ def full_and_resumed(folder: Path, config: Path, moment: str, workers: int) -> d
     rounds = len(load_run(run).records) if (run / "config.toml").exists() else 0
     again, complaint = command("run", config, "--out", run, *options, "--resume")
     return {
-        **{"code": code, "said": said, "left": left, "rounds": rounds, "again": again, "complaint": complaint},
+        **{
+            "code": code,
+            "said": said,
+            "left": left,
+            "rounds": rounds,
+            "again": again,
+            "complaint": complaint,
+        },
         **{"hashes": hashes(run), "report": (run / "report.html").exists()},
     }
 
@@ -118,7 +129,14 @@ def test_a_full_disk_is_told_and_the_run_goes_on_after_it(
     tmp_path, uninterrupted, moment, minutes, tensorboard, workers, named
 ):
     config = write_config(tmp_path, minutes, tensorboard)
-    told = in_a_fork(full_and_resumed, tmp_path / "disk", config, moment, workers, answers=tmp_path / "answers")
+    told = in_a_fork(
+        full_and_resumed,
+        tmp_path / "disk",
+        config,
+        moment,
+        workers,
+        answers=tmp_path / "answers",
+    )
     lines = [line for line in told["said"].splitlines() if line.startswith("fedlama: ")]
     assert told["code"] == 1
     assert len(lines) == 1, told["said"]
@@ -140,17 +158,24 @@ def test_half_a_line_is_taken_back(tmp_path):
         disk = Disk(folder)
         (folder / "rounds.jsonl").write_bytes(path.read_bytes())
         disk.fill()
-        with pytest.raises(RunError, match=r"rounds.jsonl cannot be written: no space left"):
-            append_line(folder / "rounds.jsonl", "x" * 10_000)  # the first of its pages may still find room
+        with pytest.raises(
+            RunError, match=r"rounds.jsonl cannot be written: no space left"
+        ):
+            # The first of its pages may still find room
+            append_line(folder / "rounds.jsonl", "x" * 10_000)
         return (folder / "rounds.jsonl").read_text()
 
-    assert in_a_fork(filling, tmp_path / "disk", answers=tmp_path / "answers") == '{"round": 1}\n'
+    assert (
+        in_a_fork(filling, tmp_path / "disk", answers=tmp_path / "answers")
+        == '{"round": 1}\n'
+    )
 
 
 def on_a_read_only_disk(folder: Path, config: Path, run: Path) -> dict:
     if not mounted(folder, read_only=True):
         folder.rmdir()
-        folder.write_text("a file where a folder should be")  # the same refusal for a reason that needs no rights
+        # The same refusal for a reason that needs no rights
+        folder.write_text("a file where a folder should be")
     code, said = command("run", config, "--out", folder / "runs" / "mine")
     report = command("report", run, "--out", folder / "report")
     return {"run": (code, said), "report": report}
@@ -160,7 +185,13 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     config = write_config(tmp_path)
     execute(load_config(config), tmp_path / "run", workers=1)
     (tmp_path / "locked").mkdir()
-    told = in_a_fork(on_a_read_only_disk, tmp_path / "locked", config, tmp_path / "run", answers=tmp_path / "answers")
+    told = in_a_fork(
+        on_a_read_only_disk,
+        tmp_path / "locked",
+        config,
+        tmp_path / "run",
+        answers=tmp_path / "answers",
+    )
     for code, said in told.values():
         assert code == 2
         assert str(tmp_path / "locked") in said
@@ -170,12 +201,26 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 def test_the_folder_of_another_run_is_left_as_it_is(tmp_path):
     config = write_config(tmp_path)
     execute(load_config(config), tmp_path / "run", workers=1)
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    before = {
+        path: path.read_bytes()
+        for path in (tmp_path / "run").rglob("*")
+        if path.is_file()
+    }
     with pytest.raises(InputError, match="already holds a run"):
         execute(load_config(config), tmp_path / "run", workers=1)
-    with pytest.raises(InputError, match=r"another configuration: train.iterations \(was 24, is 36\)"):
-        execute(load_config(config, ["train.iterations=36", "train.evaluate_every=2"]), tmp_path / "run", resume=True)
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    with pytest.raises(
+        InputError, match=r"another configuration: train.iterations \(was 24, is 36\)"
+    ):
+        execute(
+            load_config(config, ["train.iterations=36", "train.evaluate_every=2"]),
+            tmp_path / "run",
+            resume=True,
+        )
+    assert {
+        path: path.read_bytes()
+        for path in (tmp_path / "run").rglob("*")
+        if path.is_file()
+    } == before
 
 
 HOLDER = """
@@ -191,10 +236,15 @@ with locked(Path(sys.argv[1])):
 def test_two_processes_cannot_hold_one_folder_and_a_killed_one_lets_it_go(tmp_path):
     folder = tmp_path / "run"
     arguments = [sys.executable, "-c", HOLDER, str(folder)]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match="is being written by another run"), locked(folder):
+        with (
+            pytest.raises(InputError, match="is being written by another run"),
+            locked(folder),
+        ):
             pytest.fail("both hold it")
         holder.kill()
     with locked(folder):
@@ -245,7 +295,9 @@ def test_a_folder_that_is_replaced_while_a_run_writes_into_it_stops_that_run(tmp
             run.rename(tmp_path / "elsewhere")
             run.mkdir()
 
-    with pytest.raises(RunError, match="was deleted or moved while the run was writing into it"):
+    with pytest.raises(
+        RunError, match="was deleted or moved while the run was writing into it"
+    ):
         execute(config, run, [replace_it], workers=1)
     assert not list(run.iterdir())
     assert len((tmp_path / "elsewhere" / "rounds.jsonl").read_text().splitlines()) == 2
@@ -278,13 +330,21 @@ def stop_after_round_six(record) -> None:
 def test_data_that_changed_under_a_run_is_refused_by_its_file(own_data, tmp_path):
     config, data = own_data
     with pytest.raises(RunError, match="stopped"):
-        execute(load_config(config), tmp_path / "run", [stop_after_round_six], workers=1)
+        execute(
+            load_config(config), tmp_path / "run", [stop_after_round_six], workers=1
+        )
     before = data.read_bytes()
-    assert f'sha256 = "{hashlib.sha256(before).hexdigest()}"' in (tmp_path / "run" / "config.toml").read_text()
+    assert (
+        f'sha256 = "{hashlib.sha256(before).hexdigest()}"'
+        in (tmp_path / "run" / "config.toml").read_text()
+    )
     with np.load(data) as stored:
         np.savez(data, **{**stored, "x": 255 - stored["x"]})
     forget_data()
-    with pytest.raises(InputError, match=r"mine\.npz changed since the run in .*\(SHA-256 .*: restore the data"):
+    with pytest.raises(
+        InputError,
+        match=r"mine\.npz changed since the run in .*\(SHA-256 .*: restore the data",
+    ):
         execute(load_config(config), tmp_path / "run", resume=True, workers=1)
     data.write_bytes(before)
     forget_data()
@@ -294,10 +354,21 @@ def test_data_that_changed_under_a_run_is_refused_by_its_file(own_data, tmp_path
 def test_a_config_may_insist_on_its_data(own_data, tmp_path):
     config, data = own_data
     right = hashlib.sha256(data.read_bytes()).hexdigest()
-    assert execute(load_config(config, [f"data.sha256={right}"]), tmp_path / "run", workers=1)
-    with pytest.raises(InputError, match=rf"data.sha256 = '0+': the SHA-256 of .*mine\.npz .*is {right}"):
-        execute(load_config(config, [f'data.sha256="{"0" * 64}"']), tmp_path / "other", workers=1)
-    with pytest.raises(InputError, match=r"data\.sha256 = 'abc': must be 64 hexadecimal digits"):
+    assert execute(
+        load_config(config, [f"data.sha256={right}"]), tmp_path / "run", workers=1
+    )
+    with pytest.raises(
+        InputError,
+        match=rf"data.sha256 = '0+': the SHA-256 of .*mine\.npz .*is {right}",
+    ):
+        execute(
+            load_config(config, [f'data.sha256="{"0" * 64}"']),
+            tmp_path / "other",
+            workers=1,
+        )
+    with pytest.raises(
+        InputError, match=r"data\.sha256 = 'abc': must be 64 hexadecimal digits"
+    ):
         load_config(config, ["data.sha256=abc"])
     assert not (tmp_path / "other").exists()
 
@@ -305,12 +376,22 @@ def test_a_config_may_insist_on_its_data(own_data, tmp_path):
 def test_a_run_from_before_there_were_hashes_goes_on(own_data, tmp_path):
     config, _ = own_data
     with pytest.raises(RunError, match="stopped"):
-        execute(load_config(config), tmp_path / "run", [stop_after_round_six], workers=1)
+        execute(
+            load_config(config), tmp_path / "run", [stop_after_round_six], workers=1
+        )
     path = tmp_path / "run" / "config.toml"
-    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "sha256" not in line))
+    path.write_text(
+        "".join(
+            line
+            for line in path.read_text().splitlines(keepends=True)
+            if "sha256" not in line
+        )
+    )
     for voucher in (tmp_path / "run" / "checkpoint").glob("*.json"):
         content = json.loads(voucher.read_text())
         del content["config"]["data"]["sha256"], content["checksum"]
-        checksum = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        checksum = hashlib.sha256(
+            json.dumps(content, sort_keys=True).encode()
+        ).hexdigest()
         voucher.write_text(json.dumps({**content, "checksum": checksum}))
     assert execute(load_config(config), tmp_path / "run", resume=True, workers=1)

@@ -17,7 +17,9 @@ MAX_MORE = 200 << 10  # kilobytes
 def start(clients, folder, *more):
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(PROGRAM), str(clients), str(folder), *map(str, more)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.mark.slow

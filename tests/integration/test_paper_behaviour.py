@@ -14,7 +14,9 @@ def cifar10():
 
 
 @pytest.mark.slow
-def test_the_first_adjustment_lengthens_nearly_all_of_resnet20_but_not_its_ends(cifar10):
+def test_the_first_adjustment_lengthens_nearly_all_of_resnet20_but_not_its_ends(
+    cifar10,
+):
     result = fedlama.simulate(
         lambda: fedlama.models.resnet20(10),
         cifar10,
@@ -31,5 +33,9 @@ def test_the_first_adjustment_lengthens_nearly_all_of_resnet20_but_not_its_ends(
     long = {name for name, interval in intervals.items() if interval == 6}
     assert 0.97 < sum(sizes[name] for name in long) / sum(sizes.values()) < 1
     assert not long & {"conv0.weight", "fc.weight", "fc.bias"}
-    large = {name for name in sizes if name.startswith(("stage2", "stage3")) and "conv" in name}
+    large = {
+        name
+        for name in sizes
+        if name.startswith(("stage2", "stage3")) and "conv" in name
+    }
     assert large <= long

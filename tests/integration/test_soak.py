@@ -20,7 +20,10 @@ TRIALS = (12, 58, 119)  # the first runs out of disk twice, the second once
 @pytest.mark.parametrize("number", TRIALS)
 def test_a_short_soak(number, tmp_path, monkeypatch):
     source = str(Path(__file__).parents[2] / "src")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep))
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+    )
     assert try_out(draw(number), tmp_path / "trial")
 
 
@@ -49,7 +52,9 @@ def written(files: dict[str, str], folder: Path, record=None, summary=None) -> P
         if change:
             change(what)
     (folder / "config.toml").write_text(files["config.toml"])
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    (folder / "rounds.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in records)
+    )
     (folder / "summary.json").write_text(json.dumps(told))
     return folder
 
@@ -67,11 +72,34 @@ def move_bytes(summary):
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"summary": lambda told: told.update(uplink_bytes=told["uplink_bytes"] + 4)}, "uplink_bytes is not the sum"),
-        ({"record": lambda record: record.update(due=record["due"][1:])}, "not as counted"),
-        ({"summary": lambda told: told.update(cost=told["cost"] + 0.001)}, "cost is not C"),
-        ({"record": lambda record: record.update(step=record["step"] + 1)}, "cycles do not end where they should"),
-        ({"record": lambda record: record["excluded"].append({"client": 9, "reason": "", "attempt": 1})}, "bytes of"),
+        (
+            {
+                "summary": lambda told: told.update(
+                    uplink_bytes=told["uplink_bytes"] + 4
+                )
+            },
+            "uplink_bytes is not the sum",
+        ),
+        (
+            {"record": lambda record: record.update(due=record["due"][1:])},
+            "not as counted",
+        ),
+        (
+            {"summary": lambda told: told.update(cost=told["cost"] + 0.001)},
+            "cost is not C",
+        ),
+        (
+            {"record": lambda record: record.update(step=record["step"] + 1)},
+            "cycles do not end where they should",
+        ),
+        (
+            {
+                "record": lambda record: record["excluded"].append(
+                    {"client": 9, "reason": "", "attempt": 1}
+                )
+            },
+            "bytes of",
+        ),
         ({"summary": move_bytes}, "does not add up"),
     ],
 )
@@ -81,7 +109,11 @@ def test_the_checks_find_what_is_wrong(changes, found, finished, tmp_path):
 
 
 def test_all_kinds_of_interruptions_are_drawn():
-    kinds = {interruption.kind for number in range(100) for interruption in draw(number).interruptions}
+    kinds = {
+        interruption.kind
+        for number in range(100)
+        for interruption in draw(number).interruptions
+    }
     assert kinds == {"kill", "kill a worker", "stop", "full disk"}
 
 

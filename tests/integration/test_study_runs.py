@@ -53,7 +53,9 @@ def finished(tmp_path_factory):
 
 def run(folder, *more):
     command = [*FEDLAMA, "study", "study.toml", "--out", "out", *more]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def stamps(folder):
@@ -71,18 +73,37 @@ def test_the_table_in_four_forms(finished):
     assert latex.count(r"\\") == 4
     assert r"$\pm$" in latex
     rows = list(csv.DictReader((folder / "out" / "table.csv").read_text().splitlines()))
-    assert [row["setting"] for row in rows] == ["FedAvg(6)", "FedLAMA(6, 4)", "FedAvg(12)"]
+    assert [row["setting"] for row in rows] == [
+        "FedAvg(6)",
+        "FedLAMA(6, 4)",
+        "FedAvg(12)",
+    ]
     for row in rows:
         summaries = [
-            json.loads(path.read_text()) for path in (folder / "out").glob(f"{slug(row['setting'])}/*/summary.json")
+            json.loads(path.read_text())
+            for path in (folder / "out").glob(f"{slug(row['setting'])}/*/summary.json")
         ]
-        assert float(row["accuracy"]) == pytest.approx(sum(one["accuracy"] for one in summaries) / 2)
-        first = [json.loads(path.read_text()) for path in sorted((folder / "out").glob("fedavg-6/*/summary.json"))]
-        gaps = [own["accuracy"] - base["accuracy"] for own, base in zip(by_seed(summaries), first, strict=True)]
+        assert float(row["accuracy"]) == pytest.approx(
+            sum(one["accuracy"] for one in summaries) / 2
+        )
+        first = [
+            json.loads(path.read_text())
+            for path in sorted((folder / "out").glob("fedavg-6/*/summary.json"))
+        ]
+        gaps = [
+            own["accuracy"] - base["accuracy"]
+            for own, base in zip(by_seed(summaries), first, strict=True)
+        ]
         if row["setting"] != "FedAvg(6)":
             assert float(row["difference"]) == pytest.approx(sum(gaps) / 2)
-            assert float(row["difference_error"]) == pytest.approx(abs(gaps[0] - gaps[1]) / 2)  # |d₀ − d₁| / √2 / √2
-        assert float(row["uplink_bytes"]) == sum(one["uplink_bytes"] for one in summaries) / 2
+            # |d₀ − d₁| / √2 / √2
+            assert float(row["difference_error"]) == pytest.approx(
+                abs(gaps[0] - gaps[1]) / 2
+            )
+        assert (
+            float(row["uplink_bytes"])
+            == sum(one["uplink_bytes"] for one in summaries) / 2
+        )
     assert [float(row["relative_cost"]) for row in rows][0::2] == [1.0, 0.5]
 
 
@@ -115,9 +136,16 @@ def test_a_finished_study_runs_nothing_again(finished):
 def test_report_names_settings_as_the_study_does_and_leaves_the_pilots_out(finished):
     folder, _ = finished
     shown = subprocess.run(
-        [*FEDLAMA, "report", "out", "--out", "again"], cwd=folder, capture_output=True, text=True, check=True
+        [*FEDLAMA, "report", "out", "--out", "again"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
-    places = [shown.index(f"\n{name} ") for name in ("FedAvg(6)", "FedLAMA(6, 4)", "FedAvg(12)")]
+    places = [
+        shown.index(f"\n{name} ")
+        for name in ("FedAvg(6)", "FedLAMA(6, 4)", "FedAvg(12)")
+    ]
     assert places == sorted(places)  # as in the study's file
     assert "validation" not in shown
 
@@ -126,19 +154,25 @@ def test_a_changed_study_is_refused(finished):
     folder, _ = finished
     (folder / "other.toml").write_text(STUDY.format(iterations=72))
     command = [*FEDLAMA, "study", "other.toml", "--out", "out"]
-    refused = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
     assert refused.returncode == 2
     assert "train.iterations (was 48, is 72)" in refused.stderr
 
 
 def test_an_interrupted_study_goes_on_and_ends_with_the_same_numbers(tmp_path):
-    text = STUDY.format(iterations=240).replace("learning_rates = [0.05, 0.2, 1e30]\n", "")
+    text = STUDY.format(iterations=240).replace(
+        "learning_rates = [0.05, 0.2, 1e30]\n", ""
+    )
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "study.toml").write_text(text)
     assert run(tmp_path / "whole").returncode == 0
     command = [*FEDLAMA, "study", "study.toml", "--out", "out"]
-    with subprocess.Popen(command, cwd=tmp_path / "broken", stderr=subprocess.PIPE, text=True) as started:
+    with subprocess.Popen(
+        command, cwd=tmp_path / "broken", stderr=subprocess.PIPE, text=True
+    ) as started:
         wait_for(lambda: any((tmp_path / "broken").rglob("rounds.jsonl")))
         started.send_signal(signal.SIGTERM)
         _, told = started.communicate(timeout=60)
@@ -149,21 +183,31 @@ def test_an_interrupted_study_goes_on_and_ends_with_the_same_numbers(tmp_path):
     for path in sorted((tmp_path / "whole").rglob("rounds.jsonl")):
         other = tmp_path / "broken" / path.relative_to(tmp_path / "whole")
         assert path.read_bytes() == other.read_bytes()
-    assert (tmp_path / "whole/out/table.csv").read_bytes() == (tmp_path / "broken/out/table.csv").read_bytes()
+    assert (tmp_path / "whole/out/table.csv").read_bytes() == (
+        tmp_path / "broken/out/table.csv"
+    ).read_bytes()
 
 
 def test_sittings_with_a_limit_end_with_the_same_numbers(tmp_path):
-    text = STUDY.format(iterations=2400).replace("learning_rates = [0.05, 0.2, 1e30]\n", "")
+    text = STUDY.format(iterations=2400).replace(
+        "learning_rates = [0.05, 0.2, 1e30]\n", ""
+    )
     for name in ("whole", "sittings"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "study.toml").write_text(text)
     assert run(tmp_path / "whole").returncode == 0
     folder, kept = tmp_path / "sittings", tmp_path / "kept"
     waiting: set[Path] = set()
-    for minutes in ("0.05", "0.1", "0.2", "0.4"):  # a busy machine may not get to a first step in the shorter ones
-        sitting = run(folder, "--minutes", minutes, "--checkpoints", str(kept), "--workers", "1")
+    # A busy machine may not get to a first step in the shorter ones
+    for minutes in ("0.05", "0.1", "0.2", "0.4"):
+        sitting = run(
+            folder, "--minutes", minutes, "--checkpoints", str(kept), "--workers", "1"
+        )
         assert sitting.returncode == 1
-        assert re.search(rf"stopped after {minutes} minutes, as asked, with [1-6] of 6 runs left", sitting.stderr)
+        assert re.search(
+            rf"stopped after {minutes} minutes, as asked, with [1-6] of 6 runs left",
+            sitting.stderr,
+        )
         assert "the same command goes on from here" in sitting.stderr
         waiting = {path.parent for path in kept.rglob("step-*.safetensors")}
         if waiting:
@@ -173,17 +217,26 @@ def test_sittings_with_a_limit_end_with_the_same_numbers(tmp_path):
     assert run(folder, "--checkpoints", str(kept)).returncode == 0
     assert not list(kept.rglob("*.jsonl"))
     for path in sorted((tmp_path / "whole").rglob("rounds.jsonl")):
-        assert path.read_bytes() == (folder / path.relative_to(tmp_path / "whole")).read_bytes()
-    assert (tmp_path / "whole/out/table.csv").read_bytes() == (folder / "out/table.csv").read_bytes()
+        assert (
+            path.read_bytes()
+            == (folder / path.relative_to(tmp_path / "whole")).read_bytes()
+        )
+    assert (tmp_path / "whole/out/table.csv").read_bytes() == (
+        folder / "out/table.csv"
+    ).read_bytes()
     assert not list((folder / "out").rglob("step-*"))
 
 
 def test_a_killed_cell_stops_the_study_and_loses_nothing(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY.format(iterations=2400))
     command = [*FEDLAMA, "study", "study.toml", "--out", "out", "--workers", "1"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as started:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as started:
         wait_for(lambda: any((tmp_path / "out").glob("fedavg-6/*/rounds.jsonl")))
-        children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        )
         os.kill(int(children[0]), signal.SIGKILL)
         _, told = started.communicate(timeout=60)
     assert started.returncode == 1

@@ -18,7 +18,8 @@ from fedlama.processes import world
 from fedlama.processes.hosts import BEAT, Place, Watch, silence_allowed
 
 COMPARED = ("rounds.jsonl", "checkpoint/model.safetensors", "config.toml")
-ENOUGH_ROUNDS = 20  # before the cable is pulled; a checkpoint is saved every second round
+# Before the cable is pulled; a checkpoint is saved every second round
+ENOUGH_ROUNDS = 20
 SILENCE = 15  # seconds, so that the test need not wait for a minute
 
 CONFIG = """
@@ -62,7 +63,9 @@ def hosts(reason):
 
 
 def listed_namespaces() -> str:
-    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +81,20 @@ def alone(config, reason) -> dict[str, bytes]:
     if reason:
         pytest.skip(f"two hosts: {reason}")
     folder = config.parent / "alone"
-    command = [sys.executable, "-m", "fedlama", "run", str(config), "--out", str(folder), "--workers", "1"]
-    subprocess.run(command, check=True, capture_output=True, timeout=SECONDS, cwd=REPOSITORY)
+    command = [
+        sys.executable,
+        "-m",
+        "fedlama",
+        "run",
+        str(config),
+        "--out",
+        str(folder),
+        "--workers",
+        "1",
+    ]
+    subprocess.run(
+        command, check=True, capture_output=True, timeout=SECONDS, cwd=REPOSITORY
+    )
     return contents(folder)
 
 
@@ -88,7 +103,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def logs(folder: Path) -> str:
-    parts = [f"host {host}:\n{(folder / f'host{host}.log').read_text(errors='replace')}" for host in (0, 1)]
+    parts = [
+        f"host {host}:\n{(folder / f'host{host}.log').read_text(errors='replace')}"
+        for host in (0, 1)
+    ]
     return "\n".join(parts)
 
 
@@ -112,27 +130,42 @@ def finish(programs: list[subprocess.Popen], folder: Path) -> None:
 def test_two_hosts_give_the_bits_of_one_process(hosts, config, alone, tmp_path):
     run = tmp_path / "run"
     words = ["-m", "fedlama", "run", str(config), "--out", str(run)]
-    finish(hosts.torchrun(*words, folder=tmp_path, numbered=False, processes=2), tmp_path)
+    finish(
+        hosts.torchrun(*words, folder=tmp_path, numbered=False, processes=2), tmp_path
+    )
     assert contents(run) == alone
 
 
 @pytest.mark.slow
-def test_a_host_that_is_cut_off_ends_the_run_and_a_restart_goes_on(hosts, config, alone, tmp_path):
+def test_a_host_that_is_cut_off_ends_the_run_and_a_restart_goes_on(
+    hosts, config, alone, tmp_path
+):
     run = tmp_path / "run"
     words = ["-m", "fedlama", "run", str(config), "--out", str(run)]
 
     programs = hosts.torchrun(*words, folder=tmp_path, numbered=True, silence=SILENCE)
     wait_for(lambda: rounds_of(run) >= ENOUGH_ROUNDS, "the run", tmp_path)
     hosts.cut()
-    wait_for(lambda: said(tmp_path, 0) and said(tmp_path, 1), "the end of the run on both hosts", tmp_path)
+    wait_for(
+        lambda: said(tmp_path, 0) and said(tmp_path, 1),
+        "the end of the run on both hosts",
+        tmp_path,
+    )
     assert "host 1 (" in said(tmp_path, 0)
-    assert f"has not been heard of for {SILENCE} seconds: it or its network is down" in said(tmp_path, 0)
-    assert f"{hosts.addresses[0]}, where the hosts meet, has not answered for {SILENCE} seconds" in said(tmp_path, 1)
+    assert (
+        f"has not been heard of for {SILENCE} seconds: it or its network is down"
+        in said(tmp_path, 0)
+    )
+    assert (
+        f"{hosts.addresses[0]}, where the hosts meet, has not answered for {SILENCE} seconds"
+        in said(tmp_path, 1)
+    )
     assert programs[0].wait(timeout=SECONDS) == 1, logs(tmp_path)
     assert not (run / "summary.json").exists()
     kept = timings_until_the_checkpoint(run)
     assert kept
-    hosts.end_everything()  # torchrun of the host that was cut off may still look for the other
+    # Torchrun of the host that was cut off may still look for the other
+    hosts.end_everything()
 
     hosts.mend()
     again = tmp_path / "again"
@@ -149,7 +182,10 @@ def rounds_of(run: Path) -> int:
 
 
 def timings_until_the_checkpoint(run: Path) -> list[str]:
-    rounds = [json.loads(path.read_text())["round"] for path in (run / "checkpoint").glob("step-*.json")]
+    rounds = [
+        json.loads(path.read_text())["round"]
+        for path in (run / "checkpoint").glob("step-*.json")
+    ]
     return (run / "timings.jsonl").read_text().splitlines()[: max(rounds)]
 
 
@@ -222,7 +258,9 @@ def test_a_host_that_never_beat_is_lost_too():
 def test_a_store_that_does_not_answer_is_named():
     watch = Watch(place(1), 10)
     assert looks(watch, 10) == [None] * round(10 / BEAT)
-    assert (watch.look() or "").startswith("first-host, where the hosts meet, has not answered for 10 seconds")
+    assert (watch.look() or "").startswith(
+        "first-host, where the hosts meet, has not answered for 10 seconds"
+    )
 
 
 def test_one_process_of_a_host_beats_for_all():
@@ -232,8 +270,15 @@ def test_one_process_of_a_host_beats_for_all():
 
 
 def test_the_place_is_what_torchrun_says():
-    environment = {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "3", "LOCAL_RANK": "2", "MASTER_ADDR": "a"}
-    assert Place.from_environment(environment) == Place(1, 3, speaks=False, meeting_point="a")
+    environment = {
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "3",
+        "LOCAL_RANK": "2",
+        "MASTER_ADDR": "a",
+    }
+    assert Place.from_environment(environment) == Place(
+        1, 3, speaks=False, meeting_point="a"
+    )
     assert Place.from_environment({}).hosts == 1
 
 
@@ -248,7 +293,12 @@ def test_the_silence_allowed_is_a_number_of_seconds():
 @pytest.fixture
 def alone_under_torchrun(monkeypatch):
     """A group of one process, as torchrun describes it."""
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "GROUP_WORLD_SIZE": "1"}.items():
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(world, "_meeting_point", dist.HashStore)
 
@@ -256,14 +306,22 @@ def alone_under_torchrun(monkeypatch):
 GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.213.0.2]:41537"
 
 
-@pytest.mark.parametrize("error", [RuntimeError(GLOO), dist.DistNetworkError("Broken pipe")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError(GLOO), dist.DistNetworkError("Broken pipe")]
+)
 def test_a_connection_that_was_lost_becomes_a_sentence(alone_under_torchrun, error):
-    with pytest.raises(RunError, match=r"rank 0 of 1 lost its connection .* --resume"), world.torchrun_world("gloo"):
+    with (
+        pytest.raises(RunError, match=r"rank 0 of 1 lost its connection .* --resume"),
+        world.torchrun_world("gloo"),
+    ):
         raise error
     assert not dist.is_initialized()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a shape that does not fit"), RunError("gloo is not to blame")])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("a shape that does not fit"), RunError("gloo is not to blame")],
+)
 def test_other_errors_stay_what_they_are(alone_under_torchrun, error):
     with pytest.raises(RuntimeError) as caught, world.torchrun_world("gloo"):
         raise error

@@ -30,10 +30,17 @@ def why_not() -> str | None:
     if shutil.which("ip") is None:
         return "network namespaces need iproute2's `ip`"
     name = f"fedlama-{os.getpid()}-try"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        ["ip", "netns", "add", name], capture_output=True, text=True, check=False
+    )
     if made.returncode != 0:
         return f"this system allows no network namespaces: {made.stderr.strip()}"
-    entered = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True, text=True, check=False)
+    entered = subprocess.run(
+        ["ip", "netns", "exec", name, "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     ip("netns", "del", name)
     if entered.returncode != 0:
         return f"this system lets nobody into a network namespace: {entered.stderr.strip()}"
@@ -41,7 +48,9 @@ def why_not() -> str | None:
 
 
 def ip(*words: str) -> str:
-    finished = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run(
+        ["ip", *words], capture_output=True, text=True, timeout=60, check=False
+    )
     assert finished.returncode == 0, f"ip {' '.join(words)}: {finished.stderr}"
     return finished.stdout
 
@@ -60,7 +69,20 @@ class TwoHosts:
                 ip("netns", "add", name)
                 ip("-n", name, "link", "set", "lo", "up")
             first, second = self.names
-            ip("-n", first, "link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns", second)
+            ip(
+                "-n",
+                first,
+                "link",
+                "add",
+                INTERFACE,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                INTERFACE,
+                "netns",
+                second,
+            )
             for name, address in zip(self.names, self.addresses, strict=True):
                 ip("-n", name, "addr", "add", f"{address}/24", "dev", INTERFACE)
             self.mend()
@@ -72,7 +94,9 @@ class TwoHosts:
     def __exit__(self, *error: object) -> None:
         self.end_everything()
         for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+            subprocess.run(
+                ["ip", "netns", "del", name], capture_output=True, check=False
+            )
 
     def cut(self) -> None:
         """From now on nothing passes, and nobody is told."""
@@ -84,7 +108,12 @@ class TwoHosts:
             ip("-n", name, "link", "set", INTERFACE, "up")
 
     def torchrun(
-        self, *arguments: str, folder: Path, numbered: bool, processes: int = 1, silence: float | None = None
+        self,
+        *arguments: str,
+        folder: Path,
+        numbered: bool,
+        processes: int = 1,
+        silence: float | None = None,
     ) -> list[subprocess.Popen[bytes]]:
         """The same command on both hosts; what each says goes to host0.log and host1.log of `folder`.
 
@@ -97,19 +126,49 @@ class TwoHosts:
                 options += self._numbered(host)
             else:
                 options += self._meeting(host)
-            started.append(self._start(host, [*options, *arguments], folder / f"host{host}.log", silence))
+            started.append(
+                self._start(
+                    host, [*options, *arguments], folder / f"host{host}.log", silence
+                )
+            )
         return started
 
     def _numbered(self, host: int) -> list[str]:
-        return ["--node-rank", str(host), "--master-addr", self.addresses[0], "--master-port", str(PORT)]
+        return [
+            "--node-rank",
+            str(host),
+            "--master-addr",
+            self.addresses[0],
+            "--master-port",
+            str(PORT),
+        ]
 
     def _meeting(self, host: int) -> list[str]:
         # The machine's own name leads to no address of a namespace, so torchrun has to be told which one it is on
-        own = ["--local-addr", self.addresses[host], "--rdzv-conf", f"is_host={int(host == 0)}"]
-        return ["--rdzv-backend", "c10d", "--rdzv-id", "42", "--rdzv-endpoint", f"{self.addresses[0]}:{PORT}", *own]
+        own = [
+            "--local-addr",
+            self.addresses[host],
+            "--rdzv-conf",
+            f"is_host={int(host == 0)}",
+        ]
+        return [
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-id",
+            "42",
+            "--rdzv-endpoint",
+            f"{self.addresses[0]}:{PORT}",
+            *own,
+        ]
 
-    def _start(self, host: int, words: Sequence[str], log: Path, silence: float | None) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
+    def _start(
+        self, host: int, words: Sequence[str], log: Path, silence: float | None
+    ) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "GLOO_SOCKET_IFNAME": INTERFACE,
+            "OMP_NUM_THREADS": "1",
+        }
         if silence is not None:
             environment["FEDLAMA_SILENCE"] = str(silence)
         launcher = [sys.executable, "-m", "torch.distributed.run"]
@@ -126,7 +185,12 @@ class TwoHosts:
 
     def processes_on(self, host: int) -> list[int]:
         """Those that are in the host's namespace: all of them are ours."""
-        listed = subprocess.run(["ip", "netns", "pids", self.names[host]], capture_output=True, text=True, check=False)
+        listed = subprocess.run(
+            ["ip", "netns", "pids", self.names[host]],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return [int(line) for line in listed.stdout.split()]
 
     def end_everything(self) -> None:

@@ -15,7 +15,9 @@ from fedlama.local import MODEL, steps_per_interval, steps_taken
 
 
 def pace(option, *, samples=10, window=0, client=0):
-    return steps_per_interval(option, samples=samples, batch_size=4, seed=1, window=window, client=client)
+    return steps_per_interval(
+        option, samples=samples, batch_size=4, seed=1, window=window, client=client
+    )
 
 
 def test_a_number_is_that_number():
@@ -32,7 +34,9 @@ def test_epochs_are_batches_rounded_up():
 
 def test_drawn_numbers_are_within_limits_and_vary_by_client_and_window():
     drawn = {
-        (client, window): pace((2, 5), client=client, window=window) for client in range(20) for window in range(9)
+        (client, window): pace((2, 5), client=client, window=window)
+        for client in range(20)
+        for window in range(9)
     }
     assert set(drawn.values()) == {2, 3, 4, 5}
     assert len({drawn[client, 0] for client in range(20)}) > 1
@@ -44,12 +48,22 @@ def test_drawn_numbers_are_within_limits_and_vary_by_client_and_window():
 def test_steps_of_whole_intervals_add_up(per_interval, base, first, rounds):
     """Round by round or over a long interval: a client takes the same local steps, each of them once."""
     whole = range(first * base, (first + rounds) * base)
-    parts = [steps_taken(per_interval, base, range(start, start + base)) for start in whole[::base]]
-    assert [step for part in parts for step in part] == list(steps_taken(per_interval, base, whole))
+    parts = [
+        steps_taken(per_interval, base, range(start, start + base))
+        for start in whole[::base]
+    ]
+    assert [step for part in parts for step in part] == list(
+        steps_taken(per_interval, base, whole)
+    )
     assert len(steps_taken(per_interval, base, whole)) == per_interval * rounds
 
 
-@given(st.integers(1, 9), st.integers(1, 7), st.integers(0, 30), st.lists(st.integers(1, 8), min_size=1, max_size=6))
+@given(
+    st.integers(1, 9),
+    st.integers(1, 7),
+    st.integers(0, 30),
+    st.lists(st.integers(1, 8), min_size=1, max_size=6),
+)
 def test_steps_of_any_stretches_add_up(per_interval, base, start, lengths):
     """However global steps are split into rounds, a client takes each of its local steps once."""
     taken = []
@@ -59,13 +73,18 @@ def test_steps_of_any_stretches_add_up(per_interval, base, start, lengths):
         stop += length
     assert taken == list(steps_taken(per_interval, base, range(start, stop)))
     for step in taken:
-        assert start <= step * base // per_interval < stop  # the global step in which it is taken
+        # The global step in which it is taken
+        assert start <= step * base // per_interval < stop
 
 
 def test_a_slow_client_takes_no_step_in_some_rounds():
     """τ' = 6 in three rounds of two global steps: one local step is the first round's, two are in two of them."""
-    assert [len(steps_taken(1, 6, range(start, start + 2))) for start in (12, 14, 16)] == [1, 0, 0]
-    assert [len(steps_taken(2, 6, range(start, start + 2))) for start in (12, 14, 16)] == [1, 1, 0]
+    assert [
+        len(steps_taken(1, 6, range(start, start + 2))) for start in (12, 14, 16)
+    ] == [1, 0, 0]
+    assert [
+        len(steps_taken(2, 6, range(start, start + 2))) for start in (12, 14, 16)
+    ] == [1, 1, 0]
     assert steps_taken(1, 6, range(12, 18)) == range(2, 3)
 
 
@@ -91,14 +110,22 @@ def test_no_batch_is_trained_twice_in_accelerated_rounds():
             super().step(row, gradient, own, server, rate=rate, kernels=kernels)
 
     result = accelerated(local=Watched(SGD(0.1, 4, steps=1), 0.1))
-    assert any(record.step % 6 for record in result.records)  # otherwise nothing was tried
+    # Otherwise nothing was tried
+    assert any(record.step % 6 for record in result.records)
     count = len(steps)
     steps.clear()
-    run(policy=fedlama.FedAvg(6), window=12, iterations=24, local=Watched(SGD(0.1, 4, steps=1), 0.1))
+    run(
+        policy=fedlama.FedAvg(6),
+        window=12,
+        iterations=24,
+        local=Watched(SGD(0.1, 4, steps=1), 0.1),
+    )
     assert count == len(steps)
 
 
-@pytest.mark.parametrize("rule", [SGD, fedlama.FedNova, fedlama.FedDyn, fedlama.FedProx])
+@pytest.mark.parametrize(
+    "rule", [SGD, fedlama.FedNova, fedlama.FedDyn, fedlama.FedProx]
+)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_rounds_without_a_step_are_finite(rule, momentum):
     local = SGD(0.05, 4, steps=(1, 4), momentum=momentum)
@@ -110,11 +137,16 @@ def test_rounds_without_a_step_are_finite(rule, momentum):
     assert any(record.step % 6 for record in result.records)
     for record in result.records:
         assert math.isfinite(record.loss)
-        assert record.loss > 0.1  # a client without a step is no client with a loss of zero
+        # a client without a step is no client with a loss of zero
+        assert record.loss > 0.1
     assert bool(torch.isfinite(weights(result)).all())
 
 
-@pytest.mark.parametrize("codec", [Rotate(0.64), Quantize(4), Chain(LowRank(2), Rotate(1.6)), TopK(0.2)], ids=repr)
+@pytest.mark.parametrize(
+    "codec",
+    [Rotate(0.64), Quantize(4), Chain(LowRank(2), Rotate(1.6)), TopK(0.2)],
+    ids=repr,
+)
 def test_a_message_without_a_change_can_be_coded(codec):
     result = accelerated(local=SGD(0.05, 4, steps=1), uplink=ErrorFeedback(codec))
     assert bool(torch.isfinite(weights(result)).all())
@@ -128,19 +160,41 @@ def test_fednova_without_a_step_by_hand():
     nova.sync(rows, {}, {MODEL: anchor}, steps=range(2), taken=torch.tensor([[2], [0]]))
     assert rows.tolist() == [[5.0], [1.0]]
     # per step 2 from those who took any, times one step on average
-    merged = nova.merge(anchor, rows.mean(0), {}, steps=range(2), taken=[(0.5, 2), (0.5, 0)], share=1.0)
+    merged = nova.merge(
+        anchor, rows.mean(0), {}, steps=range(2), taken=[(0.5, 2), (0.5, 0)], share=1.0
+    )
     assert merged.tolist() == [3.0]
     # one step in place of two: it sends what two would have amounted to
     rows = torch.tensor([[3.0], [1.0]])
     nova.sync(rows, {}, {MODEL: anchor}, steps=range(2), taken=torch.tensor([[1], [0]]))
     assert rows.tolist() == [[5.0], [1.0]]
-    merged = nova.merge(anchor, rows.mean(0), {}, steps=range(2), taken=[(0.5, 1), (0.5, 0)], share=1.0)
+    merged = nova.merge(
+        anchor, rows.mean(0), {}, steps=range(2), taken=[(0.5, 1), (0.5, 0)], share=1.0
+    )
     assert merged.tolist() == [2.0]
-    nobody = nova.merge(anchor, anchor, {}, steps=range(2), taken=[(0.5, 0), (0.5, 0)], share=1.0)
+    nobody = nova.merge(
+        anchor, anchor, {}, steps=range(2), taken=[(0.5, 0), (0.5, 0)], share=1.0
+    )
     assert nobody.tolist() == [1.0]
 
 
-@pytest.mark.parametrize("option", [0, -1, 1.5, True, "2", "epochs", "0 epochs", "1e9 epochs", [], [1], [3, 2], [0, 2]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        0,
+        -1,
+        1.5,
+        True,
+        "2",
+        "epochs",
+        "0 epochs",
+        "1e9 epochs",
+        [],
+        [1],
+        [3, 2],
+        [0, 2],
+    ],
+)
 def test_what_is_no_number_of_steps_is_refused(option):
     with pytest.raises(InputError, match="steps"):
         SGD(0.1, 4, steps=option)
@@ -162,7 +216,8 @@ def test_the_rate_follows_the_schedule_whatever_the_pace():
 
     base = SGD(0.1, 4, steps=4, decay_steps=(1,))
     run(local=Watched(base), policy=fedlama.FedAvg(2), iterations=2, window=2)
-    per_step = len(rates) // (3 * 4)  # stretches of a row, for three clients with four steps each
+    # Stretches of a row, for three clients with four steps each
+    per_step = len(rates) // (3 * 4)
     first_client = rates[: 4 * per_step : per_step]
     assert first_client == pytest.approx([0.1, 0.1, 0.01, 0.01])
 
@@ -174,7 +229,9 @@ def test_unequal_steps_survive_workers_and_kills(steps):
 
 
 def test_unequal_steps_are_not_stacked():
-    data = fedlama.data.arrays(torch.randn(24, 6), torch.arange(24) % 3, torch.randn(3, 6), torch.arange(3))
+    data = fedlama.data.arrays(
+        torch.randn(24, 6), torch.arange(24) % 3, torch.randn(3, 6), torch.arange(3)
+    )
     with pytest.raises(InputError, match="clients take unequal numbers of steps"):
         fedlama.simulate(
             lambda: torch.nn.Linear(6, 3),

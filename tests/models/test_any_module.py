@@ -21,7 +21,9 @@ class Transformer(nn.Module):
     def __init__(self, dropout=0.0):
         super().__init__()
         self.embedding = nn.Embedding(TOKENS, 8)
-        layer = nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=12, dropout=dropout, batch_first=True)
+        layer = nn.TransformerEncoderLayer(
+            8, nhead=2, dim_feedforward=12, dropout=dropout, batch_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, num_layers=2)
         self.output = nn.Linear(8, TOKENS, bias=False)
         self.output.weight = self.embedding.weight
@@ -52,7 +54,9 @@ class WithBuffers(nn.Module):
         self.register_buffer("late", torch.zeros(2, dtype=torch.bool))
         self.register_buffer("order", torch.tensor([5, 3, 1, 0, 2, 4]))
         self.register_buffer("mean", torch.zeros(6))
-        self.register_buffer("mask", torch.tensor([0.0, 0.0, float("-inf")]), persistent=False)
+        self.register_buffer(
+            "mask", torch.tensor([0.0, 0.0, float("-inf")]), persistent=False
+        )
 
     def forward(self, x):
         if self.training:
@@ -63,11 +67,15 @@ class WithBuffers(nn.Module):
 
 
 def regression():
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1), nn.Flatten(start_dim=0))
+    return nn.Sequential(
+        nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1), nn.Flatten(start_dim=0)
+    )
 
 
 def batch_normalised():
-    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, CLASSES))
+    return nn.Sequential(
+        nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, CLASSES)
+    )
 
 
 def group_normalised():
@@ -94,9 +102,19 @@ def with_dropout():
 def random_data(kind="floats", targets=CLASSES):
     """Five samples of one client and seven of another, and four to test with."""
     draw = torch.Generator().manual_seed(1)
-    x = torch.randint(0, TOKENS, (16, 6), generator=draw) if kind == "tokens" else torch.randn(16, 6, generator=draw)
-    y = torch.randint(0, targets, (16,), generator=draw) if targets else torch.randn(16, generator=draw)
-    return fedlama.data.arrays(x[:12], y[:12], x[12:], y[12:], clients=[0] * 5 + [1] * 7)
+    x = (
+        torch.randint(0, TOKENS, (16, 6), generator=draw)
+        if kind == "tokens"
+        else torch.randn(16, 6, generator=draw)
+    )
+    y = (
+        torch.randint(0, targets, (16,), generator=draw)
+        if targets
+        else torch.randn(16, generator=draw)
+    )
+    return fedlama.data.arrays(
+        x[:12], y[:12], x[12:], y[12:], clients=[0] * 5 + [1] * 7
+    )
 
 
 ZOO = {
@@ -111,7 +129,11 @@ ZOO = {
 
 
 def federate(build, data, **settings):
-    defaults = {"policy": fedlama.FedAvg(2), "local": fedlama.SGD(0.1, batch_size=8), "iterations": 4}
+    defaults = {
+        "policy": fedlama.FedAvg(2),
+        "local": fedlama.SGD(0.1, batch_size=8),
+        "iterations": 4,
+    }
     return fedlama.simulate(build, data, **{**defaults, **settings})
 
 
@@ -134,7 +156,9 @@ def averaged_by_hand(module, data, loss, rounds, steps):
         copies = [deepcopy(module), deepcopy(module)]
         for client, copy in enumerate(copies):
             mine = data.clients == client
-            optimizer = torch.optim.SGD([p for p in copy.parameters() if p.requires_grad], 0.1)
+            optimizer = torch.optim.SGD(
+                [p for p in copy.parameters() if p.requires_grad], 0.1
+            )
             for _ in range(steps):
                 optimizer.zero_grad()
                 loss(copy(data.x_train[mine]), data.y_train[mine]).backward()
@@ -142,7 +166,11 @@ def averaged_by_hand(module, data, loss, rounds, steps):
         first, second = (copy.state_dict() for copy in copies)
         for name, tensor in module.state_dict().items():
             whole = not tensor.is_floating_point()
-            mean = torch.maximum(first[name], second[name]) if whole else (first[name] + second[name]) / 2
+            mean = (
+                torch.maximum(first[name], second[name])
+                if whole
+                else (first[name] + second[name]) / 2
+            )
             tensor.copy_(mean)
     return module
 
@@ -150,17 +178,25 @@ def averaged_by_hand(module, data, loss, rounds, steps):
 @pytest.mark.parametrize("name", ZOO)
 def test_the_same_model_as_by_hand(name):
     build, data, loss = ZOO[name]
-    expected = averaged_by_hand(initial(build, data, loss=loss), data, loss, rounds=2, steps=2)
+    expected = averaged_by_hand(
+        initial(build, data, loss=loss), data, loss, rounds=2, steps=2
+    )
     result = federate(build, data, loss=loss)
-    torch.testing.assert_close(result.model.state_dict(), expected.state_dict(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        result.model.state_dict(), expected.state_dict(), rtol=1e-4, atol=1e-5
+    )
     with torch.no_grad():
-        assert result.loss == pytest.approx(loss(expected.eval()(data.x_test), data.y_test).item(), rel=1e-4)
+        assert result.loss == pytest.approx(
+            loss(expected.eval()(data.x_test), data.y_test).item(), rel=1e-4
+        )
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_layer_by_layer_it_costs_less(name):
     build, data, loss = ZOO[name]
-    result = federate(build, data, loss=loss, policy=fedlama.FedLAMA(1, 2), iterations=6)
+    result = federate(
+        build, data, loss=loss, policy=fedlama.FedLAMA(1, 2), iterations=6
+    )
     assert 0.5 < result.cost < 1
     assert all(layer.interval == 1 for layer in result.layers if not layer.adaptive)
 
@@ -171,12 +207,19 @@ def test_tied_weights_are_one_layer_and_stay_tied():
     assert "embedding.weight" in names
     assert "output.weight" not in names
     assert result.model.output.weight is result.model.embedding.weight
-    assert sum(layer.size for layer in result.layers) == sum(p.numel() for p in result.model.parameters())
+    assert sum(layer.size for layer in result.layers) == sum(
+        p.numel() for p in result.model.parameters()
+    )
 
 
 def test_a_regression_has_a_metric_of_the_users():
     build, data, loss = ZOO["regression"]
-    result = federate(build, data, loss=loss, metric=lambda outputs, targets: (outputs - targets).abs().max())
+    result = federate(
+        build,
+        data,
+        loss=loss,
+        metric=lambda outputs, targets: (outputs - targets).abs().max(),
+    )
     with torch.no_grad():
         worst = (result.model.eval()(data.x_test) - data.y_test).abs().max().item()
     assert result.score == pytest.approx(worst)
@@ -194,19 +237,22 @@ def test_frozen_parameters_are_neither_changed_nor_sent():
     assert torch.equal(result.model[0].weight, start[0].weight)
     assert not torch.equal(result.model[2].weight, start[2].weight)
     assert not result.model[0].weight.requires_grad
-    assert result.uplink_bytes == 4 * (8 * CLASSES + CLASSES) * 2 * 2  # bytes a number, numbers, clients, rounds
+    # bytes a number, numbers, clients, rounds
+    assert result.uplink_bytes == 4 * (8 * CLASSES + CLASSES) * 2 * 2
 
 
 def test_every_kind_of_buffer():
     result = federate(*ZOO["buffers"][:2])
     model = result.model
-    assert model.seen == 4 * 7  # the client with 7 samples counted furthest, in both rounds
+    # The client with 7 samples counted furthest, in both rounds
+    assert model.seen == 4 * 7
     assert model.late.tolist() == [True, False]
     assert model.order.tolist() == [5, 3, 1, 0, 2, 4]
     assert model.mask.tolist() == [0, 0, float("-inf")]
     assert model.mean.any()
     assert [layer.name for layer in result.layers] == ["linear.weight", "linear.bias"]
-    assert result.statistics_bytes == 4 * 6 * 2 * 2  # of `mean` alone: bytes a number, numbers, clients, rounds
+    # Of `mean` alone: bytes a number, numbers, clients, rounds
+    assert result.statistics_bytes == 4 * 6 * 2 * 2
 
 
 def test_without_batch_norm_there_are_no_statistics():
@@ -214,9 +260,15 @@ def test_without_batch_norm_there_are_no_statistics():
 
 
 @pytest.mark.parametrize(
-    ("build", "data"), [(with_dropout, random_data()), (lambda: Transformer(0.3), random_data("tokens", TOKENS))]
+    ("build", "data"),
+    [
+        (with_dropout, random_data()),
+        (lambda: Transformer(0.3), random_data("tokens", TOKENS)),
+    ],
 )
-def test_dropout_repeats_with_the_seed_and_leaves_the_callers_generator_alone(build, data):
+def test_dropout_repeats_with_the_seed_and_leaves_the_callers_generator_alone(
+    build, data
+):
     first = federate(build, data, seed=5)
     torch.rand(3)  # the caller's generator is elsewhere now
     state = torch.random.get_rng_state()
@@ -254,7 +306,13 @@ def test_dropout_depends_on_client_and_round_whoever_else_trains():
         def next_round(record):
             recorder.round = record.round + 1
 
-        federate(lambda: recorder, data, participation=participation, iterations=8, on_record=next_round)
+        federate(
+            lambda: recorder,
+            data,
+            participation=participation,
+            iterations=8,
+            on_record=next_round,
+        )
         return recorder.masks
 
     everyone, some = masks(1.0), masks(0.5)
@@ -266,7 +324,9 @@ def test_dropout_depends_on_client_and_round_whoever_else_trains():
 
 def test_the_page_about_models_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the page writes a study
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert blocks
     exec("\n".join(blocks), {})
     assert "4.weight 320" in capsys.readouterr().out
@@ -301,7 +361,9 @@ class Bag(nn.Module):
 
 def test_a_large_embedding_with_sparse_gradients_trains_as_a_dense_one():
     sparse, dense = tokens_run(lambda: Bag(True)), tokens_run(lambda: Bag(False))
-    torch.testing.assert_close(sparse.model.embedding.weight, dense.model.embedding.weight)
+    torch.testing.assert_close(
+        sparse.model.embedding.weight, dense.model.embedding.weight
+    )
 
 
 def test_what_no_row_can_hold_is_refused():
@@ -310,7 +372,9 @@ def test_what_no_row_can_hold_is_refused():
             super().__init__(False)
             self.register_buffer("phase", torch.ones(2, dtype=torch.complex64))
 
-    with pytest.raises(fedlama.InputError, match=r"the buffer phase is torch\.complex64"):
+    with pytest.raises(
+        fedlama.InputError, match=r"the buffer phase is torch\.complex64"
+    ):
         tokens_run(Complex)
 
 

@@ -54,12 +54,22 @@ def resnet_tensors(blocks, classes):
         tensors += convolution(f"{block}.conv1", f"{block}.bn1", conv1, width)
         tensors += convolution(f"{block}.conv2", f"{block}.bn2", conv2, width, gamma=0)
         for size in shortcut:
-            tensors += convolution(f"{block}.shortcut", f"{block}.bn_shortcut", size, width)
-    return [*tensors, ("fc.weight", width * classes, "kernel"), ("fc.bias", classes, "bias")]
+            tensors += convolution(
+                f"{block}.shortcut", f"{block}.bn_shortcut", size, width
+            )
+    return [
+        *tensors,
+        ("fc.weight", width * classes, "kernel"),
+        ("fc.bias", classes, "bias"),
+    ]
 
 
 def convolution(conv, bn, size, width, gamma=1):
-    return [(f"{conv}.weight", size, "kernel"), (f"{bn}.weight", width, gamma), (f"{bn}.bias", width, 0)]
+    return [
+        (f"{conv}.weight", size, "kernel"),
+        (f"{bn}.weight", width, gamma),
+        (f"{bn}.bias", width, 0),
+    ]
 
 
 def open_blocks(module):
@@ -83,7 +93,9 @@ def without_memory(build, *arguments, **settings):
 def test_resnet20_tensor_by_tensor():
     found = list(models.resnet20().named_parameters())
     expected = resnet_tensors(RESNET20, classes=10)
-    assert [(name, tensor.numel()) for name, tensor in found] == [(name, size) for name, size, _ in expected]
+    assert [(name, tensor.numel()) for name, tensor in found] == [
+        (name, size) for name, size, _ in expected
+    ]
     for (name, tensor), (_, _, start) in zip(found, expected, strict=True):
         if start in (0, 1):
             assert (tensor == start).all(), name
@@ -95,12 +107,16 @@ def test_resnet20_tensor_by_tensor():
 def test_wide_resnet28_10_tensor_by_tensor():
     found = without_memory(models.wide_resnet28_10).named_parameters()
     expected = resnet_tensors(WIDE_RESNET28_10, classes=100)
-    assert [(name, tensor.numel()) for name, tensor in found] == [(name, size) for name, size, _ in expected]
+    assert [(name, tensor.numel()) for name, tensor in found] == [
+        (name, size) for name, size, _ in expected
+    ]
 
 
 def test_leaf_cnn_tensor_by_tensor():
     found = without_memory(models.leaf_cnn).named_parameters()
-    assert [(name, tuple(tensor.shape)) for name, tensor in found] == list(LEAF_CNN.items())
+    assert [(name, tuple(tensor.shape)) for name, tensor in found] == list(
+        LEAF_CNN.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,9 @@ def test_leaf_cnn_tensor_by_tensor():
         (models.leaf_cnn, 6_603_710, 8, 4, 0),
     ],
 )
-def test_the_papers_counts_and_exactly_the_kernels_adaptive(build, parameters, tensors, kernels, statistics):
+def test_the_papers_counts_and_exactly_the_kernels_adaptive(
+    build, parameters, tensors, kernels, statistics
+):
     module = without_memory(build)
     layout = describe(module)
     assert sum(layout.sizes) == parameters
@@ -119,7 +137,9 @@ def test_the_papers_counts_and_exactly_the_kernels_adaptive(build, parameters, t
     assert sum(layout.adaptive) == kernels
     assert layout.statistics_size == statistics
     dimensions = {name: tensor.dim() for name, tensor in module.named_parameters()}
-    assert [layer.adaptive for layer in layout.layers] == [dimensions[layer.name] >= 2 for layer in layout.layers]
+    assert [layer.adaptive for layer in layout.layers] == [
+        dimensions[layer.name] >= 2 for layer in layout.layers
+    ]
 
 
 def test_one_kernel_is_almost_all_of_the_leaf_cnn():
@@ -153,7 +173,8 @@ def test_a_new_block_passes_its_shortcut_on():
     x = torch.rand(2, 16, 8, 8)
     shortcut = relu(stage.block0.bn_shortcut(stage.block0.shortcut(x)))
     torch.testing.assert_close(stage.block0(x), shortcut)
-    torch.testing.assert_close(stage.block1(shortcut), shortcut)  # not negative already, so activation keeps it
+    # Not negative already, so activation keeps it
+    torch.testing.assert_close(stage.block1(shortcut), shortcut)
     torch.testing.assert_close(stage(x), shortcut)
 
 
@@ -173,7 +194,9 @@ def test_gradients_agree_with_differences():
         return value
 
     measured = (value_at(1e-6) - value_at(-1e-6)) / 2e-6
-    torch.testing.assert_close((slope * direction).sum(), measured, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        (slope * direction).sum(), measured, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_wide_resnets_differ_in_depth_width_and_dropout():
@@ -181,7 +204,11 @@ def test_wide_resnets_differ_in_depth_width_and_dropout():
     assert [tensor.shape for tensor in small.parameters()] == [
         tensor.shape for tensor in models.resnet20().parameters()
     ]
-    dropouts = [part.p for part in without_memory(models.wide_resnet28_10).modules() if isinstance(part, nn.Dropout)]
+    dropouts = [
+        part.p
+        for part in without_memory(models.wide_resnet28_10).modules()
+        if isinstance(part, nn.Dropout)
+    ]
     assert dropouts == [0.3] * 12
 
 
@@ -195,7 +222,11 @@ def test_dropout_stops_for_evaluation():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"depth": 20}, "depth must be 10, 16, .* not 20"), ({"depth": 4}, "not 4"), ({"width": 0}, "width .* not 0")],
+    [
+        ({"depth": 20}, "depth must be 10, 16, .* not 20"),
+        ({"depth": 4}, "not 4"),
+        ({"width": 0}, "width .* not 0"),
+    ],
 )
 def test_a_wrong_size_is_refused(settings, message):
     with pytest.raises(fedlama.InputError, match=message):
@@ -204,7 +235,9 @@ def test_a_wrong_size_is_refused(settings, message):
 
 def random_images(samples, *shape, classes):
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (samples, *shape), dtype=torch.uint8, generator=generator)
+    images = torch.randint(
+        0, 256, (samples, *shape), dtype=torch.uint8, generator=generator
+    )
     labels = torch.randint(0, classes, (samples,), generator=generator)
     return fedlama.data.arrays(images, labels, images[:4], labels[:4])
 
@@ -220,12 +253,16 @@ def test_resnet20_in_a_federation():
     )
     assert len(result.records) == 4
     assert len(result.layers) == 68
-    long = [layer for layer in result.layers if layer.aggregations == 3]  # lengthened after two rounds: κ is 4 or 3
+    # Lengthened after two rounds: κ is 4 or 3
+    long = [layer for layer in result.layers if layer.aggregations == 3]
     assert long
     assert all(layer.adaptive for layer in long)
-    assert result.statistics_bytes == 4 * 1600 * 3 * 4  # bytes a number, numbers, clients, rounds
+    # bytes a number, numbers, clients, rounds
+    assert result.statistics_bytes == 4 * 1600 * 3 * 4
     assert result.model.bn0.num_batches_tracked == 4
-    assert result.cost == pytest.approx(1 - sum(layer.size for layer in long) / 272_762 / 4)
+    assert result.cost == pytest.approx(
+        1 - sum(layer.size for layer in long) / 272_762 / 4
+    )
 
 
 def test_leaf_cnn_in_a_federation():
@@ -238,5 +275,7 @@ def test_leaf_cnn_in_a_federation():
         iterations=2,
     )
     assert result.cost == 1
-    assert result.uplink_bytes == 4 * 6_603_710 * 2 * 2  # bytes a number, numbers, clients, rounds
-    assert result.records[1].loss < result.records[0].loss  # each client has one batch, which it sees twice
+    # bytes a number, numbers, clients, rounds
+    assert result.uplink_bytes == 4 * 6_603_710 * 2 * 2
+    # Each client has one batch, which it sees twice
+    assert result.records[1].loss < result.records[0].loss

@@ -14,7 +14,9 @@ from fedlama.study.speed import Speed
 @pytest.fixture
 def lines(monkeypatch):
     monkeypatch.setattr(
-        costs, "measured", lambda runs, budget: [Speed(step=1.0, exchange=0.0, sample=0.0) for _ in runs]
+        costs,
+        "measured",
+        lambda runs, budget: [Speed(step=1.0, exchange=0.0, sample=0.0) for _ in runs],
     )
     return {line.name: line for line in cost_lines(workers=2)}
 
@@ -42,7 +44,11 @@ def test_groups_that_share_their_runs_count_once(lines):
 
 
 def test_a_scale_that_was_not_measured_in_time_says_so(monkeypatch):
-    monkeypatch.setattr(costs, "measured", lambda runs, budget: [Speed(1e-6, 0.0, 0.0), *[None] * (len(runs) - 1)])
+    monkeypatch.setattr(
+        costs,
+        "measured",
+        lambda runs, budget: [Speed(1e-6, 0.0, 0.0), *[None] * (len(runs) - 1)],
+    )
     lines = cost_lines(workers=1)
     console = Console(file=io.StringIO(), width=100)
     console.print(cost_table(lines))

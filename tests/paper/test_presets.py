@@ -25,17 +25,27 @@ def test_a_preset_is_the_same_as_values_and_in_a_configuration():
     twelve = built(preset="frugal", policy={"base_interval": 12})
     assert twelve == fedlama.presets.frugal(base_interval=12)
     assert (
-        parse_config(apply_overrides(SMALLEST, ["preset=frugal", "share=0.02"])).uplink.build()
+        parse_config(
+            apply_overrides(SMALLEST, ["preset=frugal", "share=0.02"])
+        ).uplink.build()
         == (fedlama.presets.frugal(share=0.02)["uplink"])
     )
 
 
 def test_what_the_file_sets_itself_stands():
-    given = built(preset="frugal", uplink={"codec": "quantize", "bits": 8}, policy={"kind": "fedlama"})
+    given = built(
+        preset="frugal",
+        uplink={"codec": "quantize", "bits": 8},
+        policy={"kind": "fedlama"},
+    )
     assert given["uplink"] == fedlama.compress.Quantize(8)
     assert given["policy"] == fedlama.FedLAMA(6, 4)
-    assert built(preset="frugal", uplink={"share": 0.5 * 0.01})["uplink"] == fedlama.compress.Fit(0.005)
-    assert built(preset="frugal", server={"rule": "momentum", "beta": 0.5})["server"] == fedlama.server.Momentum(0.5)
+    assert built(preset="frugal", uplink={"share": 0.5 * 0.01})[
+        "uplink"
+    ] == fedlama.compress.Fit(0.005)
+    assert built(preset="frugal", server={"rule": "momentum", "beta": 0.5})[
+        "server"
+    ] == fedlama.server.Momentum(0.5)
 
 
 def test_a_resolved_configuration_has_no_preset_left():
@@ -48,8 +58,14 @@ def test_a_resolved_configuration_has_no_preset_left():
         ({"preset": "thrifty"}, "my.toml: preset = 'thrifty': must be one of frugal"),
         ({"preset": 3}, "my.toml: preset = 3: must be one of frugal"),
         ({"share": 0.01}, "my.toml: share means nothing without a preset"),
-        ({"preset": "frugal", "share": 0.9}, "my.toml: share must be at least 0.00125 and at most 0.25, not 0.9"),
-        ({"preset": "frugal", "share": "all"}, "my.toml: share must be at least 0.00125 and at most 0.25, not 'all'"),
+        (
+            {"preset": "frugal", "share": 0.9},
+            "my.toml: share must be at least 0.00125 and at most 0.25, not 0.9",
+        ),
+        (
+            {"preset": "frugal", "share": "all"},
+            "my.toml: share must be at least 0.00125 and at most 0.25, not 'all'",
+        ),
     ],
 )
 def test_a_preset_that_means_nothing_is_refused(tables, sentence):
@@ -69,12 +85,20 @@ def test_below_half_a_per_cent_layers_are_sent_less_often():
 
 
 def test_at_a_hundredth_every_layer_is_averaged_at_the_base_interval():
-    arguments = {"local": fedlama.SGD(0.1, 16), "partition": fedlama.IID(4), "iterations": 48}
+    arguments = {
+        "local": fedlama.SGD(0.1, 16),
+        "partition": fedlama.IID(4),
+        "iterations": 48,
+    }
     data = fedlama.data.digits()
     preset = fedlama.presets.frugal()
     ours = fedlama.simulate(fedlama.models.mlp, data, **preset, **arguments)
-    theirs = fedlama.simulate(fedlama.models.mlp, data, policy=fedlama.FedAvg(6), window=24, **arguments)
-    assert [record.due for record in ours.records] == [record.due for record in theirs.records]
+    theirs = fedlama.simulate(
+        fedlama.models.mlp, data, policy=fedlama.FedAvg(6), window=24, **arguments
+    )
+    assert [record.due for record in ours.records] == [
+        record.due for record in theirs.records
+    ]
     assert ours.cost == theirs.cost == 1.0
 
 
@@ -88,4 +112,8 @@ def test_a_program_with_a_preset_sends_about_its_share():
         window=24,
         iterations=24,
     )
-    assert 0.0196 < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers)) <= 0.02
+    assert (
+        0.0196
+        < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers))
+        <= 0.02
+    )

@@ -20,10 +20,13 @@ def test_every_recipe_expands(name, scale):
         assert panel.study.options.baseline == panel.rows[0].name
         names = [setting.name for setting in panel.study.settings]
         assert names[: len(panel.rows)] == [row.name for row in panel.rows]
-        windows = {setting.config.participation.window for setting in panel.study.settings}
+        windows = {
+            setting.config.participation.window for setting in panel.study.settings
+        }
         assert len(windows) == 1  # the same clients for every setting
         assert all(
-            windows.pop() % setting.config.policy.build().longest_cycle == 0 for setting in panel.study.settings[:1]
+            windows.pop() % setting.config.policy.build().longest_cycle == 0
+            for setting in panel.study.settings[:1]
         )
 
 
@@ -36,8 +39,11 @@ def test_the_papers_scale_is_the_papers(name):
             assert config.partition.clients == 128
             assert config.local.batch_size == 32
             assert config.local.learning_rate == row.rate
-            assert config.local.warmup_steps in (120, 180)  # 10 epochs of 12 or 18 steps
-            assert config.train.iterations in {"femnist": (2000,)}.get(recipe.data, (3600, 3000, 6000))
+            # 10 epochs of 12 or 18 steps
+            assert config.local.warmup_steps in (120, 180)
+            assert config.train.iterations in {"femnist": (2000,)}.get(
+                recipe.data, (3600, 3000, 6000)
+            )
             assert config.participation.active == group.active
             assert setting.seeds == (0, 1, 2)
             assert not setting.learning_rates
@@ -45,14 +51,27 @@ def test_the_papers_scale_is_the_papers(name):
                 assert config.policy.warmup_rounds == 8
         assert (
             config.model.name
-            == {"cifar10": "resnet20", "cifar100": "wide_resnet28_10", "femnist": "leaf_cnn"}[recipe.data]
+            == {
+                "cifar10": "resnet20",
+                "cifar100": "wide_resnet28_10",
+                "femnist": "leaf_cnn",
+            }[recipe.data]
         )
 
 
 def test_rounds_are_those_that_the_printed_costs_need():
     # paper/cost_decoding: 600 rounds of 6 steps for Table 1, 500 for Table 2, 200 of 10 for FEMNIST, 1,000 non-IID
-    rounds = {name: table_recipe(name).iterations // table_recipe(name).group[0].rows[0].interval for name in TABLES}
-    assert (rounds["table1"], rounds["table2"], rounds["table3"], rounds["table4"]) == (600, 500, 200, 1000)
+    rounds = {
+        name: table_recipe(name).iterations
+        // table_recipe(name).group[0].rows[0].interval
+        for name in TABLES
+    }
+    assert (rounds["table1"], rounds["table2"], rounds["table3"], rounds["table4"]) == (
+        600,
+        500,
+        200,
+        1000,
+    )
 
 
 def test_what_was_scaled_down_is_said():
@@ -62,8 +81,12 @@ def test_what_was_scaled_down_is_said():
     assert "learning rate 0.1 for every setting, from short pilots of FedAvg(6)" in said
     assert "α = 0.5 in place of 0.1" in said
     assert "3 seeds" in said
-    assert "in place of all 128" in "; ".join(reproduction("table1", "cpu").panels[0].scaled)
-    assert "not from pilots" in "; ".join(reproduction("table2", "cpu").panels[0].scaled)
+    assert "in place of all 128" in "; ".join(
+        reproduction("table1", "cpu").panels[0].scaled
+    )
+    assert "not from pilots" in "; ".join(
+        reproduction("table2", "cpu").panels[0].scaled
+    )
     assert "the model WRN-16-2 in place of wide_resnet28_10" in "; ".join(
         reproduction("table2", "cpu").panels[0].scaled
     )
@@ -75,7 +98,8 @@ def test_the_small_scale_keeps_the_shards_and_scales_the_cohort(name):
     for panel in reproduction(name, "cpu").panels:
         for setting in panel.study.settings:
             config = setting.config
-            assert config.partition.clients == (None if data == "femnist" else 128)  # None: every writer
+            # None: every writer
+            assert config.partition.clients == (None if data == "femnist" else 128)
             assert config.participation.active == 8
             assert config.train.iterations == (2000 if data == "femnist" else 3000)
             assert config.local.batch_size == 32
@@ -86,11 +110,17 @@ def test_the_small_scale_keeps_the_shards_and_scales_the_cohort(name):
 # half and three quarters of the paper's 6,000 and 3,600 steps, and of 3,000
 @pytest.mark.parametrize(
     ("name", "scale", "steps"),
-    [("table4", "paper", [3000, 4500]), ("table1", "paper", [1800, 2700]), ("table4", "cpu", [1500, 2250])],
+    [
+        ("table4", "paper", [3000, 4500]),
+        ("table1", "paper", [1800, 2700]),
+        ("table4", "cpu", [1500, 2250]),
+    ],
 )
 def test_the_rate_is_divided_at_half_and_three_quarters(name, scale, steps):
     made = reproduction(name, scale)
-    configs = [setting.config for panel in made.panels for setting in panel.study.settings]
+    configs = [
+        setting.config for panel in made.panels for setting in panel.study.settings
+    ]
     assert all(config.local.decay_steps == steps for config in configs)
     assert all(config.local.decay_factor == 0.1 for config in configs)
     assert any("at half and at three quarters" in remark for remark in made.remarks)
@@ -108,7 +138,10 @@ def test_what_the_user_changes():
 
 def test_changed_runs_are_kept_apart():
     assert Changes().folder("cpu") == "cpu"
-    assert Changes(iterations=960, decay=False, pilots=True).folder("cpu") == "cpu-960-steps-no-decay-pilots"
+    assert (
+        Changes(iterations=960, decay=False, pilots=True).folder("cpu")
+        == "cpu-960-steps-no-decay-pilots"
+    )
 
 
 def test_local_steps_may_be_taken_in_bfloat16_and_the_table_says_so():
@@ -123,7 +156,9 @@ def test_local_steps_may_be_taken_in_bfloat16_and_the_table_says_so():
 
     assert Changes(precision="bfloat16").folder("cpu") == "cpu-bfloat16"
     assert checked_precision("bfloat16") == "bfloat16"
-    with pytest.raises(InputError, match="--precision 'half': must be one of float32, bfloat16"):
+    with pytest.raises(
+        InputError, match="--precision 'half': must be one of float32, bfloat16"
+    ):
         checked_precision("half")
 
 
@@ -133,7 +168,9 @@ def test_pilots_have_the_schedule_of_the_runs_in_small():
     assert [pilot.rate for pilot in pilots] == [0.05, 0.1, 0.2] * 4
     assert {pilot.config.train.iterations for pilot in pilots} == {960}
     assert all(pilot.config.local.decay_steps == [480, 720] for pilot in pilots)
-    said = "; ".join(reproduction("table4", "cpu", 1, Changes(pilots=True)).panels[0].scaled)
+    said = "; ".join(
+        reproduction("table4", "cpu", 1, Changes(pilots=True)).panels[0].scaled
+    )
     assert "out of 0.05, 0.1, 0.2, from a pilot of 960 steps" in said
     with pytest.raises(InputError, match="pilots are for --scale cpu"):
         reproduction("table4", "paper", 1, Changes(pilots=True))
@@ -147,17 +184,26 @@ def test_a_part_of_a_data_set_is_called_one(monkeypatch):
     monkeypatch.setattr("fedlama.paper.recipe.load_data", lambda name: Half)
     panel = reproduction("table2", "cpu").panels[0]
     part = "25,000 of the 50,000 training samples"
-    assert panel.title == f"CIFAR-100 with WRN-28-10 (here WRN-16-2, {part}), 100 % active (here 8 of 128), IID"
+    assert (
+        panel.title
+        == f"CIFAR-100 with WRN-28-10 (here WRN-16-2, {part}), 100 % active (here 8 of 128), IID"
+    )
     assert part in panel.scaled
     assert part in reproduction("table2", "paper").panels[0].scaled
 
 
 def test_the_same_runs_serve_tables_and_figures():
-    folders = {name: {panel.folder for panel in reproduction(name, "cpu").panels} for name in ("table1", "figure4")}
+    folders = {
+        name: {panel.folder for panel in reproduction(name, "cpu").panels}
+        for name in ("table1", "figure4")
+    }
     assert folders["table1"] <= folders["figure4"]
 
 
-@pytest.mark.parametrize(("name", "hint"), [("tabel4", "did you mean table4"), ("table13", "table1 … table12")])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("tabel4", "did you mean table4"), ("table13", "table1 … table12")],
+)
 def test_what_the_paper_does_not_have(name, hint):
     with pytest.raises(InputError, match=hint):
         reproduction(name, "cpu")
@@ -176,58 +222,93 @@ def test_known_inconsistencies_of_the_paper_are_flagged():
 
 def test_one_group_of_a_table():
     made = reproduction("table4", "cpu", group=2)
-    assert [panel.title for panel in made.panels] == [reproduction("table4", "cpu").panels[1].title]
+    assert [panel.title for panel in made.panels] == [
+        reproduction("table4", "cpu").panels[1].title
+    ]
     assert made.file_name == "table4-group2"
     with pytest.raises(InputError, match="table4 has 4 groups"):
         reproduction("table4", "cpu", group=5)
 
 
 def test_what_is_printed_as_another_alpha_says_so():
-    assert reproduction("table4", "cpu").panels[0].title.endswith("25 % active (here 8 of 128), α = 0.1 (here 0.5)")
-    assert reproduction("table4", "paper").panels[0].title.endswith("25 % active, α = 0.1")
-    assert reproduction("table1", "cpu").panels[0].title.endswith("100 % active (here 8 of 128), IID")
-    assert reproduction("table3", "paper").panels[0].title.endswith("25 % active")  # by writer
+    assert (
+        reproduction("table4", "cpu")
+        .panels[0]
+        .title.endswith("25 % active (here 8 of 128), α = 0.1 (here 0.5)")
+    )
+    assert (
+        reproduction("table4", "paper").panels[0].title.endswith("25 % active, α = 0.1")
+    )
+    assert (
+        reproduction("table1", "cpu")
+        .panels[0]
+        .title.endswith("100 % active (here 8 of 128), IID")
+    )
+    # By writer
+    assert reproduction("table3", "paper").panels[0].title.endswith("25 % active")
     # at 25 and 100 % the same clients train here, and α = 0.1 is 0.5 in both
     twins = [reproduction("table4", "cpu").panels[number] for number in (0, 2)]
     assert twins[0].folder == twins[1].folder == "cifar10-dirichlet0.5-8of128-window24"
-    assert any("also the runs of the table's other groups" in text for text in twins[1].scaled)
+    assert any(
+        "also the runs of the table's other groups" in text for text in twins[1].scaled
+    )
 
 
 def test_data_that_stand_in_are_named_in_the_title(monkeypatch):
-    monkeypatch.setattr("fedlama.paper.recipe.Scale.source", lambda common: "mnist_by_writer")
+    monkeypatch.setattr(
+        "fedlama.paper.recipe.Scale.source", lambda common: "mnist_by_writer"
+    )
     title = reproduction("table3", "cpu").panels[0].title
-    assert title == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active (here 8 of all writers)"
+    assert (
+        title
+        == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active (here 8 of all writers)"
+    )
 
 
 def test_progress_counts_every_run_once(tmp_path):
     made = reproduction("table7", "cpu")
     cells = planned([(panel.study, tmp_path / panel.folder) for panel in made.panels])
-    display = StudyDisplay(len(cells), sum(cell.config.train.iterations for cell in cells), None, io.StringIO())
+    display = StudyDisplay(
+        len(cells),
+        sum(cell.config.train.iterations for cell in cells),
+        None,
+        io.StringIO(),
+    )
     for cell in cells:
         display(cell, "done")
     assert sum(display._done.values()) == display.steps
 
 
 def test_progress_says_of_a_run_that_diverged_that_it_did(tmp_path):
-    cell = planned([(panel.study, tmp_path) for panel in reproduction("table1", "cpu").panels])[0]
+    cell = planned(
+        [(panel.study, tmp_path) for panel in reproduction("table1", "cpu").panels]
+    )[0]
     lines = io.StringIO()
     StudyDisplay(1, cell.config.train.iterations, None, lines)(cell, "diverged")
-    assert lines.getvalue() == f"1/1 runs · {cell.label}: diverged\n"  # and no time that is left
+    # And no time that is left
+    assert lines.getvalue() == f"1/1 runs · {cell.label}: diverged\n"
 
 
 def test_a_smoke_test_is_tiny_and_never_called_a_result():
     made = reproduction("table12", "smoke")
     for panel, group in zip(made.panels, table_recipe("table12").group, strict=True):
-        assert panel.title.startswith("Smoke test, no result: FEMNIST with the LEAF CNN (here digits, mlp)")
+        assert panel.title.startswith(
+            "Smoke test, no result: FEMNIST with the LEAF CNN (here digits, mlp)"
+        )
         assert "no result" in panel.study.note
         assert "no result" in panel.scaled[0]
         for setting in panel.study.settings:
             config = setting.config
-            assert (config.data.name, config.model.name, config.participation.active) == ("digits", "mlp", 2)
+            assert (
+                config.data.name,
+                config.model.name,
+                config.participation.active,
+            ) == ("digits", "mlp", 2)
             assert config.train.iterations == 160  # two cycles of FedLAMA(10, 8)
             assert len(setting.seeds) == group.seeds == 1
     assert Changes().folder("smoke") == "smoke"
-    assert len(reproduction("table4", "smoke").panels[0].study.settings[0].seeds) == 2  # of three
+    # Of three
+    assert len(reproduction("table4", "smoke").panels[0].study.settings[0].seeds) == 2
     assert reproduction("table4", "cpu").panels[0].study.note is None
 
 
@@ -238,8 +319,12 @@ def test_a_smoke_test_takes_no_changes():
 
 def test_the_frontier_has_two_scales():
     smoke = frontier_study("smoke")
-    assert {(setting.seeds, setting.config.train.iterations) for setting in smoke.settings} == {((0,), 96)}
+    assert {
+        (setting.seeds, setting.config.train.iterations) for setting in smoke.settings
+    } == {((0,), 96)}
     assert "no result" in smoke.note
-    assert [setting.name for setting in smoke.settings] == [setting.name for setting in frontier_study("cpu").settings]
+    assert [setting.name for setting in smoke.settings] == [
+        setting.name for setting in frontier_study("cpu").settings
+    ]
     with pytest.raises(InputError, match="it has the scales smoke and cpu"):
         frontier_study("paper")

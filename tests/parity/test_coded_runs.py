@@ -5,7 +5,17 @@ import torch
 
 import fedlama
 from doors.harness import CLIENTS, check_door, network, run, same_bits, samples, weights
-from fedlama.compress import Cast, Chain, Channel, ErrorFeedback, LowRank, Place, Quantize, Rotate, TopK
+from fedlama.compress import (
+    Cast,
+    Chain,
+    Channel,
+    ErrorFeedback,
+    LowRank,
+    Place,
+    Quantize,
+    Rotate,
+    TopK,
+)
 from fedlama.core import Traffic
 from fedlama.local.scaffold import CONTROL
 from fedlama.rows import ClientStore, describe
@@ -21,28 +31,42 @@ EVERY_LAYER = tuple(range(len(LAYOUT.layers)))
 def test_a_code_that_leaves_nothing_out_gives_the_run_without_it_to_rounding():
     plain = run()
     as_it_is = run(uplink=Cast("float32"), downlink=Cast("float32"))
-    assert [record.due for record in as_it_is.records] == [record.due for record in plain.records]
+    assert [record.due for record in as_it_is.records] == [
+        record.due for record in plain.records
+    ]
     torch.testing.assert_close(weights(as_it_is), weights(plain), rtol=1e-4, atol=1e-5)
     for codec in (TopK(1.0), LowRank(12)):
         coded = run(uplink=codec)
-        assert [record.due for record in coded.records] == [record.due for record in plain.records]
+        assert [record.due for record in coded.records] == [
+            record.due for record in plain.records
+        ]
         torch.testing.assert_close(weights(coded), weights(plain), rtol=2e-2, atol=2e-3)
 
 
-@pytest.mark.parametrize("codec", [Rotate(8.0, small_bits=8.0), Quantize(8), Cast("float16")], ids=str)
+@pytest.mark.parametrize(
+    "codec", [Rotate(8.0, small_bits=8.0), Quantize(8), Cast("float16")], ids=str
+)
 def test_the_higher_the_rate_the_closer_to_the_run_without(codec):
     plain = weights(run(iterations=12))
-    coarse = {Rotate: Rotate(1.0, small_bits=1.0), Quantize: Quantize(2), Cast: Cast("bfloat16")}[type(codec)]
+    coarse = {
+        Rotate: Rotate(1.0, small_bits=1.0),
+        Quantize: Quantize(2),
+        Cast: Cast("bfloat16"),
+    }[type(codec)]
     fine_error = (weights(run(uplink=codec, iterations=12)) - plain).norm()
     coarse_error = (weights(run(uplink=coarse, iterations=12)) - plain).norm()
     assert fine_error < coarse_error / 3
     assert fine_error < 0.02 * plain.norm()
 
 
-@pytest.mark.parametrize("codec", [Rotate(8.0, small_bits=8.0), Cast("float16")], ids=str)
+@pytest.mark.parametrize(
+    "codec", [Rotate(8.0, small_bits=8.0), Cast("float16")], ids=str
+)
 def test_a_downlink_at_a_high_rate_is_close_to_none(codec):
     plain = weights(run(iterations=12))
-    assert (weights(run(downlink=codec, iterations=12)) - plain).norm() < 0.02 * plain.norm()
+    assert (
+        weights(run(downlink=codec, iterations=12)) - plain
+    ).norm() < 0.02 * plain.norm()
 
 
 # Decisions
@@ -58,9 +82,13 @@ def test_decisions_under_a_lossy_code_are_those_without_it_on_the_same_rows(code
     scale = torch.ones(LAYOUT.width)
     for number, layer in enumerate(LAYOUT.layers):
         for part in layer.slices:
-            scale[part] = 0.01 * 2**number  # layers that differ as those of a network do
+            # Layers that differ as those of a network do
+            scale[part] = 0.01 * 2**number
     common = torch.randn(LAYOUT.width, generator=generator) * scale
-    rows = [anchor + common + torch.randn(LAYOUT.width, generator=generator) * scale for _ in range(clients)]
+    rows = [
+        anchor + common + torch.randn(LAYOUT.width, generator=generator) * scale
+        for _ in range(clients)
+    ]
     weights_of = [1 / clients] * clients
     exact = ListReduce(LAYOUT, rows, weights_of)
     mean = torch.stack(rows).double().mean(dim=0).float()
@@ -70,24 +98,37 @@ def test_decisions_under_a_lossy_code_are_those_without_it_on_the_same_rows(code
     for repeat in range(repeats):
         messages = []
         for client, row in enumerate(rows):
-            messages.append(channel.simulate(row - anchor, EVERY_LAYER, Place(repeat, client), anchor=anchor))
-        decoded = torch.stack([message.row for message in messages]).mean(dim=0).double()
+            messages.append(
+                channel.simulate(
+                    row - anchor, EVERY_LAYER, Place(repeat, client), anchor=anchor
+                )
+            )
+        decoded = (
+            torch.stack([message.row for message in messages]).mean(dim=0).double()
+        )
         mean_sq = {}
         for layer in EVERY_LAYER:
-            mean_sq[layer] = sum(float(decoded[part].square().sum()) for part in LAYOUT.layers[layer].slices)
+            mean_sq[layer] = sum(
+                float(decoded[part].square().sum())
+                for part in LAYOUT.layers[layer].slices
+            )
         found = channel.spread(weights_of, messages, mean_sq, Place(repeat, 0))
         for layer, value in found.items():
             measured[layer] += value / repeats
     ratios = [measured[layer] / expected[layer] for layer in EVERY_LAYER]
     kernels = [layer for layer in EVERY_LAYER if LAYOUT.layers[layer].size >= 64]
-    assert [ratios[layer] for layer in kernels] == pytest.approx([1.0] * len(kernels), rel=0.15)
+    assert [ratios[layer] for layer in kernels] == pytest.approx(
+        [1.0] * len(kernels), rel=0.15
+    )
     sizes = [layer.size for layer in LAYOUT.layers]
     adaptive = [layer.adaptive for layer in LAYOUT.layers]
     decisions = []
     for spread in (expected, measured):
         per_number = [spread[layer] / (2 * sizes[layer]) for layer in EVERY_LAYER]
         decisions.append(
-            fedlama.adjust_intervals(per_number, sizes, base_interval=2, increase_factor=3, adaptive=adaptive)
+            fedlama.adjust_intervals(
+                per_number, sizes, base_interval=2, increase_factor=3, adaptive=adaptive
+            )
         )
     assert decisions[0] == decisions[1]
     assert {2, 6} == set(decisions[0])
@@ -97,19 +138,27 @@ def test_decisions_under_a_lossy_code_are_those_without_it_on_the_same_rows(code
 
 
 def test_who_enters_is_sent_what_coded_messages_left_out():
-    channel = Channel(ErrorFeedback(Quantize(2), lifetime="run"), LAYOUT, seed=1, direction="downlink")
+    channel = Channel(
+        ErrorFeedback(Quantize(2), lifetime="run"), LAYOUT, seed=1, direction="downlink"
+    )
     server = Server(LAYOUT, fedlama.FedAvg(2), downlink=channel)
     start = torch.ones(LAYOUT.width)
-    moved = start + 0.1 * torch.randn(LAYOUT.width, generator=torch.Generator().manual_seed(1))
+    moved = start + 0.1 * torch.randn(
+        LAYOUT.width, generator=torch.Generator().manual_seed(1)
+    )
     state = server.start(start)
-    coded = server.close(state, server.plan(state, 99), ListReduce(LAYOUT, [moved], [1.0]), Traffic())
+    coded = server.close(
+        state, server.plan(state, 99), ListReduce(LAYOUT, [moved], [1.0]), Traffic()
+    )
     owed = coded.slots["downlink residual"]
     for part in LAYOUT.slices_of(EVERY_LAYER):
         assert not torch.equal(coded.row[part], moved[part])
         torch.testing.assert_close(coded.row[part] + owed[part], moved[part])
     # The next clients are new, and those before did not move: all that was owed is in what they are sent.
     plan = server.plan(coded, 99)
-    settled = server.close(coded, plan, ListReduce(LAYOUT, [coded.row], [1.0]), Traffic(), window_ends=True)
+    settled = server.close(
+        coded, plan, ListReduce(LAYOUT, [coded.row], [1.0]), Traffic(), window_ends=True
+    )
     for part in LAYOUT.slices_of(EVERY_LAYER):
         torch.testing.assert_close(settled.row[part], moved[part])
     assert not settled.slots["downlink residual"].any()
@@ -133,18 +182,33 @@ def test_a_downlink_code_saves_bytes_inside_windows():
 def test_a_window_is_no_limit_for_what_the_server_keeps():
     feedback = ErrorFeedback(Rotate(2.0), lifetime="window")
     assert same_bits(run(downlink=feedback), run(downlink=Rotate(2.0)))
-    for codec in (ErrorFeedback(Rotate(2.0), profile=(0.5, 0.5)), ErrorFeedback(Rotate(2.0), gain=True)):
-        with pytest.raises(fedlama.InputError, match="downlink takes no profile and no gain"):
+    for codec in (
+        ErrorFeedback(Rotate(2.0), profile=(0.5, 0.5)),
+        ErrorFeedback(Rotate(2.0), gain=True),
+    ):
+        with pytest.raises(
+            fedlama.InputError, match="downlink takes no profile and no gain"
+        ):
             run(downlink=codec)
 
 
 def test_scaffolds_control_travels_beside_a_coded_model():
     """c is sent as it is: 4 bytes per number of each layer that is sent, on top of the coded message."""
-    without = run(local=fedlama.SGD(0.05, 4), downlink=Rotate(2.0), iterations=4, window=12)
-    scaffold = run(local=fedlama.Scaffold(fedlama.SGD(0.05, 4)), downlink=Rotate(2.0), iterations=4, window=12)
+    without = run(
+        local=fedlama.SGD(0.05, 4), downlink=Rotate(2.0), iterations=4, window=12
+    )
+    scaffold = run(
+        local=fedlama.Scaffold(fedlama.SGD(0.05, 4)),
+        downlink=Rotate(2.0),
+        iterations=4,
+        window=12,
+    )
     numbers = sum(layer.size for layer in LAYOUT.layers)
     # What was coded after the first round differs by nothing but chance: c was zero until then.
-    assert scaffold.records[1].downlink_bytes == without.records[1].downlink_bytes + 3 * 4 * numbers
+    assert (
+        scaffold.records[1].downlink_bytes
+        == without.records[1].downlink_bytes + 3 * 4 * numbers
+    )
 
 
 # What is kept for a client
@@ -181,7 +245,12 @@ class Scripted(fedlama.Faults):
     """Client 2 does not answer in the round to step 10."""
 
     def misses(self, stretch, client):
-        return "late" if client == 2 and 10 in range(stretch.steps.start + 1, stretch.steps.stop + 1) else None
+        return (
+            "late"
+            if client == 2
+            and 10 in range(stretch.steps.start + 1, stretch.steps.stop + 1)
+            else None
+        )
 
 
 def test_who_is_excluded_has_again_what_was_kept_before_the_window(monkeypatch):
@@ -205,7 +274,9 @@ def test_who_is_excluded_has_again_what_was_kept_before_the_window(monkeypatch):
         faults=Scripted(),
         execution="one-by-one",
     )
-    assert [entry["client"] for record in everyone.records for entry in record.excluded] == [2]
+    assert [
+        entry["client"] for record in everyone.records for entry in record.excluded
+    ] == [2]
     first = dict(saved[:CLIENTS])
     second = dict(saved[CLIENTS:])
     assert torch.equal(first[2], second[2])
@@ -237,7 +308,9 @@ COMBINATIONS = {
         "local": fedlama.FedNova(fedlama.SGD(0.05, 4, momentum=0.5, steps=(1, 4))),
         "server": fedlama.server.Yogi(0.02),
         "uplink": ErrorFeedback(Rotate(0.64, allocation="water"), lifetime="window"),
-        "faults": fedlama.Faults(straggle=0.15, corrupt=0.1, exclude_nonfinite=True, min_clients=1),
+        "faults": fedlama.Faults(
+            straggle=0.15, corrupt=0.1, exclude_nonfinite=True, min_clients=1
+        ),
     },
     "spring and adam": {
         "local": fedlama.FedProx(fedlama.SGD(0.05, 4), 0.1),

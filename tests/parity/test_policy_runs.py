@@ -22,7 +22,9 @@ MOMENTUM = 0.5
 
 
 def network():
-    return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3)
+    )
 
 
 def samples():
@@ -74,7 +76,14 @@ def rounds_of(policy, result):
         absent = [name for name in names if name not in record.due]
         recycled = absent if isinstance(policy, fedlama.FedLUAR) else []
         trained = record.due if isinstance(policy, fedlama.FedPart) else names
-        rounds.append({"steps": record.step - step, "due": record.due, "recycled": recycled, "trained": trained})
+        rounds.append(
+            {
+                "steps": record.step - step,
+                "due": record.due,
+                "recycled": recycled,
+                "trained": trained,
+            }
+        )
         step = record.step
     return rounds
 
@@ -96,7 +105,9 @@ def test_the_weights_are_those_of_the_twin(name, execution):
         momentum=MOMENTUM,
     )
     for key, tensor in model.state_dict().items():
-        assert torch.allclose(result.model.state_dict()[key], tensor, rtol=1e-4, atol=1e-5), key
+        assert torch.allclose(
+            result.model.state_dict()[key], tensor, rtol=1e-4, atol=1e-5
+        ), key
 
 
 def test_fedluar_draws_what_the_twin_would_draw():
@@ -113,7 +124,10 @@ def test_fedluar_draws_what_the_twin_would_draw():
         learning_rate=RATE,
         momentum=MOMENTUM,
     )
-    tensors = [Tensor(name, value.numel(), adaptive=value.dim() > 1) for name, value in network().named_parameters()]
+    tensors = [
+        Tensor(name, value.numel(), adaptive=value.dim() > 1)
+        for name, value in network().named_parameters()
+    ]
     layers = Layout.pack(tensors).layers
     state = policy.start(layers)
     for record, shown in zip(result.records, measured, strict=True):
@@ -121,21 +135,28 @@ def test_fedluar_draws_what_the_twin_would_draw():
         assert [layers[index].name for index in plan.due] == record.due
         moved = {index: shown[layers[index].name][0] for index in plan.due}
         norm = {index: shown[layers[index].name][1] for index in plan.due}
-        state = policy.observe(state, plan, Evidence(dict.fromkeys(plan.due, 1.0), moved, norm), layers)
+        state = policy.observe(
+            state, plan, Evidence(dict.fromkeys(plan.due, 1.0), moved, norm), layers
+        )
     assert len({tuple(record.due) for record in result.records[1:]}) > 1
 
 
 def test_bytes_of_recycled_layers_go_down_and_not_up():
     result, _ = simulate(POLICIES["fedluar"])
     sizes = {layer.name: layer.size for layer in result.layers}
-    for record, following in zip(result.records, [*result.records[1:], None], strict=True):
+    for record, following in zip(
+        result.records, [*result.records[1:], None], strict=True
+    ):
         assert record.uplink_bytes == 3 * 4 * sum(sizes[name] for name in record.due)
-        if following is not None:  # everything is new for those who stay as well as for those who enter
+        # Everything is new for those who stay as well as for those who enter
+        if following is not None:
             assert following.downlink_bytes == 3 * 4 * sum(sizes.values())
     # Two of three kernels are not sent in all rounds but the first: κ counts averages.
     kernels = [layer for layer in result.layers if layer.name.endswith("weight")]
     assert sum(layer.aggregations for layer in kernels) == 3 + 15 * 1
-    assert {layer.aggregations for layer in result.layers if layer.name.endswith("bias")} == {16}
+    assert {
+        layer.aggregations for layer in result.layers if layer.name.endswith("bias")
+    } == {16}
 
 
 def test_bytes_of_fedpart():
@@ -143,11 +164,23 @@ def test_bytes_of_fedpart():
     sizes = {layer.name: layer.size for layer in result.layers}
     dues = [record.due for record in result.records[:6]]
     everything = list(sizes)
-    assert dues == [everything, everything, everything[:2], everything[2:4], everything[4:], everything]
-    for before, record in zip([None, *result.records[:-1]], result.records, strict=False):
+    assert dues == [
+        everything,
+        everything,
+        everything[:2],
+        everything[2:4],
+        everything[4:],
+        everything,
+    ]
+    for before, record in zip(
+        [None, *result.records[:-1]], result.records, strict=False
+    ):
         assert record.uplink_bytes == 3 * 4 * sum(sizes[name] for name in record.due)
-        if before is not None and before.step % 12:  # those who stay are sent what is new
-            assert record.downlink_bytes == 3 * 4 * sum(sizes[name] for name in before.due)
+        # Those who stay are sent what is new
+        if before is not None and before.step % 12:
+            assert record.downlink_bytes == 3 * 4 * sum(
+                sizes[name] for name in before.due
+            )
 
 
 def test_the_budget_holds():
@@ -167,7 +200,10 @@ def test_the_bits_do_not_depend_on_the_number_of_workers(name, execution):
 
 
 def test_a_recycled_layer_under_codes_in_both_directions():
-    codes = {"uplink": fedlama.compress.Quantize(8), "downlink": fedlama.compress.Quantize(8)}
+    codes = {
+        "uplink": fedlama.compress.Quantize(8),
+        "downlink": fedlama.compress.Quantize(8),
+    }
     one, _ = simulate(POLICIES["fedluar"], **codes)
     three, _ = simulate(POLICIES["fedluar"], workers=3, **codes)
     assert one.records == three.records
@@ -179,9 +215,15 @@ def test_a_recycled_layer_under_codes_in_both_directions():
 @pytest.mark.parametrize(
     ("policy", "sentence"),
     [
-        (fedlama.FedLUAR(3, 3), r"policy\.recycled = 3 must be less than the number of adaptive layers, 3"),
+        (
+            fedlama.FedLUAR(3, 3),
+            r"policy\.recycled = 3 must be less than the number of adaptive layers, 3",
+        ),
         (fedlama.Fixed(3, {"conv*": 6}), r"pattern 'conv\*' matches no layer"),
-        (fedlama.FedPart(3, groups=4), r"policy\.groups must be at most the number of adaptive layers, 3, not 4"),
+        (
+            fedlama.FedPart(3, groups=4),
+            r"policy\.groups must be at most the number of adaptive layers, 3, not 4",
+        ),
     ],
 )
 def test_a_policy_that_does_not_fit_the_model_is_refused(policy, sentence):
@@ -191,10 +233,26 @@ def test_a_policy_that_does_not_fit_the_model_is_refused(policy, sentence):
 
 SECTIONS = {
     "fedluar": {"kind": "fedluar", "base_interval": 3, "recycled": 1},
-    "fedpart": {"kind": "fedpart", "base_interval": 3, "full_rounds": 1, "group_rounds": 1},
-    "fedpart by pattern": {"kind": "fedpart", "base_interval": 3, "full_rounds": 1, "groups": ["conv*", "fc*"]},
+    "fedpart": {
+        "kind": "fedpart",
+        "base_interval": 3,
+        "full_rounds": 1,
+        "group_rounds": 1,
+    },
+    "fedpart by pattern": {
+        "kind": "fedpart",
+        "base_interval": 3,
+        "full_rounds": 1,
+        "groups": ["conv*", "fc*"],
+    },
     "fixed": {"kind": "fixed", "base_interval": 3, "intervals": {"*.weight": 12}},
-    "budget": {"kind": "budget", "base_interval": 3, "cycle": 12, "share": 0.5, "staggered": True},
+    "budget": {
+        "kind": "budget",
+        "base_interval": 3,
+        "cycle": 12,
+        "share": 0.5,
+        "staggered": True,
+    },
 }
 
 
@@ -214,7 +272,10 @@ def contents(folder):
     summary = json.loads((folder / "summary.json").read_text())
     del summary["seconds"]
     names = ("rounds.jsonl", "config.toml", "checkpoint/model.safetensors")
-    return {"summary": summary, **{name: (folder / name).read_bytes() for name in names}}
+    return {
+        "summary": summary,
+        **{name: (folder / name).read_bytes() for name in names},
+    }
 
 
 @pytest.mark.parametrize("name", SECTIONS)

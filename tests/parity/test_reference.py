@@ -20,7 +20,12 @@ SEED = 5
 
 def network():
     return nn.Sequential(
-        nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3, bias=False)
+        nn.Linear(6, 12),
+        nn.BatchNorm1d(12),
+        nn.Tanh(),
+        nn.Linear(12, 8),
+        nn.Tanh(),
+        nn.Linear(8, 3, bias=False),
     )
 
 
@@ -34,7 +39,9 @@ def samples():
 
 def plain_network():
     """Without BatchNorm: clients of such a small model may be trained in stacks."""
-    return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3)
+    )
 
 
 def both(
@@ -95,12 +102,27 @@ RUNS = {
     "FedAvg": (fedlama.FedAvg(3), {"iterations": 12}),
     "FedAvg, cut": (fedlama.FedAvg(3), {"iterations": 11, "participation": 2}),
     "full participation, plain SGD": (fedlama.FedLAMA(2, 2), {"iterations": 24}),
-    "weights by samples": (fedlama.FedLAMA(2, 2), {"iterations": 24, "weights": "samples"}),
+    "weights by samples": (
+        fedlama.FedLAMA(2, 2),
+        {"iterations": 24, "weights": "samples"},
+    ),
     "everything": (fedlama.FedLAMA(2, 3), {"iterations": 48, **EVERYTHING}),
-    "everything by samples": (fedlama.FedLAMA(2, 3), {"iterations": 48, "weights": "samples", **EVERYTHING}),
-    "ends with a round inside a cycle": (fedlama.FedLAMA(2, 3), {"iterations": 40, **EVERYTHING}),
-    "ends inside a round": (fedlama.FedLAMA(2, 3), {"iterations": 45, "weights": "samples", **EVERYTHING}),
-    "a new cohort every cycle": (fedlama.FedLAMA(1, 4), {"iterations": 18, "participation": 0.4, "momentum": 0.5}),
+    "everything by samples": (
+        fedlama.FedLAMA(2, 3),
+        {"iterations": 48, "weights": "samples", **EVERYTHING},
+    ),
+    "ends with a round inside a cycle": (
+        fedlama.FedLAMA(2, 3),
+        {"iterations": 40, **EVERYTHING},
+    ),
+    "ends inside a round": (
+        fedlama.FedLAMA(2, 3),
+        {"iterations": 45, "weights": "samples", **EVERYTHING},
+    ),
+    "a new cohort every cycle": (
+        fedlama.FedLAMA(1, 4),
+        {"iterations": 18, "participation": 0.4, "momentum": 0.5},
+    ),
 }
 
 
@@ -130,12 +152,21 @@ class Scripted(fedlama.Faults):
         return {3: float("nan"), 4: float("-inf")}.get(client) if happens else None
 
 
-FAULTS = {"faults": Scripted(corrupt=0.5), "fates": {"fails_before": fails_before, "fate": fate}}
+FAULTS = {
+    "faults": Scripted(corrupt=0.5),
+    "fates": {"fails_before": fails_before, "fate": fate},
+}
 RUNS |= {
     "faults": (fedlama.FedLAMA(2, 3), {"iterations": 48, **FAULTS}),
     "faults, several cycles a window": (
         fedlama.FedLAMA(2, 3),
-        {"iterations": 45, "weights": "samples", **EVERYTHING, "participation": 4, **FAULTS},
+        {
+            "iterations": 45,
+            "weights": "samples",
+            **EVERYTHING,
+            "participation": 4,
+            **FAULTS,
+        },
     ),
 }
 
@@ -149,7 +180,9 @@ def run(request):
 def test_rounds_are_the_same(run):
     result, expected, _ = run
     for name, key in (("step", "step"), ("due", "due"), ("intervals", "intervals")):
-        assert [getattr(record, name) for record in result.records] == [entry[key] for entry in expected["rounds"]]
+        assert [getattr(record, name) for record in result.records] == [
+            entry[key] for entry in expected["rounds"]
+        ]
 
 
 def test_those_left_out_are_the_same(run):
@@ -157,7 +190,8 @@ def test_those_left_out_are_the_same(run):
     left: dict[int, set[int]] = {}  # cycle → who was left out of it so far
     for record, entry in zip(result.records, expected["rounds"], strict=True):
         absent = left.setdefault(record.cycle, set())
-        assert not absent & {one["client"] for one in record.excluded}  # named once per cycle
+        # Named once per cycle
+        assert not absent & {one["client"] for one in record.excluded}
         absent |= {one["client"] for one in record.excluded}
         assert not absent & set(entry["averaged"])
         assert len(absent) + len(entry["averaged"]) in {len(SAMPLES), 4, 3, 2}
@@ -175,21 +209,35 @@ def test_weights_and_statistics_are_the_same(run):
 def test_discrepancies_and_losses_are_the_same(run):
     result, expected, _ = run
     for record, entry in zip(result.records, expected["rounds"], strict=True):
-        assert [value is None for value in record.discrepancy] == [value is None for value in entry["discrepancy"]]
+        assert [value is None for value in record.discrepancy] == [
+            value is None for value in entry["discrepancy"]
+        ]
         measured = [value for value in record.discrepancy if value is not None]
-        assert measured == pytest.approx([value for value in entry["discrepancy"] if value is not None], rel=1e-4)
+        assert measured == pytest.approx(
+            [value for value in entry["discrepancy"] if value is not None], rel=1e-4
+        )
         assert record.loss == pytest.approx(entry["loss"], rel=1e-5)
 
 
 def test_costs_and_bytes_are_the_same(run):
     result, expected, _ = run
-    assert [record.uplink_bytes for record in result.records] == [entry["up"] for entry in expected["rounds"]]
-    assert [record.downlink_bytes for record in result.records] == [entry["down"] for entry in expected["rounds"]]
-    assert {layer.name: layer.aggregations for layer in result.layers} == expected["aggregations"]
-    assert {layer.name: layer.interval for layer in result.layers} == expected["intervals"]
+    assert [record.uplink_bytes for record in result.records] == [
+        entry["up"] for entry in expected["rounds"]
+    ]
+    assert [record.downlink_bytes for record in result.records] == [
+        entry["down"] for entry in expected["rounds"]
+    ]
+    assert {layer.name: layer.aggregations for layer in result.layers} == expected[
+        "aggregations"
+    ]
+    assert {layer.name: layer.interval for layer in result.layers} == expected[
+        "intervals"
+    ]
     parameters = sum(layer.size for layer in result.layers)
     base = result.records[-1].intervals[1]  # that of a bias, which is never adapted
-    assert result.cost == expected["cost"] / (-(-result.iterations // base) * parameters)
+    assert result.cost == expected["cost"] / (
+        -(-result.iterations // base) * parameters
+    )
 
 
 def test_the_comparison_sees_layers_of_both_intervals_that_change():
@@ -202,20 +250,28 @@ def test_the_comparison_sees_layers_of_both_intervals_that_change():
 
 def test_the_count_of_batches_goes_on_over_windows():
     result, _, _ = both(fedlama.FedLAMA(2, 3), iterations=40, **EVERYTHING)
-    assert result.model[1].num_batches_tracked == 40  # BatchNorm saw one batch a step, whoever trained
+    # BatchNorm saw one batch a step, whoever trained
+    assert result.model[1].num_batches_tracked == 40
 
 
 def test_tensors_too_large_for_the_gradient_row_are_trained_the_same(monkeypatch):
-    monkeypatch.setattr("fedlama.rows.binding.LARGE", 20)  # the kernels have 72, 96 and 24 numbers, all else up to 12
+    # The kernels have 72, 96 and 24 numbers, all else up to 12
+    monkeypatch.setattr("fedlama.rows.binding.LARGE", 20)
     run = both(fedlama.FedLAMA(2, 3), iterations=16, **EVERYTHING)
     test_weights_and_statistics_are_the_same(run)
     test_discrepancies_and_losses_are_the_same(run)
 
 
-@pytest.mark.parametrize("block", [2, 8])  # two stacks of which the second is padded, and one that is
+# Two stacks of which the second is padded, and one that is
+@pytest.mark.parametrize("block", [2, 8])
 def test_clients_trained_in_stacks_are_trained_the_same(monkeypatch, block):
     monkeypatch.setattr("fedlama.training.trainers.stacked.BLOCK", block)
-    options = {"iterations": 40, "weights": "samples", "network": plain_network, **EVERYTHING}
+    options = {
+        "iterations": 40,
+        "weights": "samples",
+        "network": plain_network,
+        **EVERYTHING,
+    }
     run = both(fedlama.FedLAMA(2, 3), execution="stacked", **options)
     test_rounds_are_the_same(run)
     test_weights_and_statistics_are_the_same(run)
@@ -224,7 +280,14 @@ def test_clients_trained_in_stacks_are_trained_the_same(monkeypatch, block):
 
 
 def test_faults_in_stacks_are_the_same():
-    run = both(fedlama.FedLAMA(2, 3), execution="stacked", network=plain_network, iterations=45, **EVERYTHING, **FAULTS)
+    run = both(
+        fedlama.FedLAMA(2, 3),
+        execution="stacked",
+        network=plain_network,
+        iterations=45,
+        **EVERYTHING,
+        **FAULTS,
+    )
     for compare in (
         test_rounds_are_the_same,
         test_those_left_out_are_the_same,

@@ -20,12 +20,19 @@ RATE = 0.05
 
 def network():
     return nn.Sequential(
-        nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3, bias=False)
+        nn.Linear(6, 12),
+        nn.BatchNorm1d(12),
+        nn.Tanh(),
+        nn.Linear(12, 8),
+        nn.Tanh(),
+        nn.Linear(8, 3, bias=False),
     )
 
 
 def plain_network():
-    return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3)
+    )
 
 
 def samples():
@@ -60,7 +67,11 @@ def both(
         built.append(deepcopy(module))
         return module
 
-    evaluated = {} if average_steps is None else {"evaluate": "ema", "average_steps": average_steps}
+    evaluated = (
+        {}
+        if average_steps is None
+        else {"evaluate": "ema", "average_steps": average_steps}
+    )
     result = fedlama.simulate(
         build,
         data,
@@ -77,7 +88,12 @@ def both(
 
     def pace(client, window):
         return steps_per_interval(
-            local.steps, samples=SAMPLES[client], batch_size=BATCH, seed=SEED, window=window, client=client
+            local.steps,
+            samples=SAMPLES[client],
+            batch_size=BATCH,
+            seed=SEED,
+            window=window,
+            client=client,
         )
 
     model = built[0].train()
@@ -102,16 +118,26 @@ def check(run):
     result, twin, model = run
     expected = twin["average"] or model.state_dict()
     for name in ("step", "due", "intervals"):
-        assert [getattr(record, name) for record in result.records] == [entry[name] for entry in twin["rounds"]]
-    assert [record.downlink_bytes for record in result.records] == [entry["down"] for entry in twin["rounds"]]
+        assert [getattr(record, name) for record in result.records] == [
+            entry[name] for entry in twin["rounds"]
+        ]
+    assert [record.downlink_bytes for record in result.records] == [
+        entry["down"] for entry in twin["rounds"]
+    ]
     for record, entry in zip(result.records, twin["rounds"], strict=True):
-        assert [value is None for value in record.discrepancy] == [value is None for value in entry["discrepancy"]]
+        assert [value is None for value in record.discrepancy] == [
+            value is None for value in entry["discrepancy"]
+        ]
         measured = [value for value in record.discrepancy if value is not None]
-        assert measured == pytest.approx([value for value in entry["discrepancy"] if value is not None], rel=1e-3)
+        assert measured == pytest.approx(
+            [value for value in entry["discrepancy"] if value is not None], rel=1e-3
+        )
         assert record.loss == pytest.approx(entry["loss"], rel=1e-4)
     for name, tensor in expected.items():
         if tensor.is_floating_point():
-            torch.testing.assert_close(result.model.state_dict()[name], tensor, rtol=1e-3, atol=3e-5, msg=name)
+            torch.testing.assert_close(
+                result.model.state_dict()[name], tensor, rtol=1e-3, atol=3e-5, msg=name
+            )
     # Layers of both intervals are compared, and the intervals change.
     assert len({tuple(record.intervals) for record in result.records}) > 1
 
@@ -137,8 +163,14 @@ LOCAL = {
         fedlama.FedDyn(fedlama.SGD(RATE, BATCH, momentum=0.5), 0.5),
         {"local": "feddyn", "alpha": 0.5, "momentum": 0.5},
     ),
-    "FedNova": (fedlama.FedNova(fedlama.SGD(RATE, BATCH, steps=[1, 4])), {"local": "fednova"}),
-    "FedNova by epochs": (fedlama.FedNova(fedlama.SGD(RATE, BATCH, steps="0.5 epochs")), {"local": "fednova"}),
+    "FedNova": (
+        fedlama.FedNova(fedlama.SGD(RATE, BATCH, steps=[1, 4])),
+        {"local": "fednova"},
+    ),
+    "FedNova by epochs": (
+        fedlama.FedNova(fedlama.SGD(RATE, BATCH, steps="0.5 epochs")),
+        {"local": "fednova"},
+    ),
     "FedNova with momentum": (
         fedlama.FedNova(fedlama.SGD(RATE, BATCH, momentum=0.5, steps=[1, 4])),
         {"local": "fednova", "momentum": 0.5},
@@ -147,12 +179,27 @@ LOCAL = {
     "more steps than the schedule": (fedlama.SGD(RATE, BATCH, steps=3), {}),
 }
 SERVER = {
-    "Momentum": (Momentum(0.8, rate=0.5), {"server": "momentum", "beta": 0.8, "server_rate": 0.5}),
-    "Nesterov": (Momentum(0.6, nesterov=True), {"server": "momentum", "beta": 0.6, "nesterov": True}),
-    "Adam": (Adam(0.02, epsilon=0.01), {"server": "adam", "server_rate": 0.02, "epsilon": 0.01}),
+    "Momentum": (
+        Momentum(0.8, rate=0.5),
+        {"server": "momentum", "beta": 0.8, "server_rate": 0.5},
+    ),
+    "Nesterov": (
+        Momentum(0.6, nesterov=True),
+        {"server": "momentum", "beta": 0.6, "nesterov": True},
+    ),
+    "Adam": (
+        Adam(0.02, epsilon=0.01),
+        {"server": "adam", "server_rate": 0.02, "epsilon": 0.01},
+    ),
     "Yogi": (
         Yogi(0.02, 0.8, 0.95, 0.01),
-        {"server": "yogi", "server_rate": 0.02, "beta1": 0.8, "beta2": 0.95, "epsilon": 0.01},
+        {
+            "server": "yogi",
+            "server_rate": 0.02,
+            "beta1": 0.8,
+            "beta2": 0.95,
+            "epsilon": 0.01,
+        },
     ),
 }
 
@@ -182,13 +229,23 @@ def test_a_server_rule_is_its_paper(name):
 def test_rules_of_both_sides_compose(local, server):
     local_rule, local_twin = LOCAL[local]
     server_rule, server_twin = SERVER[server]
-    check(both(local_rule, twin_rules=local_twin | server_twin, server=server_rule, iterations=24, window=6))
+    check(
+        both(
+            local_rule,
+            twin_rules=local_twin | server_twin,
+            server=server_rule,
+            iterations=24,
+            window=6,
+        )
+    )
 
 
 @pytest.mark.parametrize("name", ["FedProx with momentum", "Scaffold", "FedDyn"])
 def test_rules_in_stacks_are_the_same(name):
     local, twin_rules = LOCAL[name]
-    check(both(local, twin_rules=twin_rules, network=plain_network, execution="stacked"))
+    check(
+        both(local, twin_rules=twin_rules, network=plain_network, execution="stacked")
+    )
 
 
 @pytest.mark.parametrize("iterations", [48, 46, 41])

@@ -8,7 +8,9 @@ from fedlama.run.resolve import versions
 
 def test_the_kernel_names_the_processor(tmp_path, monkeypatch):
     (tmp_path / "proc").mkdir()
-    (tmp_path / "proc" / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A  Great\x1b Processor @ 3 GHz\n")
+    (tmp_path / "proc" / "cpuinfo").write_text(
+        "processor\t: 0\nmodel name\t: A  Great\x1b Processor @ 3 GHz\n"
+    )
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     name = cpu_type(tmp_path)
     assert name.endswith("Processor @ 3 GHz, AVX2")

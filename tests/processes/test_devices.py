@@ -8,7 +8,13 @@ import torch.distributed as dist
 
 from fedlama import IID, SGD, FedAvg, InputError, data, models, simulate
 from fedlama.cli.diagnose import diagnose
-from fedlama.processes.devices import available_cores, backend_for, check_workers, default_workers, is_on_gpu
+from fedlama.processes.devices import (
+    available_cores,
+    backend_for,
+    check_workers,
+    default_workers,
+    is_on_gpu,
+)
 from fedlama.processes.exchange import Exchange, SharedWorld
 from fedlama.processes.world import Group, World
 from fedlama.run import execute as executing
@@ -23,12 +29,20 @@ def gpu_machine(monkeypatch) -> GpuMachine:
     """A machine with GPUs on which nothing may start CUDA."""
 
     def starts_cuda(*arguments: object) -> None:
-        raise AssertionError("this starts CUDA, and processes forked after it could not use a GPU")
+        raise AssertionError(
+            "this starts CUDA, and processes forked after it could not use a GPU"
+        )
 
     def make(gpus: int, *, initialised: bool = False) -> None:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialised)
-        for name in ("is_available", "current_device", "init", "set_device", "get_device_properties"):
+        for name in (
+            "is_available",
+            "current_device",
+            "init",
+            "set_device",
+            "get_device_properties",
+        ):
             monkeypatch.setattr(torch.cuda, name, starts_cuda)
 
     return make
@@ -36,15 +50,26 @@ def gpu_machine(monkeypatch) -> GpuMachine:
 
 @pytest.mark.parametrize(
     ("device", "gpus", "expected"),
-    [("auto", 2, 2), ("cuda", 2, 2), ("cuda:1", 2, 1), ("auto", 1, 1), ("cpu", 2, None), ("auto", 0, None)],
+    [
+        ("auto", 2, 2),
+        ("cuda", 2, 2),
+        ("cuda:1", 2, 1),
+        ("auto", 1, 1),
+        ("cpu", 2, None),
+        ("auto", 0, None),
+    ],
 )
-def test_the_default_is_one_worker_per_gpu_and_otherwise_one_per_core(gpu_machine, device, gpus, expected):
+def test_the_default_is_one_worker_per_gpu_and_otherwise_one_per_core(
+    gpu_machine, device, gpus, expected
+):
     gpu_machine(gpus)
     assert default_workers(device) == (expected or available_cores())
     assert is_on_gpu(device) == (expected is not None)
 
 
-def test_a_run_starts_with_the_default_of_its_device(gpu_machine, monkeypatch, tmp_path):
+def test_a_run_starts_with_the_default_of_its_device(
+    gpu_machine, monkeypatch, tmp_path
+):
     gpu_machine(3)
     asked: list[int] = []
 
@@ -54,7 +79,9 @@ def test_a_run_starts_with_the_default_of_its_device(gpu_machine, monkeypatch, t
 
     monkeypatch.setattr(executing, "simulate", stop_at_workers)
     for device in ("auto", "cuda", "cpu"):
-        config = parse_config({"data": {"name": "digits"}, "train": {"iterations": 6, "device": device}})
+        config = parse_config(
+            {"data": {"name": "digits"}, "train": {"iterations": 6, "device": device}}
+        )
         with pytest.raises(InputError, match="far enough"):
             executing.execute(config, tmp_path / device)
     assert asked == [3, 3, available_cores()]
@@ -78,9 +105,13 @@ def test_a_diagnosis_starts_one_worker_per_gpu(gpu_machine, monkeypatch, tmp_pat
 
 def test_more_workers_than_gpus_are_refused(gpu_machine):
     gpu_machine(2)
-    with pytest.raises(InputError, match=r"workers = 3, but device 'cuda' is 2 GPUs here.*at most 2"):
+    with pytest.raises(
+        InputError, match=r"workers = 3, but device 'cuda' is 2 GPUs here.*at most 2"
+    ):
         check_workers("cuda", 3)
-    with pytest.raises(InputError, match=r"workers = 2, but device 'cuda:0' is one GPU here.*at most 1"):
+    with pytest.raises(
+        InputError, match=r"workers = 2, but device 'cuda:0' is one GPU here.*at most 1"
+    ):
         check_workers("cuda:0", 2)
     check_workers("cuda", 2)
     check_workers("cpu", 3)
@@ -118,7 +149,9 @@ def test_simulate_refuses_before_anything_starts_cuda(gpu_machine):
         small_run(workers=2, device="cuda")
 
 
-def test_simulate_forks_one_worker_per_gpu_without_starting_cuda(gpu_machine, monkeypatch):
+def test_simulate_forks_one_worker_per_gpu_without_starting_cuda(
+    gpu_machine, monkeypatch
+):
     gpu_machine(2)
     asked: list[tuple[int, str]] = []
 
@@ -146,7 +179,9 @@ def test_each_process_has_a_gpu_of_its_own(gpu_machine):
 
 def test_numbers_on_the_cpu_are_added_by_gloo_and_those_on_gpus_by_nccl(gpu_machine):
     gpu_machine(2)
-    backends = dist.BackendConfig(dist.Backend(backend_for("auto"))).get_device_backend_map()
+    backends = dist.BackendConfig(
+        dist.Backend(backend_for("auto"))
+    ).get_device_backend_map()
     assert backends == {"cpu": "gloo", "cuda": "nccl"}
     assert backend_for("cpu") == "gloo"
     gpu_machine(0)

@@ -11,19 +11,29 @@ from fedlama.processes.workers import run_workers
 
 def combined(count, work):
     """What rank 0 returns from `work(world)`."""
-    return run_workers(count, lambda world, emit: work(world), lambda message: None, "gloo")
+    return run_workers(
+        count, lambda world, emit: work(world), lambda message: None, "gloo"
+    )
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.int64, torch.uint8]
+)
 def test_sums_and_maxima_over_all_processes(count, dtype):
     def work(world):
-        total, largest = torch.tensor([[1, 2], [3, world.rank]], dtype=dtype), torch.tensor([world.rank], dtype=dtype)
+        total, largest = (
+            torch.tensor([[1, 2], [3, world.rank]], dtype=dtype),
+            torch.tensor([world.rank], dtype=dtype),
+        )
         world.sum_(total)
         world.max_(largest)
         return total.tolist(), largest.tolist()
 
-    assert combined(count, work) == ([[count, 2 * count], [3 * count, sum(range(count))]], [count - 1])
+    assert combined(count, work) == (
+        [[count, 2 * count], [3 * count, sum(range(count))]],
+        [count - 1],
+    )
 
 
 def test_more_numbers_than_a_slot_holds_go_over_in_parts():

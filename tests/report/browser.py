@@ -10,7 +10,11 @@ import sys
 import time
 from contextlib import contextmanager
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
+)
 OPTIONS = """--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking
 --disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe"""
 # Chromium reads from 3 and writes to 4, whatever numbers the pipes have; high numbers first, as ours may be 4 and 3.
@@ -29,7 +33,9 @@ class Browser:
         self.buffer, self.number, self.session = b"", 0, None
         self.complaints, self.loaded = [], False
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call(
+            "Target.attachToTarget", targetId=target, flatten=True
+        )["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
@@ -38,7 +44,10 @@ class Browser:
         message = {"id": self.number, "method": method, "params": params}
         os.write(
             self.write,
-            json.dumps({**message, **({"sessionId": self.session} if self.session else {})}).encode() + b"\0",
+            json.dumps(
+                {**message, **({"sessionId": self.session} if self.session else {})}
+            ).encode()
+            + b"\0",
         )
         while True:
             answer = self._message()
@@ -49,7 +58,9 @@ class Browser:
     def _message(self):
         limit = time.monotonic() + PATIENCE
         while b"\0" not in self.buffer:
-            assert select.select([self.read], [], [], max(0.0, limit - time.monotonic()))[0], "chromium does not answer"
+            assert select.select(
+                [self.read], [], [], max(0.0, limit - time.monotonic())
+            )[0], "chromium does not answer"
             chunk = os.read(self.read, 1 << 20)
             assert chunk, "chromium has ended"
             self.buffer += chunk
@@ -64,16 +75,27 @@ class Browser:
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled":
-            self.complaints.append(str([value.get("value") for value in params["args"]]))
+            self.complaints.append(
+                str([value.get("value") for value in params["args"]])
+            )
         elif method == "Log.entryAdded":
             self.complaints.append(params["entry"]["text"])
 
-    def open(self, path, *, width=1280, height=900, dark=False, scripts=True, touch=False):
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    def open(
+        self, path, *, width=1280, height=900, dark=False, scripts=True, touch=False
+    ):
+        screen = {
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": width < 600,
+        }
         self.call("Emulation.setDeviceMetricsOverride", **screen)
         self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        scheme = [
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        ]
         self.call("Emulation.setEmulatedMedia", media="", features=scheme)
         self.loaded = False
         self.call("Page.navigate", url=path.as_uri())
@@ -85,23 +107,35 @@ class Browser:
 
     def value(self, expression):
         """What a JavaScript expression is, through JSON."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate",
+            expression=expression,
+            returnByValue=True,
+            awaitPromise=True,
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def until(self, condition):
         """Wait for a JavaScript condition; false if it does not come true."""
         look = (
-            f"const look = () => ({condition}) ? done(true) : Date.now() > limit ? done(false) : setTimeout(look, 20)"
+            f"const look = () => ({condition}) ? done(true) : "
+            "Date.now() > limit ? done(false) : setTimeout(look, 20)"
         )
-        return self.value(f"new Promise(done => {{ const limit = Date.now() + 10000; {look}; look(); }})")
+        return self.value(
+            f"new Promise(done => {{ const limit = Date.now() + 10000; {look}; look(); }})"
+        )
 
     def hover(self, x, y):
         for place in (x - 3, x):  # a pointer that comes from somewhere
             self.call("Input.dispatchMouseEvent", type="mouseMoved", x=place, y=y)
 
     def tap(self, x, y):
-        self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.call(
+            "Input.dispatchTouchEvent",
+            type="touchStart",
+            touchPoints=[{"x": x, "y": y}],
+        )
         self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def screenshot(self, path):
@@ -114,10 +148,21 @@ def browser(profile):
     """A browser with a profile of its own, ended with everything it started."""
     to_chromium, ours = os.pipe()
     from_chromium, theirs = os.pipe()
-    words = [sys.executable, "-c", START, str(to_chromium), str(theirs), CHROMIUM, *OPTIONS.split()]
+    words = [
+        sys.executable,
+        "-c",
+        START,
+        str(to_chromium),
+        str(theirs),
+        CHROMIUM,
+        *OPTIONS.split(),
+    ]
     words.append(f"--user-data-dir={profile}")
     process = subprocess.Popen(
-        words, pass_fds=(to_chromium, theirs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words,
+        pass_fds=(to_chromium, theirs),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     os.close(to_chromium)
     os.close(theirs)

@@ -32,11 +32,15 @@ def write_run(
     interval = BASE_INTERVAL * FACTOR if policy == "slow" else BASE_INTERVAL
     (path / "config.toml").write_text(to_toml(_config(policy, interval, seed, changes)))
     long = tuple(layers) if policy == "slow" else tuple(long)
-    records = [_record(number, layers, long, bits, accuracy) for number in range(1, ROUNDS + 1)]
+    records = [
+        _record(number, layers, long, bits, accuracy) for number in range(1, ROUNDS + 1)
+    ]
     if policy == "slow":
         records = [record for record in records if record["due"]]
     kept = records if finished else records[: len(records) // 2]
-    (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    (path / "rounds.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in kept)
+    )
     if finished:
         summary = _summary(layers, long, records, interval, bits, accuracy, seed)
         (path / "summary.json").write_text(json.dumps({**summary, **(more or {})}))
@@ -48,11 +52,22 @@ def _config(policy, interval, seed, changes):
     tables = {
         "data": {"name": "digits"},
         "participation": {"active": 2, "window": 24},
-        "policy": {"kind": kind, "base_interval": interval, "increase_factor": FACTOR if kind == "fedlama" else 1},
+        "policy": {
+            "kind": kind,
+            "base_interval": interval,
+            "increase_factor": FACTOR if kind == "fedlama" else 1,
+        },
         "train": {"iterations": ROUNDS * BASE_INTERVAL},
     }
-    merged = {name: {**tables.get(name, {}), **changes.get(name, {})} for name in {**tables, **changes}}
-    return {"seed": seed, **merged, "versions": {"fedlama": "0.0", **changes.get("versions", {})}}
+    merged = {
+        name: {**tables.get(name, {}), **changes.get(name, {})}
+        for name in {**tables, **changes}
+    }
+    return {
+        "seed": seed,
+        **merged,
+        "versions": {"fedlama": "0.0", **changes.get("versions", {})},
+    }
 
 
 def _record(number, layers, long, bits, accuracy):
@@ -64,13 +79,18 @@ def _record(number, layers, long, bits, accuracy):
         "step": BASE_INTERVAL * number,
         "cycle": (number - 1) // FACTOR + 1,
         "due": due,
-        "intervals": [BASE_INTERVAL * FACTOR if name in long else BASE_INTERVAL for name in layers],
+        "intervals": [
+            BASE_INTERVAL * FACTOR if name in long else BASE_INTERVAL for name in layers
+        ],
         "discrepancy": [
-            (place + 1) / size if name in due else None for place, (name, size) in enumerate(layers.items())
+            (place + 1) / size if name in due else None
+            for place, (name, size) in enumerate(layers.items())
         ],
         "loss": 1.0 / number,
         "test_loss": 1.0 / number if whole else None,
-        "accuracy": None if not whole or accuracy is None else accuracy * number / ROUNDS,
+        "accuracy": None
+        if not whole or accuracy is None
+        else accuracy * number / ROUNDS,
         "uplink_bytes": received * bits // 32,
         "downlink_bytes": received,
         "cost": 1.0,

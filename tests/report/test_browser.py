@@ -15,7 +15,10 @@ from fedlama.report.words.units import bandwidth_text
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on PATH: the page was not looked at in a browser"),
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="chromium is not on PATH: the page was not looked at in a browser",
+    ),
 ]
 COLOURS = ("#0072b2", "#d55e00", "#009e73")  # of the first three settings
 OVERFLOW = "document.documentElement.scrollWidth"
@@ -44,7 +47,9 @@ def plain(text):
 
 def chart_middle(page, chart):
     """Where the middle of a chart is, with it in sight."""
-    page.value(f"document.getElementById('chart-{chart}').scrollIntoView({{block: 'center'}})")
+    page.value(
+        f"document.getElementById('chart-{chart}').scrollIntoView({{block: 'center'}})"
+    )
     box = f"document.querySelector('#chart-{chart} .drawing').getBoundingClientRect()"
     return page.value(f"(({{x, y, width, height}}) => [x, y, width, height])({box})")
 
@@ -61,12 +66,16 @@ def says(page, text):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["three_runs", "hostile_runs", "deep_runs", "fair_runs"])
+@pytest.mark.parametrize(
+    "name", ["three_runs", "hostile_runs", "deep_runs", "fair_runs"]
+)
 def test_nothing_overflows_or_complains(page, reports, name, dark):
     page.complaints.clear()
     for width in (380, 1280):
         page.open(reports[name], width=width, dark=dark)
-        page.value("document.querySelectorAll('details').forEach(part => part.open = true)")
+        page.value(
+            "document.querySelectorAll('details').forEach(part => part.open = true)"
+        )
         assert page.value(OVERFLOW) == width
         drawn = page.value(
             "[...document.querySelectorAll('.drawing')].map(one => one.querySelectorAll('svg path').length)"
@@ -74,7 +83,8 @@ def test_nothing_overflows_or_complains(page, reports, name, dark):
         assert len(drawn) >= 6
         assert all(drawn)
     assert page.complaints == []
-    assert page.value("document.title").startswith("fedlama report")  # no alert(1) has run: it would still be open
+    # No alert(1) has run: it would still be open
+    assert page.value("document.title").startswith("fedlama report")
 
 
 def test_colours_follow_the_reader(page, reports):
@@ -82,23 +92,34 @@ def test_colours_follow_the_reader(page, reports):
     page.open(reports["three_runs"])
     assert page.value(paper) in ("#fff", "#ffffff", "rgb(255,255,255)")
     scheme = [{"name": "prefers-color-scheme", "value": "dark"}]
-    page.call("Emulation.setEmulatedMedia", media="", features=scheme)  # while the page is open
+    # While the page is open
+    page.call("Emulation.setEmulatedMedia", media="", features=scheme)
     assert page.until(f"{paper} === '#14181e'")
 
 
 def test_numbers_on_the_page_are_those_of_the_summaries(page, reports):
     page.open(reports["three_runs"])
     script = (
-        "[...document.querySelectorAll('table.settings tbody tr')].map(row => [...row.cells].map(c => c.innerText))"
+        "[...document.querySelectorAll('table.settings tbody tr')]"
+        ".map(row => [...row.cells].map(c => c.innerText))"
     )
-    rows = {plain(row[0]).strip(): [plain(cell).strip() for cell in row[1:]] for row in page.value(script)}
+    rows = {
+        plain(row[0]).strip(): [plain(cell).strip() for cell in row[1:]]
+        for row in page.value(script)
+    }
     runs = reports["three_runs"].parents[1] / "runs"
-    for label, name in {"FedAvg(6)": "fast", "FedAvg(24)": "slow", "FedLAMA(6, 4)": "lama"}.items():
+    for label, name in {
+        "FedAvg(6)": "fast",
+        "FedAvg(24)": "slow",
+        "FedLAMA(6, 4)": "lama",
+    }.items():
         summary = json.loads((runs / name / "summary.json").read_text())
         accuracy, _, uplink, downlink, _ = rows[label]
         assert accuracy == f"{100 * summary['accuracy']:.2f} %"
         assert (uplink, downlink) == (f"{summary['uplink_bytes'] / 1000:.2f} kB",) * 2
-        last = f"fedlamaReport.charts[1].rows.filter(row => row[0] === {label!r}).at(-1)"
+        last = (
+            f"fedlamaReport.charts[1].rows.filter(row => row[0] === {label!r}).at(-1)"
+        )
         assert page.value(last)[2:4] == [summary["uplink_bytes"], summary["accuracy"]]
 
 
@@ -109,10 +130,14 @@ def test_hovering_gives_values(page, reports):
     assert says(page, "step 48 FedAvg(6) bytes sent 6.4 kB · accuracy 90.00 %")
     assert says(page, "FedLAMA(6, 4) bytes sent 2.56 kB · accuracy 80.00 %")
     hover(page, "aggregations-by-layer", 0.6, 0.2)
-    assert says(page, "conv.weight FedAvg(6) times averaged 8 · share of the model 80.00 %")
+    assert says(
+        page, "conv.weight FedAvg(6) times averaged 8 · share of the model 80.00 %"
+    )
     assert says(page, "FedLAMA(6, 4) times averaged 2 · share of the model 80.00 %")
     hover(page, "intervals-1", 0.6, 0.2)
-    assert says(page, "layer: conv.weight first cycle: 1 last cycle: 2 interval in steps: 24")
+    assert says(
+        page, "layer: conv.weight first cycle: 1 last cycle: 2 interval in steps: 24"
+    )
     hover(page, "network", 0.5, 0.5)
     assert says(page, "uplink in bit/s")
     hover(page, "crossing-1", 0.3, 0.5)
@@ -133,14 +158,19 @@ def test_a_tooltip_goes_with_the_pointer(page, reports):
 @pytest.mark.parametrize("uplink", [1e6, 1e9])
 def test_the_mark_of_a_bandwidth_stays_between_the_axis_ends(page, tmp_path, uplink):
     network = Network(uplink=uplink, downlink=uplink)
-    page.open(draw_report(three_runs(tmp_path / "runs"), tmp_path / "out", view=View(network=network)))
+    page.open(
+        draw_report(
+            three_runs(tmp_path / "runs"), tmp_path / "out", view=View(network=network)
+        )
+    )
     name = json.dumps(plain(bandwidth_text(uplink)))
     boxes = page.value(
         "[...document.querySelectorAll('#chart-network .drawing svg text')]"
         f".filter(one => one.textContent.replace(/\\s/g, ' ') === {name})"
         ".map(one => one.getBoundingClientRect()).map(({left, right, top}) => [top, left, right])"
     )
-    (_, left, right), (_, tick_left, tick_right) = sorted(boxes)  # the mark's name is on top, the axis' at the bottom
+    # The mark's name is on top, the axis' at the bottom
+    (_, left, right), (_, tick_left, tick_right) = sorted(boxes)
     end = (tick_left + tick_right) / 2
     assert left > end - 2 if uplink == 1e6 else right < end + 2
 
@@ -154,24 +184,41 @@ def test_hostile_names_are_text_in_a_tooltip(page, reports):
 
 def test_charts_are_saved_and_their_numbers_taken(page, reports, tmp_path):
     page.open(reports["three_runs"])
-    text = page.value("fedlamaReport.csv(fedlamaReport.charts.find(chart => chart.id === 'frontier'))")
+    text = page.value(
+        "fedlamaReport.csv(fedlamaReport.charts.find(chart => chart.id === 'frontier'))"
+    )
     first, *rows = text.split("\r\n")
-    assert first == "setting,bytes up and down,accuracy,standard deviation,mean − deviation,mean + deviation"
+    assert (
+        first
+        == "setting,bytes up and down,accuracy,standard deviation,mean − deviation,mean + deviation"
+    )
     assert '"FedLAMA(6, 4)",5120,0.8,,,' in rows
     pictures = page.value("fedlamaReport.charts.map(fedlamaReport.picture)")
-    assert all(picture.startswith("<svg") and "</svg>" in picture for picture in pictures)
+    assert all(
+        picture.startswith("<svg") and "</svg>" in picture for picture in pictures
+    )
     assert all("FedLAMA(6, 4)" in picture for picture in pictures[:5])
-    default = ("#5070dd", "#b6d634", "#505372")  # the library's own colours: a legend that does not know its lines
+    # The library's own colours: a legend that does not know its lines
+    default = ("#5070dd", "#b6d634", "#505372")
     assert not any(colour in picture for colour in default for picture in pictures)
     page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     for kind in ("svg", "png", "csv"):
-        page.value(f"document.querySelector('#chart-network [data-save={kind}]').click()")
-    wanted = {"network.svg": b"<svg", "network.png": b"\x89PNG", "network.csv": b"setting,uplink"}
+        page.value(
+            f"document.querySelector('#chart-network [data-save={kind}]').click()"
+        )
+    wanted = {
+        "network.svg": b"<svg",
+        "network.png": b"\x89PNG",
+        "network.csv": b"setting,uplink",
+    }
     for _ in range(200):  # written after the click, under another name first
         if {path.name for path in tmp_path.iterdir()} == set(wanted):
             break
         page.value("new Promise(done => setTimeout(done, 50))")
-    assert all((tmp_path / name).read_bytes().startswith(start) for name, start in wanted.items())
+    assert all(
+        (tmp_path / name).read_bytes().startswith(start)
+        for name, start in wanted.items()
+    )
 
 
 def test_without_scripts_and_on_paper_there_are_still_pictures(page, reports):
@@ -181,11 +228,18 @@ def test_without_scripts_and_on_paper_there_are_still_pictures(page, reports):
     assert page.value(shown.format(".drawing")) == charts
     assert page.value(shown.format(".still")) == 0
     page.call("Emulation.setEmulatedMedia", media="print", features=[])
-    assert (page.value(shown.format(".drawing")), page.value(shown.format(".still"))) == (0, charts)
+    assert (
+        page.value(shown.format(".drawing")),
+        page.value(shown.format(".still")),
+    ) == (0, charts)
     page.open(reports["three_runs"], scripts=False)
     document = page.call("DOM.getDocument")["root"]["nodeId"]
-    stills = page.call("DOM.querySelectorAll", nodeId=document, selector=".still")["nodeIds"]
-    heights = [page.call("DOM.getBoxModel", nodeId=node)["model"]["height"] for node in stills]
+    stills = page.call("DOM.querySelectorAll", nodeId=document, selector=".still")[
+        "nodeIds"
+    ]
+    heights = [
+        page.call("DOM.getBoxModel", nodeId=node)["model"]["height"] for node in stills
+    ]
     assert len(heights) == charts
     assert min(heights) > 50
 
@@ -213,12 +267,28 @@ def test_one_legend_shows_and_hides_a_setting_in_all_charts(page, reports):
     assert all(orange in lines_of(page, chart) for chart in charts)
     page.value("document.querySelector('.legend [data-setting=\"1\"]').click()")
     assert not any(orange in lines_of(page, chart) for chart in charts)
-    assert page.value("document.querySelector('.legend [data-setting=\"1\"]').ariaPressed") == "false"
-    page.value("document.querySelector('.legend [data-setting=\"2\"]').click()")  # the one with a decision of its own
-    assert page.value("document.getElementById('chart-crossing-1').getBoundingClientRect().height") == 0
-    page.value("document.querySelectorAll('.legend [aria-pressed=false]').forEach(button => button.click())")
+    assert (
+        page.value("document.querySelector('.legend [data-setting=\"1\"]').ariaPressed")
+        == "false"
+    )
+    # The one with a decision of its own
+    page.value("document.querySelector('.legend [data-setting=\"2\"]').click()")
+    assert (
+        page.value(
+            "document.getElementById('chart-crossing-1').getBoundingClientRect().height"
+        )
+        == 0
+    )
+    page.value(
+        "document.querySelectorAll('.legend [aria-pressed=false]').forEach(button => button.click())"
+    )
     assert all(orange in lines_of(page, chart) for chart in charts)
-    assert page.value("document.getElementById('chart-crossing-1').getBoundingClientRect().height") > 100
+    assert (
+        page.value(
+            "document.getElementById('chart-crossing-1').getBoundingClientRect().height"
+        )
+        > 100
+    )
     assert page.complaints == []
 
 
@@ -230,14 +300,17 @@ def test_the_band_of_the_fastest_goes_with_its_setting(page, reports):
     fills = "[...document.querySelectorAll('#chart-network .drawing svg path')].map(path => path.getAttribute('fill'))"
     before = [fill for fill in page.value(fills) if fill in COLOURS]
     assert len(before) == len(fastest)
-    page.value("document.querySelectorAll('.legend [data-setting]').forEach(button => button.click())")
+    page.value(
+        "document.querySelectorAll('.legend [data-setting]').forEach(button => button.click())"
+    )
     assert not [fill for fill in page.value(fills) if fill in COLOURS]
 
 
 def test_curves_switch_between_the_late_and_the_whole_range(page, reports):
     page.open(reports["three_runs"])
     texts = (
-        "[...document.querySelectorAll('#chart-training-loss-over-steps .drawing svg text')].map(t => t.textContent)"
+        "[...document.querySelectorAll('#chart-training-loss-over-steps .drawing svg text')]"
+        ".map(t => t.textContent)"
     )
     assert "0.25" in page.value(texts)  # the loss after half of the run
     assert "1" not in page.value(texts)
@@ -248,10 +321,16 @@ def test_curves_switch_between_the_late_and_the_whole_range(page, reports):
 
 
 def test_many_layers_are_reduced_to_the_kernels_and_back(page, tmp_path):
-    layers = {f"block{place}.{part}": 10 for place in range(12) for part in ("weight", "bias")}
-    page.open(draw_report([write_run(tmp_path / "run", layers=layers)], tmp_path / "out"))
+    layers = {
+        f"block{place}.{part}": 10 for place in range(12) for part in ("weight", "bias")
+    }
+    page.open(
+        draw_report([write_run(tmp_path / "run", layers=layers)], tmp_path / "out")
+    )
     names = "[...document.querySelectorAll('#chart-aggregations-by-layer .drawing svg text')].map(t => t.textContent)"
-    height = "document.querySelector('#chart-aggregations-by-layer .drawing').clientHeight"
+    height = (
+        "document.querySelector('#chart-aggregations-by-layer .drawing').clientHeight"
+    )
     before = page.value(height)
     assert "block3.bias" in page.value(names)
     page.value("document.querySelector('[data-kernels]').click()")
@@ -268,7 +347,9 @@ def test_a_table_that_is_wider_than_a_phone_says_so(page, reports):
     assert page.value(shown) == 0
     page.open(reports["three_runs"], width=390)
     assert page.value(shown) == 3
-    page.value("document.querySelectorAll('.box').forEach(box => { box.scrollLeft = 10000; })")
+    page.value(
+        "document.querySelectorAll('.box').forEach(box => { box.scrollLeft = 10000; })"
+    )
     assert page.until(f"{shown} === 0")
 
 
@@ -286,10 +367,17 @@ def test_clients_follow_the_legend_and_give_their_values(page, reports):
 def test_labels_of_the_two_axes_do_not_meet_where_they_begin(page, reports):
     page.open(reports["three_runs"], width=390)
     box = "(({x, y, width, height}) => [t.textContent, x, y, width, height])(t.getBoundingClientRect())"
-    boxes = page.value(f"[...document.querySelectorAll('#chart-network .drawing svg text')].map(t => {box})")
+    boxes = page.value(
+        f"[...document.querySelectorAll('#chart-network .drawing svg text')].map(t => {box})"
+    )
     for place, (name, x, y, width, height) in enumerate(boxes):
         for other, left, top, wide, high in boxes[place + 1 :]:
-            apart = x + width <= left + 1 or left + wide <= x + 1 or y + height <= top + 1 or top + high <= y + 1
+            apart = (
+                x + width <= left + 1
+                or left + wide <= x + 1
+                or y + height <= top + 1
+                or top + high <= y + 1
+            )
             assert apart, f"{name!r} lies on {other!r}"
 
 

@@ -13,14 +13,27 @@ from fedlama.study.runs import load_run
 
 
 def scores(values, *, mean=0.7, worst=0.4, spread=0.125, on="test"):
-    return {"clients": {"on": on, "mean": mean, "worst_decile": worst, "spread": spread, "scores": values}}
+    return {
+        "clients": {
+            "on": on,
+            "mean": mean,
+            "worst_decile": worst,
+            "spread": spread,
+            "scores": values,
+        }
+    }
 
 
 @pytest.fixture
 def runs(tmp_path):
     return [
         write_run(tmp_path / "a", policy="fedavg", more=scores([0.9, None, 0.4, 0.8])),
-        write_run(tmp_path / "b", policy="fedavg", seed=1, more=scores([0.1], mean=0.8, worst=0.5, spread=0.175)),
+        write_run(
+            tmp_path / "b",
+            policy="fedavg",
+            seed=1,
+            more=scores([0.1], mean=0.8, worst=0.5, spread=0.175),
+        ),
         write_run(tmp_path / "c", policy="slow"),
     ]
 
@@ -28,7 +41,8 @@ def runs(tmp_path):
 def test_means_are_over_seeds_and_scores_of_the_first(runs):
     (one,) = fairness(compare(runs))
     assert (one.label, one.index, one.on) == ("FedAvg(6)", 0, "test")
-    assert one.scores == (0.4, 0.8, 0.9)  # the worst first, without the client that has no samples
+    # The worst first, without the client that has no samples
+    assert one.scores == (0.4, 0.8, 0.9)
     assert one.mean.mean == pytest.approx(0.75)
     assert one.worst_decile.mean == pytest.approx(0.45)
     assert one.spread.mean == pytest.approx(0.15)
@@ -61,7 +75,9 @@ def test_the_page_has_a_section_for_it(runs, tmp_path):
 def test_where_less_is_better_the_largest_is_the_worst(tmp_path):
     metric = {"metric_name": "RMSE", "higher_is_better": False}
     more = {**scores([0.2, 3.0]), "accuracy": None, "metrics": {"RMSE": 1.5}}
-    comparison = compare([write_run(tmp_path / "run", accuracy=None, train=metric, more=more)])
+    comparison = compare(
+        [write_run(tmp_path / "run", accuracy=None, train=metric, more=more)]
+    )
     (one,) = fairness(comparison)
     assert one.scores == (3.0, 0.2)
     assert fairness_rows([one], comparison)[0].numbers[2] == "0.125"
@@ -86,7 +102,9 @@ def test_a_run_that_is_going_has_its_latest_numbers(tmp_path):
     run = write_run(tmp_path / "run", finished=False)
     rounds = run.path / "rounds.jsonl"
     lines = rounds.read_text().splitlines()
-    clients = '"clients": {"on": "test", "mean": 0.6, "worst_decile": 0.3, "spread": 0.1}'
+    clients = (
+        '"clients": {"on": "test", "mean": 0.6, "worst_decile": 0.3, "spread": 0.1}'
+    )
     lines[-1] = lines[-1].removesuffix("}") + f", {clients}}}"
     rounds.write_text("\n".join(lines) + "\n")
     comparison = compare([load_run(run.path)])

@@ -54,7 +54,10 @@ def test_beyond_the_line_there_is_nothing_to_compare_with():
 def test_of_fedavg_settings_with_the_same_bytes_the_best_counts(tmp_path):
     rates = {0.1: 0.6, 0.2: 0.7, 0.3: 0.65}
     made = [
-        write_run(tmp_path / str(r), policy="slow", accuracy=a, local={"learning_rate": r}) for r, a in rates.items()
+        write_run(
+            tmp_path / str(r), policy="slow", accuracy=a, local={"learning_rate": r}
+        )
+        for r, a in rates.items()
     ]
     comparison = compare(made)
     assert [one.mean for one in fedavg_line(places(comparison), comparison)] == [0.7]
@@ -80,7 +83,9 @@ def test_sentences_name_the_better_one_and_the_spread(tmp_path):
 def test_no_fedavg_no_sentence_and_fewer_bytes_than_any(tmp_path):
     lama = write_run(tmp_path / "lama", long=LONG)
     assert equal_bytes(compare([lama])) == []
-    assert equal_bytes(compare([lama, write_run(tmp_path / "fast", policy="fast")])) == [
+    assert equal_bytes(
+        compare([lama, write_run(tmp_path / "fast", policy="fast")])
+    ) == [
         "FedLAMA(6, 4) moved fewer bytes than any FedAvg setting here, "
         "so there is no FedAvg at equal bytes to compare it with."
     ]
@@ -100,7 +105,10 @@ def test_chart_has_points_error_bars_and_the_line(tmp_path):
 
 
 def test_axes_begin_and_end_with_round_numbers():
-    assert [round_axis("", "number", 0.813, 0.934)[key] for key in ("min", "max", "interval")] == [0.8, 0.95, 0.05]
+    assert [
+        round_axis("", "number", 0.813, 0.934)[key]
+        for key in ("min", "max", "interval")
+    ] == [0.8, 0.95, 0.05]
     assert round_axis("", "number", 0.5, 0.99, maximum=1.0)["max"] == 1.0
     flat = round_axis("", "number", 0.9, 0.9)
     assert flat["min"] <= 0.9 <= flat["max"]

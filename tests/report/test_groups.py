@@ -17,7 +17,9 @@ def test_policies_rates_and_seeds_are_one_group_without_a_title(tmp_path):
     runs = [
         write_run(tmp_path / "a", policy="fast"),
         write_run(tmp_path / "b", policy="slow", local={"learning_rate": 0.2}),
-        write_run(tmp_path / "c", seed=1, train={"checkpoint_minutes": 1.0, "device": "cpu"}),
+        write_run(
+            tmp_path / "c", seed=1, train={"checkpoint_minutes": 1.0, "device": "cpu"}
+        ),
     ]
     (group,) = compare_groups(runs)
     assert group.title == ""
@@ -27,10 +29,26 @@ def test_policies_rates_and_seeds_are_one_group_without_a_title(tmp_path):
 @pytest.mark.parametrize(
     ("one", "other", "titles"),
     [
-        ({"partition": {**DIRICHLET, "alpha": 0.5}}, {"partition": {**DIRICHLET, "alpha": 0.1}}, ["α 0.5", "α 0.1"]),
-        ({"data": {"name": "digits"}}, {"data": {"name": "cifar10"}}, ["data digits", "data cifar10"]),
-        ({"local": {"batch_size": 8}}, {"local": {"batch_size": 16}}, ["batch size 8", "batch size 16"]),
-        ({"participation": {"window": 6}}, {"participation": {"window": 24}}, ["window 6", "window 24"]),
+        (
+            {"partition": {**DIRICHLET, "alpha": 0.5}},
+            {"partition": {**DIRICHLET, "alpha": 0.1}},
+            ["α 0.5", "α 0.1"],
+        ),
+        (
+            {"data": {"name": "digits"}},
+            {"data": {"name": "cifar10"}},
+            ["data digits", "data cifar10"],
+        ),
+        (
+            {"local": {"batch_size": 8}},
+            {"local": {"batch_size": 16}},
+            ["batch size 8", "batch size 16"],
+        ),
+        (
+            {"participation": {"window": 6}},
+            {"participation": {"window": 24}},
+            ["window 6", "window 24"],
+        ),
         (
             {"model": {"layers": "tensor"}},
             {"model": {"layers": "module"}},
@@ -46,7 +64,10 @@ def test_runs_of_other_tasks_are_never_compared(tmp_path, one, other, titles):
     ]
     groups = compare_groups(runs)
     assert [group.title for group in groups] == titles
-    assert [labels(group) for group in groups] == [["FedAvg(6)", "FedLAMA(6, 4)"], ["FedLAMA(6, 4)"]]
+    assert [labels(group) for group in groups] == [
+        ["FedAvg(6)", "FedLAMA(6, 4)"],
+        ["FedLAMA(6, 4)"],
+    ]
     assert not any(group.comparison.differences for group in groups)
 
 
@@ -58,21 +79,36 @@ def test_other_networks_under_the_same_name_are_never_compared(tmp_path):
         write_run(tmp_path / "c", finished=False, **own),
     ]
     groups = compare_groups(runs)
-    assert [group.title for group in groups] == ["network of 100 parameters", "network of 16,000 parameters"]
-    assert [labels(group) for group in groups] == [["FedAvg(6)", "FedLAMA(6, 4)"], ["FedAvg(6)"]]
+    assert [group.title for group in groups] == [
+        "network of 100 parameters",
+        "network of 16,000 parameters",
+    ]
+    assert [labels(group) for group in groups] == [
+        ["FedAvg(6)", "FedLAMA(6, 4)"],
+        ["FedAvg(6)"],
+    ]
     # As many parameters, in other layers: only their folders tell them apart.
-    same = [runs[0], write_run(tmp_path / "d", policy="fast", layers={"fc.weight": 100}, **own)]
+    same = [
+        runs[0],
+        write_run(tmp_path / "d", policy="fast", layers={"fc.weight": 100}, **own),
+    ]
     assert [group.title for group in compare_groups(same)] == ["a", "d"]
 
 
 def test_code_that_differs_between_runs_is_noted(tmp_path):
     def written(name, digit, **changes):
-        hashes = {"mymodule:build": digit * 64, "mymodule:load": "c" * 64, "mymodule:build until round 2": digit * 64}
+        hashes = {
+            "mymodule:build": digit * 64,
+            "mymodule:load": "c" * 64,
+            "mymodule:build until round 2": digit * 64,
+        }
         return write_run(tmp_path / name, hashes=hashes, **changes)
 
     first = written("a", "a", policy="fast")
     (group,) = compare_groups([first, written("b", "b")])
-    assert "The code of mymodule:build differs between these runs." in markdown_table(group.comparison)
+    assert "The code of mymodule:build differs between these runs." in markdown_table(
+        group.comparison
+    )
     (group,) = compare_groups([first, written("c", "a")])
     assert "differs between" not in markdown_table(group.comparison)
 
@@ -81,8 +117,18 @@ def test_code_that_differs_between_runs_is_noted(tmp_path):
 def test_a_window_means_nothing_where_everyone_trains(tmp_path, everyone):
     partition = {"kind": "iid", "clients": 8}
     runs = [
-        write_run(tmp_path / "a", policy="fast", participation={**everyone, "window": 6}, partition=partition),
-        write_run(tmp_path / "b", policy="fedlama", participation={**everyone, "window": 24}, partition=partition),
+        write_run(
+            tmp_path / "a",
+            policy="fast",
+            participation={**everyone, "window": 6},
+            partition=partition,
+        ),
+        write_run(
+            tmp_path / "b",
+            policy="fedlama",
+            participation={**everyone, "window": 24},
+            partition=partition,
+        ),
     ]
     (group,) = compare_groups(runs)
     assert labels(group) == ["FedAvg(6)", "FedLAMA(6, 4)"]
@@ -110,13 +156,23 @@ def test_a_window_means_nothing_where_everyone_trains(tmp_path, everyone):
         ),
         (
             {},
-            {"train": {"metric": "my:error", "metric_name": "mistakes", "higher_is_better": False}},
+            {
+                "train": {
+                    "metric": "my:error",
+                    "metric_name": "mistakes",
+                    "higher_is_better": False,
+                }
+            },
             ["metric default", "metric my:error"],
         ),
     ],
 )
-def test_a_title_has_neither_what_a_group_lacks_nor_what_follows(tmp_path, one, other, titles):
-    groups = compare_groups([write_run(tmp_path / "a", **one), write_run(tmp_path / "b", **other)])
+def test_a_title_has_neither_what_a_group_lacks_nor_what_follows(
+    tmp_path, one, other, titles
+):
+    groups = compare_groups(
+        [write_run(tmp_path / "a", **one), write_run(tmp_path / "b", **other)]
+    )
     assert [group.title for group in groups] == titles
 
 
@@ -132,7 +188,8 @@ def test_rules_are_compared_and_named(tmp_path):
 def test_hashes_are_in_no_label_and_in_no_title(tmp_path):
     """The same name, but other files: two tasks, which only their folders tell apart."""
     runs = [
-        write_run(tmp_path / name / "run", data={"sha256": digit * 64}) for name, digit in (("old", "a"), ("new", "b"))
+        write_run(tmp_path / name / "run", data={"sha256": digit * 64})
+        for name, digit in (("old", "a"), ("new", "b"))
     ]
     groups = compare_groups(runs)
     assert [group.title for group in groups] == ["old/run", "new/run"]
@@ -149,7 +206,10 @@ def test_a_baseline_counts_in_the_groups_that_have_it(tmp_path):
     first, second = compare_groups(runs, baseline="FedAvg(24)")
     assert first.comparison.baseline.label == "FedAvg(24)"
     assert second.comparison.baseline.label == "FedAvg(6)"
-    with pytest.raises(InputError, match=r"baseline 'other' is none of the settings: FedAvg\(6\), FedAvg\(24\)"):
+    with pytest.raises(
+        InputError,
+        match=r"baseline 'other' is none of the settings: FedAvg\(6\), FedAvg\(24\)",
+    ):
         compare_groups(runs, baseline="other")
 
 
@@ -160,12 +220,16 @@ def test_no_runs_are_refused():
 
 def test_a_cost_says_of_what(tmp_path):
     slow = write_run(tmp_path / "slow", policy="slow")
-    assert "| cost, of FedAvg(24) |" in markdown_table(compare([slow]))  # by itself, of its own interval
+    # By itself, of its own interval
+    assert "| cost, of FedAvg(24) |" in markdown_table(compare([slow]))
     both = markdown_table(compare([slow, write_run(tmp_path / "fast", policy="fast")]))
     assert "| cost, of FedAvg(6) |" in both
     assert "| FedAvg(24) | 90.00 % | 25.00 % |" in both
 
 
 def test_looking_at_clients_does_not_make_another_experiment(tmp_path):
-    runs = [write_run(tmp_path / "a", evaluate={"clients": True}), write_run(tmp_path / "b", policy="fedavg")]
+    runs = [
+        write_run(tmp_path / "a", evaluate={"clients": True}),
+        write_run(tmp_path / "b", policy="fedavg"),
+    ]
     assert len(compare_groups(runs)) == 1

@@ -41,14 +41,23 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.tags, self.links, self.text, self.ids, self.scripts = [], set(), [], [], [], []
+        self.open, self.tags, self.links, self.text, self.ids, self.scripts = (
+            [],
+            set(),
+            [],
+            [],
+            [],
+            [],
+        )
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         self.scripts += [""] if tag == "script" else []
-        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+        self.links += [
+            value for name, value in attrs if name in ("src", "href", "xlink:href")
+        ]
         self.ids += [value for name, value in attrs if name == "id"]
         if tag not in VOID:
             self.open.append(tag)
@@ -81,7 +90,9 @@ def three_runs(folder, layers=LAYERS, long=("conv.weight",)):
     return [
         write_run(folder / "fast", policy="fast", accuracy=0.9, layers=layers),
         write_run(folder / "slow", policy="slow", accuracy=0.7, layers=layers),
-        write_run(folder / "lama", policy="fedlama", accuracy=0.8, layers=layers, long=long),
+        write_run(
+            folder / "lama", policy="fedlama", accuracy=0.8, layers=layers, long=long
+        ),
     ]
 
 
@@ -89,8 +100,18 @@ def hostile_runs(folder):
     """Every text that comes from others, at its worst: markup, mathematics, other scripts, no end."""
     layers = {f"{HOSTILE}.weight": 80, "$x^{$.weight": 4, "层.weight": 10, "a" * 90: 6}
     return [
-        write_run(folder / "<img src=x onerror=alert(1)>", policy="fast", layers=layers, data={"name": HOSTILE}),
-        write_run(folder / "b", layers=layers, data={"name": "&amp; \" ' " + "long" * 30}, versions={HOSTILE: HOSTILE}),
+        write_run(
+            folder / "<img src=x onerror=alert(1)>",
+            policy="fast",
+            layers=layers,
+            data={"name": HOSTILE},
+        ),
+        write_run(
+            folder / "b",
+            layers=layers,
+            data={"name": "&amp; \" ' " + "long" * 30},
+            versions={HOSTILE: HOSTILE},
+        ),
         write_run(folder / "c", layers=layers, data={"name": HOSTILE}, finished=False),
     ]
 
@@ -98,33 +119,60 @@ def hostile_runs(folder):
 def fair_runs(folder):
     """Coded messages, clients one by one, a metric of somebody's own, and a name that is too long."""
     metric = {"metric_name": f"{HOSTILE} \x1b score", "higher_is_better": True}
-    scores = {"on": "test", "mean": 0.7, "worst_decile": 0.4, "spread": 0.1, "scores": [0.4, 0.7, 1.0]}
+    scores = {
+        "on": "test",
+        "mean": 0.7,
+        "worst_decile": 0.4,
+        "spread": 0.1,
+        "scores": [0.4, 0.7, 1.0],
+    }
     more = {"accuracy": None, "metrics": {"score": 0.7}, "clients": scores}
     runs = [
-        write_run(folder / "plain", policy="fedavg", accuracy=None, train=metric, more=more),
         write_run(
-            folder / "coded", bits=4, uplink={"codec": "quantize", "bits": 4}, accuracy=None, train=metric, more=more
+            folder / "plain", policy="fedavg", accuracy=None, train=metric, more=more
+        ),
+        write_run(
+            folder / "coded",
+            bits=4,
+            uplink={"codec": "quantize", "bits": 4},
+            accuracy=None,
+            train=metric,
+            more=more,
         ),
     ]
     for run in runs:
-        records = [json.loads(line) for line in (run.path / "rounds.jsonl").read_text().splitlines()]
+        records = [
+            json.loads(line)
+            for line in (run.path / "rounds.jsonl").read_text().splitlines()
+        ]
         for record in records:
             if record["test_loss"] is not None:
                 record["metrics"] = {"score": record["step"] / 96}
         lines = [json.dumps(record) for record in records]
         (run.path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
-    return [replace(load_run(run.path), setting=f"setting {run.path.name} " + "of a long name " * 8) for run in runs]
+    return [
+        replace(
+            load_run(run.path),
+            setting=f"setting {run.path.name} " + "of a long name " * 8,
+        )
+        for run in runs
+    ]
 
 
 def deep_runs(folder):
-    layers = {f"stage{place // 20}.block{place // 4}.conv{place}.weight": 100 + place for place in range(68)}
+    layers = {
+        f"stage{place // 20}.block{place // 4}.conv{place}.weight": 100 + place
+        for place in range(68)
+    }
     return three_runs(folder, layers, long=list(layers)[40:])
 
 
 def drawn(runs, out, pictures=("report.png",), **options):
     page = draw_report(runs, out, **options)
     assert page == out / "report.html"
-    assert sorted(path.name for path in out.iterdir()) == sorted(["report.html", *pictures])
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        ["report.html", *pictures]
+    )
     return Page(page.read_text(encoding="utf-8"))
 
 
@@ -142,7 +190,9 @@ def test_page_holds_sentence_table_layers_and_configuration(tmp_path):
 
 def test_page_needs_nothing_from_elsewhere(tmp_path):
     page = drawn(three_runs(tmp_path / "runs"), tmp_path / "out")
-    inner = [link for link in page.links if not link.startswith("data:image/png;base64,")]
+    inner = [
+        link for link in page.links if not link.startswith("data:image/png;base64,")
+    ]
     assert all(link.startswith("#") for link in inner)
     assert not page.tags & {"link", "img", "iframe", "object", "embed"}
     assert len(page.ids) == len(set(page.ids))
@@ -154,9 +204,15 @@ def test_hostile_text_stays_text(tmp_path):
     labels = {run.path: f"{HOSTILE} {number}" for number, run in enumerate(runs)}
     page = drawn(runs, tmp_path / "out", ("report.png", "report-2.png"), labels=labels)
     assert "img" not in page.tags
-    own = [(STATIC / name).read_text(encoding="utf-8") for name in ("echarts.js", "charts.js", "page.js")]
+    own = [
+        (STATIC / name).read_text(encoding="utf-8")
+        for name in ("echarts.js", "charts.js", "page.js")
+    ]
     assert page.scripts[1:] == own  # and the first is data
-    assert any(HOSTILE in setting["name"] for setting in page.charts["accuracy-over-steps"]["series"])
+    assert any(
+        HOSTILE in setting["name"]
+        for setting in page.charts["accuracy-over-steps"]["series"]
+    )
     assert HOSTILE in page.words
     assert "<img src=x onerror=alert(1)>" in page.words
 
@@ -166,7 +222,9 @@ def test_the_same_runs_give_the_same_files(tmp_path):
     for name in ("one", "two"):
         draw_report(runs, tmp_path / name)
     for file in ("report.html", "report.png"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+        assert (tmp_path / "one" / file).read_bytes() == (
+            tmp_path / "two" / file
+        ).read_bytes()
 
 
 def test_picture_has_content_and_is_a_whole_svg(tmp_path):
@@ -212,10 +270,12 @@ def test_of_a_very_deep_model_the_largest_layers_are_drawn(tmp_path):
 def test_crossing_of_the_last_cycle(tmp_path):
     """d = 1/80, 2/4, 3/16 and sizes 80, 4, 16: masses 1, 2, 3, in the order conv.weight, fc.weight, conv.bias."""
     (crossing,) = crossings(compare(three_runs(tmp_path)))
-    assert crossing.names == ["conv.weight", "fc.weight"]  # the rule walks what may be lengthened, no biases
+    # The rule walks what may be lengthened, no biases
+    assert crossing.names == ["conv.weight", "fc.weight"]
     assert crossing.delta == pytest.approx([1 / 6, 4 / 6])
     assert crossing.kept == pytest.approx([0.2, 0.04])
-    assert crossing.lengthened == [True, True]  # 1 − λ < δ first at fc.weight: 0.04 < 4/6
+    # 1 − λ < δ first at fc.weight: 0.04 < 4/6
+    assert crossing.lengthened == [True, True]
     assert crossing.lengthened_share == pytest.approx(0.96)
     assert crossing.step == 48
 
@@ -226,7 +286,10 @@ def test_single_and_unfinished_and_empty_runs_have_a_page(tmp_path):
     going = write_run(tmp_path / "going", finished=False)
     assert "unfinished, step 24 of 48" in drawn([going], tmp_path / "b").words
     (going.path / "rounds.jsonl").unlink()
-    assert "There is nothing evaluated yet." in drawn([load_run(going.path)], tmp_path / "c").words
+    assert (
+        "There is nothing evaluated yet."
+        in drawn([load_run(going.path)], tmp_path / "c").words
+    )
 
 
 def test_a_file_is_no_folder_for_a_report(tmp_path):
@@ -237,12 +300,20 @@ def test_a_file_is_no_folder_for_a_report(tmp_path):
 
 def test_the_charting_library_is_the_one_that_notice_names():
     """Built from echarts-entry.js; a new build changes the digest here and in NOTICE."""
-    assert hashlib.sha256((STATIC / "echarts.js").read_bytes()).hexdigest() == ECHARTS_SHA256
+    assert (
+        hashlib.sha256((STATIC / "echarts.js").read_bytes()).hexdigest()
+        == ECHARTS_SHA256
+    )
     notice = (Path(__file__).parents[2] / "NOTICE").read_text(encoding="utf-8")
     assert ECHARTS_SHA256 in notice
     version = re.search(r"Apache ECharts ([0-9.]+)", notice)[1]
-    assert f"Apache ECharts {version}" in (STATIC / "echarts.js").read_text(encoding="utf-8")[:200]
-    assert f"echarts@{version}" in (STATIC / "echarts-entry.js").read_text(encoding="utf-8")
+    assert (
+        f"Apache ECharts {version}"
+        in (STATIC / "echarts.js").read_text(encoding="utf-8")[:200]
+    )
+    assert f"echarts@{version}" in (STATIC / "echarts-entry.js").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_no_text_ends_the_data_early(tmp_path):
@@ -250,7 +321,10 @@ def test_no_text_ends_the_data_early(tmp_path):
     runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", data={"name": ending})]
     labels = {runs[0].path: ending}
     page = drawn(runs, tmp_path / "out", ("report.png", "report-2.png"), labels=labels)
-    assert any(ending in series["name"] for series in page.charts["accuracy-over-steps"]["series"])
+    assert any(
+        ending in series["name"]
+        for series in page.charts["accuracy-over-steps"]["series"]
+    )
     assert len(page.scripts) == 4
 
 
@@ -269,22 +343,54 @@ def test_charts_hold_the_numbers_that_were_recorded(tmp_path):
         "network",
         "partition",
     ]
-    assert charts["accuracy-over-steps"]["rows"][-1] == ["FedLAMA(6, 4)", 48, 2560, 0.8, 0.8, 0.8]
-    assert charts["test-loss-over-steps"]["rows"][-1] == ["FedLAMA(6, 4)", 48, 2560, 1 / 8, 1 / 8, 1 / 8]
-    losses = [row[3] for row in charts["training-loss-over-steps"]["rows"] if row[0] == "FedLAMA(6, 4)"]
+    assert charts["accuracy-over-steps"]["rows"][-1] == [
+        "FedLAMA(6, 4)",
+        48,
+        2560,
+        0.8,
+        0.8,
+        0.8,
+    ]
+    assert charts["test-loss-over-steps"]["rows"][-1] == [
+        "FedLAMA(6, 4)",
+        48,
+        2560,
+        1 / 8,
+        1 / 8,
+        1 / 8,
+    ]
+    losses = [
+        row[3]
+        for row in charts["training-loss-over-steps"]["rows"]
+        if row[0] == "FedLAMA(6, 4)"
+    ]
     assert losses == [1 / number for number in range(1, 9)]  # one per round
-    assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 2] in charts["aggregations-by-layer"]["rows"]
-    assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 1280, 32] in charts["bytes-by-layer"]["rows"]
-    assert charts["intervals-1"]["rows"] == [["conv.weight", 1, 2, 24], ["conv.bias", 1, 2, 6], ["fc.weight", 1, 2, 6]]
-    assert sum(row[2] for row in charts["partition"]["rows"]) == 1437  # digits, four fifths of 1797
+    assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 2] in charts[
+        "aggregations-by-layer"
+    ]["rows"]
+    assert ["FedLAMA(6, 4)", "conv.weight", 80, 0.8, 1280, 32] in charts[
+        "bytes-by-layer"
+    ]["rows"]
+    assert charts["intervals-1"]["rows"] == [
+        ["conv.weight", 1, 2, 24],
+        ["conv.bias", 1, 2, 6],
+        ["fc.weight", 1, 2, 6],
+    ]
+    # Digits, four fifths of 1797
+    assert sum(row[2] for row in charts["partition"]["rows"]) == 1437
 
 
 def test_intervals_are_spans_of_cycles(tmp_path):
     run = write_run(tmp_path / "run")
-    intervals = {1: [6, 6, 6], 2: [24, 6, 6]}  # two cycles of four rounds: the first layer becomes long in the second
-    records = [replace(record, intervals=intervals[record.cycle]) for record in run.records]
+    # Two cycles of four rounds: the first layer becomes long in the second
+    intervals = {1: [6, 6, 6], 2: [24, 6, 6]}
+    records = [
+        replace(record, intervals=intervals[record.cycle]) for record in run.records
+    ]
     (one,) = interval_maps(compare([replace(run, records=records)]))
-    assert [(span.layer, span.first, span.last, span.interval) for span in one.spans] == [
+    assert [
+        (span.layer, span.first, span.last, span.interval) for span in one.spans
+    ] == [
         ("conv.weight", 1, 1, 6),
         ("conv.weight", 2, 2, 24),
         ("conv.bias", 1, 2, 6),
@@ -293,8 +399,13 @@ def test_intervals_are_spans_of_cycles(tmp_path):
 
 
 def test_data_that_is_not_there_is_said(tmp_path):
-    page = drawn([write_run(tmp_path / "run", data={"name": "nowhere.npz"})], tmp_path / "out")
-    assert "is left out, because the data cannot be loaded: data.name = 'nowhere.npz': nowhere.npz" in page.words
+    page = drawn(
+        [write_run(tmp_path / "run", data={"name": "nowhere.npz"})], tmp_path / "out"
+    )
+    assert (
+        "is left out, because the data cannot be loaded: data.name = 'nowhere.npz': nowhere.npz"
+        in page.words
+    )
     assert "partition" not in page.charts
 
 
@@ -317,8 +428,18 @@ def test_a_model_of_which_no_layer_may_be_lengthened_has_no_crossing(tmp_path):
 def test_runs_of_two_experiments_have_a_part_of_the_page_each(tmp_path):
     runs = [
         *three_runs(tmp_path / "uneven"),
-        write_run(tmp_path / "even" / "fast", policy="fast", accuracy=0.5, data={"validation": 0.2}),
-        write_run(tmp_path / "even" / "lama", policy="fedlama", accuracy=0.4, data={"validation": 0.2}),
+        write_run(
+            tmp_path / "even" / "fast",
+            policy="fast",
+            accuracy=0.5,
+            data={"validation": 0.2},
+        ),
+        write_run(
+            tmp_path / "even" / "lama",
+            policy="fedlama",
+            accuracy=0.4,
+            data={"validation": 0.2},
+        ),
     ]
     page = drawn(runs, tmp_path / "out", ("report.png", "report-2.png"))
     assert "These runs are 2 experiments." in page.words
@@ -334,12 +455,22 @@ def test_runs_of_two_experiments_have_a_part_of_the_page_each(tmp_path):
         "1": ["FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)"],
         "2": ["FedAvg(6)", "FedLAMA(6, 4)"],
     }
-    assert drawn(runs[:3], tmp_path / "out").words.count("experiments") == 0  # and its second picture is gone
+    # And its second picture is gone
+    assert drawn(runs[:3], tmp_path / "out").words.count("experiments") == 0
 
 
 def test_the_contents_lead_to_every_section(tmp_path):
     page = drawn(three_runs(tmp_path / "runs"), tmp_path / "out")
-    sections = ("equal-bytes", "curves", "layers", "crossing", "intervals", "numbers", "network", "clients")
+    sections = (
+        "equal-bytes",
+        "curves",
+        "layers",
+        "crossing",
+        "intervals",
+        "numbers",
+        "network",
+        "clients",
+    )
     for section in (*sections, "configurations"):
         assert f"#{section}-1" in page.links
 
@@ -347,7 +478,8 @@ def test_the_contents_lead_to_every_section(tmp_path):
 def test_curves_have_their_whole_range_beside_the_late_one(tmp_path):
     """Means of 45, 35 and 40 % after the first cycle, 90, 70 and 80 % after the second: both halves of the run."""
     charts = drawn(three_runs(tmp_path / "runs"), tmp_path / "out").charts
-    full = charts["training-loss-over-steps"]["full"]  # from 1 in the first round down to 1/8
+    # From 1 in the first round down to 1/8
+    full = charts["training-loss-over-steps"]["full"]
     late = charts["training-loss-over-steps"]["y"]  # from 1/4 in the fourth
     assert (full["min"], full["max"]) == (0.0, 1.0)
     assert (late["min"], late["max"]) == (0.1, 0.25)
@@ -367,9 +499,15 @@ def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path):
 
 
 def test_many_layers_can_be_reduced_to_the_kernels(tmp_path):
-    layers = {f"block{place}.{part}": 10 for place in range(12) for part in ("weight", "bias")}
-    charts = drawn([write_run(tmp_path / "run", layers=layers)], tmp_path / "out").charts
-    assert charts["aggregations-by-layer"]["kernels"] == [f"block{place}.weight" for place in range(12)]
+    layers = {
+        f"block{place}.{part}": 10 for place in range(12) for part in ("weight", "bias")
+    }
+    charts = drawn(
+        [write_run(tmp_path / "run", layers=layers)], tmp_path / "out"
+    ).charts
+    assert charts["aggregations-by-layer"]["kernels"] == [
+        f"block{place}.weight" for place in range(12)
+    ]
     charts = drawn(three_runs(tmp_path / "few"), tmp_path / "out").charts
     assert charts["aggregations-by-layer"]["kernels"] == []
 
@@ -384,15 +522,21 @@ def test_the_page_says_when_and_how_long(tmp_path):
 
 def test_the_partition_tells_how_much_each_client_has(tmp_path):
     partition = {"kind": "dirichlet", "clients": 8, "alpha": 0.5}
-    chart = drawn([write_run(tmp_path / "run", partition=partition)], tmp_path / "out").charts["partition"]
-    sizes = [sum(row[2] for row in chart["rows"] if row[0] == client) for client in range(8)]
+    chart = drawn(
+        [write_run(tmp_path / "run", partition=partition)], tmp_path / "out"
+    ).charts["partition"]
+    sizes = [
+        sum(row[2] for row in chart["rows"] if row[0] == client) for client in range(8)
+    ]
     assert chart["sizes"] == sizes
     assert sum(sizes) == 1437
 
 
 def test_a_page_reads_itself_again_only_while_runs_are_going(tmp_path):
     run = write_run(tmp_path / "run", finished=False)
-    page = draw_report([run], tmp_path / "out", view=View(refresh=5)).read_text(encoding="utf-8")
+    page = draw_report([run], tmp_path / "out", view=View(refresh=5)).read_text(
+        encoding="utf-8"
+    )
     assert '<meta http-equiv="refresh" content="5">' in page
     assert json.loads(Page(page).scripts[0])["refresh"] == 5
     page = draw_report([run], tmp_path / "out").read_text(encoding="utf-8")
@@ -404,7 +548,12 @@ def coded_runs(folder):
     """FedAvg as it is, and with four bits for each number."""
     return [
         write_run(folder / "plain", policy="fedavg"),
-        write_run(folder / "coded", policy="fedavg", bits=4, uplink={"codec": "quantize", "bits": 4}),
+        write_run(
+            folder / "coded",
+            policy="fedavg",
+            bits=4,
+            uplink={"codec": "quantize", "bits": 4},
+        ),
     ]
 
 
@@ -418,7 +567,9 @@ def test_bits_are_told_where_messages_are_coded(tmp_path):
     assert table.rows[0].counts == [["8", "5.12 kB"], ["8", "640 B", "4"]]
     page = drawn(runs, tmp_path / "out")
     assert "a number as it is takes 32" in page.words
-    assert ["FedAvg(6) + Quantize(4)", "conv.weight", 80, 0.8, 640, 4.0] in page.charts["bytes-by-layer"]["rows"]
+    assert ["FedAvg(6) + Quantize(4)", "conv.weight", 80, 0.8, 640, 4.0] in page.charts[
+        "bytes-by-layer"
+    ]["rows"]
 
 
 def test_without_codes_no_bits_and_no_share_of_the_uplink_are_told(tmp_path):
@@ -428,8 +579,14 @@ def test_without_codes_no_bits_and_no_share_of_the_uplink_are_told(tmp_path):
 
 
 def test_bits_are_not_known_without_the_number_of_clients(tmp_path):
-    unknown = write_run(tmp_path / "run", participation={"active": 0.5}, partition={"kind": "natural"})
-    assert [layer.bits for layer in compare([unknown]).settings[0].layers] == [None, None, None]
+    unknown = write_run(
+        tmp_path / "run", participation={"active": 0.5}, partition={"kind": "natural"}
+    )
+    assert [layer.bits for layer in compare([unknown]).settings[0].layers] == [
+        None,
+        None,
+        None,
+    ]
 
 
 def test_where_messages_are_coded_the_table_has_their_share(tmp_path):
@@ -443,19 +600,34 @@ def test_where_messages_are_coded_the_table_has_their_share(tmp_path):
         "downlink",
         "seeds",
     ]
-    assert cells(comparison.settings[1], comparison)[2:6] == ["100.00 %", "800 B", "12.5 %", "6.40 kB"]
-    assert "uplink.codec" not in " ".join(verdict_sentences(comparison))  # its name says it
+    assert cells(comparison.settings[1], comparison)[2:6] == [
+        "100.00 %",
+        "800 B",
+        "12.5 %",
+        "6.40 kB",
+    ]
+    # Its name says it
+    assert "uplink.codec" not in " ".join(verdict_sentences(comparison))
 
 
 def test_intervals_that_never_change_are_a_sentence(tmp_path):
     page = drawn([write_run(tmp_path / "run")], tmp_path / "out")
     assert "intervals-1" not in page.charts
-    assert "FedLAMA(6, 4) averaged every layer every 6 steps, from first to last." in page.words
+    assert (
+        "FedLAMA(6, 4) averaged every layer every 6 steps, from first to last."
+        in page.words
+    )
 
 
 def test_what_is_no_result_says_so_everywhere(tmp_path):
     run = write_run(tmp_path / "study" / "run" / "seed0")
-    index = {"baseline": None, "labels": {"run/seed0": "tiny"}, "choices": {}, "diverged": {}, "note": "No result."}
+    index = {
+        "baseline": None,
+        "labels": {"run/seed0": "tiny"},
+        "choices": {},
+        "diverged": {},
+        "note": "No result.",
+    }
     (tmp_path / "study" / "study.json").write_text(json.dumps(index))
     run = load_run(run.path)
     comparison = compare([run])
@@ -465,11 +637,16 @@ def test_what_is_no_result_says_so_everywhere(tmp_path):
     assert notes(comparison)[0] == "No result."
     assert "No result." in markdown_table(comparison)
     assert "No result." in svg(report_figure(comparison))
-    assert study_grid(comparison, read_index(tmp_path / "study")).records[0]["note"] == "No result."
+    assert (
+        study_grid(comparison, read_index(tmp_path / "study")).records[0]["note"]
+        == "No result."
+    )
 
 
 def test_the_page_names_the_type_of_processor(tmp_path):
-    run = write_run(tmp_path / "run", versions={"machine": "x86_64", "cpu": "A Processor, AVX2"})
+    run = write_run(
+        tmp_path / "run", versions={"machine": "x86_64", "cpu": "A Processor, AVX2"}
+    )
     assert "machine A Processor, AVX2" in drawn([run], tmp_path / "out").words
 
 

@@ -16,7 +16,10 @@ from fedlama.study.runs import load_run
 SETTINGS = {
     "plain": {},
     "coded": {"uplink": {"codec": "quantize", "bits": 8}},
-    "both": {"uplink": {"codec": "quantize", "bits": 8}, "downlink": {"codec": "quantize", "bits": 8}},
+    "both": {
+        "uplink": {"codec": "quantize", "bits": 8},
+        "downlink": {"codec": "quantize", "bits": 8},
+    },
 }
 
 
@@ -53,7 +56,11 @@ def test_differences_are_taken_seed_by_seed(comparison):
     pairs = {pair.label: pair for pair in paired(comparison)}
     first, second = (
         ours - theirs
-        for ours, theirs in zip(accuracies(comparison, "coded"), accuracies(comparison, "plain"), strict=True)
+        for ours, theirs in zip(
+            accuracies(comparison, "coded"),
+            accuracies(comparison, "plain"),
+            strict=True,
+        )
     )
     coded = pairs["coded"]
     assert coded.seeds == (0, 1)
@@ -92,8 +99,18 @@ def test_the_table_and_the_picture(comparison, tmp_path):
 
 
 def test_numbers_for_people():
-    assert [points(value) for value in (0.0123, -0.0043, 0.0, -0.000001)] == ["+1.23", "−0.43", "+0.00", "+0.00"]
-    assert [share_text(value) for value in (1.0, 0.405, 0.0107, 0.00432)] == ["100.0 %", "40.5 %", "1.07 %", "0.43 %"]
+    assert [points(value) for value in (0.0123, -0.0043, 0.0, -0.000001)] == [
+        "+1.23",
+        "−0.43",
+        "+0.00",
+        "+0.00",
+    ]
+    assert [share_text(value) for value in (1.0, 0.405, 0.0107, 0.00432)] == [
+        "100.0 %",
+        "40.5 %",
+        "1.07 %",
+        "0.43 %",
+    ]
 
 
 def test_the_frontier_is_a_study():

@@ -7,7 +7,11 @@ import pytest
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.pairs import PairedDifference, paired_difference
 from fedlama.report.numbers.seeds import Spread
-from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
+from fedlama.report.words.pairs import (
+    difference_heading,
+    difference_notes,
+    difference_text,
+)
 
 
 @dataclass
@@ -22,7 +26,9 @@ class Row:
 
 def row(label, scores, **other):
     values = tuple(scores.values())
-    return Row(label, list(scores), Spread(sum(values) / len(values), None, values), **other)
+    return Row(
+        label, list(scores), Spread(sum(values) / len(values), None, values), **other
+    )
 
 
 def against(*settings):
@@ -33,7 +39,8 @@ BASE = row("FedAvg(6)", {0: 0.60, 1: 0.70, 2: 0.50})
 
 
 def test_seeds_that_differ_much_may_have_a_small_error_together():
-    other = row("FedLAMA(6, 4)", {0: 0.58, 1: 0.67, 2: 0.46})  # −2, −3, −4 points: mean −3, deviation 1
+    # −2, −3, −4 points: mean −3, deviation 1
+    other = row("FedLAMA(6, 4)", {0: 0.58, 1: 0.67, 2: 0.46})
     found = paired_difference(other, against(BASE, other))
     assert found.mean == pytest.approx(-0.03)
     assert found.error == pytest.approx(0.01 / 3**0.5)
@@ -59,7 +66,10 @@ def test_the_baseline_and_what_is_unfinished_have_none():
 
 
 def test_the_note_says_what_the_error_is():
-    one, three = row("FedAvg(12)", {0: 0.5}), row("FedAvg(24)", {0: 0.5, 1: 0.5, 2: 0.5})
+    one, three = (
+        row("FedAvg(12)", {0: 0.5}),
+        row("FedAvg(24)", {0: 0.5, 1: 0.5, 2: 0.5}),
+    )
     assert difference_heading(against(BASE, one)) == "− FedAvg(6)"
     assert difference_notes(against(BASE, one)) == [
         "Differences are to FedAvg(6), points, seed by seed; one seed has no error."
@@ -70,5 +80,11 @@ def test_the_note_says_what_the_error_is():
 
 
 def test_a_difference_that_rounds_to_nothing_has_no_sign():
-    assert difference_text(PairedDifference(-0.0004, 0.006, (0, 1)), "accuracy") == "0.0 ± 0.6"
-    assert difference_text(PairedDifference(-0.0006, 0.006, (0, 1)), "accuracy") == "−0.1 ± 0.6"
+    assert (
+        difference_text(PairedDifference(-0.0004, 0.006, (0, 1)), "accuracy")
+        == "0.0 ± 0.6"
+    )
+    assert (
+        difference_text(PairedDifference(-0.0006, 0.006, (0, 1)), "accuracy")
+        == "−0.1 ± 0.6"
+    )

@@ -25,14 +25,25 @@ LONG = ("conv.weight",)
 @pytest.fixture
 def write(tmp_path):
     """Write a run into a folder of its own."""
-    return lambda *args, **options: write_run(tmp_path / str(len(list(tmp_path.iterdir()))), *args, **options)
+    return lambda *args, **options: write_run(
+        tmp_path / str(len(list(tmp_path.iterdir()))), *args, **options
+    )
 
 
 def three_settings(write, lama, fast, slow):
     return [
-        *(write(policy="fast", seed=seed, accuracy=accuracy) for seed, accuracy in enumerate(fast)),
-        *(write(policy="slow", seed=seed, accuracy=accuracy) for seed, accuracy in enumerate(slow)),
-        *(write(policy="fedlama", seed=seed, accuracy=accuracy, long=LONG) for seed, accuracy in enumerate(lama)),
+        *(
+            write(policy="fast", seed=seed, accuracy=accuracy)
+            for seed, accuracy in enumerate(fast)
+        ),
+        *(
+            write(policy="slow", seed=seed, accuracy=accuracy)
+            for seed, accuracy in enumerate(slow)
+        ),
+        *(
+            write(policy="fedlama", seed=seed, accuracy=accuracy, long=LONG)
+            for seed, accuracy in enumerate(lama)
+        ),
     ]
 
 
@@ -46,13 +57,20 @@ def test_settings_hold_means_costs_and_bytes(write):
     runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
     comparison = compare(runs)
     fast, slow, lama = comparison.settings
-    assert [s.label for s in comparison.settings] == ["FedAvg(6)", "FedAvg(24)", "FedLAMA(6, 4)"]
-    assert [s.relative_cost for s in comparison.settings] == pytest.approx([1.0, 0.25, 0.4])
+    assert [s.label for s in comparison.settings] == [
+        "FedAvg(6)",
+        "FedAvg(24)",
+        "FedLAMA(6, 4)",
+    ]
+    assert [s.relative_cost for s in comparison.settings] == pytest.approx(
+        [1.0, 0.25, 0.4]
+    )
     assert [s.uplink_bytes for s in comparison.settings] == [6400, 1600, 2560]
     assert comparison.baseline is fast
     assert lama.seeds == [0, 1]
     assert lama.score.mean == pytest.approx(0.85)
-    assert lama.score.deviation == pytest.approx(0.1 / 2**0.5)  # two values ± 0.05 from their mean, n − 1 = 1
+    # Two values ± 0.05 from their mean, n − 1 = 1
+    assert lama.score.deviation == pytest.approx(0.1 / 2**0.5)
     assert [(layer.name, layer.aggregations) for layer in lama.layers] == [
         ("conv.weight", 2),
         ("conv.bias", 8),
@@ -62,7 +80,16 @@ def test_settings_hold_means_costs_and_bytes(write):
 
 
 def test_curves_are_means_and_ranges_at_common_steps(write):
-    curve = compare([write(seed=0, accuracy=0.8, long=LONG), write(seed=1, accuracy=0.9, long=LONG)]).settings[0].curve
+    curve = (
+        compare(
+            [
+                write(seed=0, accuracy=0.8, long=LONG),
+                write(seed=1, accuracy=0.9, long=LONG),
+            ]
+        )
+        .settings[0]
+        .curve
+    )
     assert curve.steps == [24, 48]
     assert curve.uplink_bytes == [1280, 2560]
     assert curve.mean == pytest.approx([0.425, 0.85])
@@ -73,7 +100,10 @@ def test_curves_are_means_and_ranges_at_common_steps(write):
 def test_equal_labels_are_told_apart_by_what_differs(write):
     runs = [write(local={"learning_rate": rate}) for rate in (0.1, 0.2)]
     labels = [setting.label for setting in compare(runs).settings]
-    assert labels == ["FedLAMA(6, 4) local.learning_rate=0.1", "FedLAMA(6, 4) local.learning_rate=0.2"]
+    assert labels == [
+        "FedLAMA(6, 4) local.learning_rate=0.1",
+        "FedLAMA(6, 4) local.learning_rate=0.2",
+    ]
     assert compare(runs).differences == {}
 
 
@@ -83,11 +113,17 @@ def test_seeds_versions_and_outputs_make_no_setting(write):
 
 
 def test_what_differs_beside_the_policy_is_said(write):
-    runs = [write(policy="fast", participation={"window": 6}), write(policy="fedlama", long=LONG)]
+    runs = [
+        write(policy="fast", participation={"window": 6}),
+        write(policy="fedlama", long=LONG),
+    ]
     comparison = compare(runs)
     assert comparison.differences == {"participation.window": ["6", "24"]}
     assert "The settings also differ in participation.window." in verdict(comparison)
-    assert "differ in more than the policy: participation.window (6, 24)" in markdown_table(comparison)
+    assert (
+        "differ in more than the policy: participation.window (6, 24)"
+        in markdown_table(comparison)
+    )
 
 
 def test_a_second_copy_of_a_run_is_not_a_second_seed(write):
@@ -97,7 +133,10 @@ def test_a_second_copy_of_a_run_is_not_a_second_seed(write):
 
 
 def test_unfinished_run_shows_what_its_records_say(write):
-    runs = [write(policy="fast", accuracy=0.9), write(policy="fedlama", accuracy=0.8, long=LONG, finished=False)]
+    runs = [
+        write(policy="fast", accuracy=0.9),
+        write(policy="fedlama", accuracy=0.8, long=LONG, finished=False),
+    ]
     comparison = compare(runs)
     lama = comparison.settings[1]
     assert not lama.finished
@@ -112,7 +151,9 @@ def test_unfinished_run_shows_what_its_records_say(write):
 
 
 def test_unfinished_seeds_do_not_join_the_mean(write):
-    comparison = compare([write(seed=0, accuracy=0.9), write(seed=1, accuracy=0.9, finished=False)])
+    comparison = compare(
+        [write(seed=0, accuracy=0.9), write(seed=1, accuracy=0.9, finished=False)]
+    )
     assert comparison.settings[0].seeds == [0]
     assert "| 1 of 2 |" in markdown_table(comparison)
 
@@ -127,7 +168,10 @@ def test_a_truncated_line_is_not_there_yet(write):
 def test_a_run_without_a_round(write):
     run = write(finished=False)
     (run.path / "rounds.jsonl").unlink()
-    assert verdict(compare([load_run(run.path)])) == "Nothing is finished yet. FedLAMA(6, 4) is at step 0 of 48."
+    assert (
+        verdict(compare([load_run(run.path)]))
+        == "Nothing is finished yet. FedLAMA(6, 4) is at step 0 of 48."
+    )
 
 
 def test_no_runs_are_refused():
@@ -150,7 +194,9 @@ def test_a_configuration_of_another_program_is_refused_in_a_sentence(write):
 
 
 def test_verdict_of_a_win(write):
-    runs = three_settings(write, lama=(0.93, 0.94, 0.95), fast=(0.90, 0.91, 0.92), slow=(0.80, 0.81, 0.82))
+    runs = three_settings(
+        write, lama=(0.93, 0.94, 0.95), fast=(0.90, 0.91, 0.92), slow=(0.80, 0.81, 0.82)
+    )
     assert verdict(compare(runs)) == (
         "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 94.0 ± 1.0 % against 91.0 ± 1.0 %. "
         "That is 3.0 points more. "
@@ -163,7 +209,9 @@ def test_verdict_of_a_win(write):
 
 
 def test_verdict_of_a_loss_to_both(write):
-    runs = three_settings(write, lama=(0.80, 0.82), fast=(0.90, 0.92), slow=(0.86, 0.88))
+    runs = three_settings(
+        write, lama=(0.80, 0.82), fast=(0.90, 0.92), slow=(0.86, 0.88)
+    )
     assert verdict(compare(runs)) == (
         "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 81.0 ± 1.4 % against 91.0 ± 1.4 %. "
         "That is 10.0 points less. "
@@ -175,10 +223,18 @@ def test_verdict_of_a_loss_to_both(write):
 
 
 def test_verdict_within_the_spread(write):
-    runs = three_settings(write, lama=(0.90, 0.95, 0.91), fast=(0.91, 0.93, 0.95), slow=(0.89, 0.94, 0.90))
+    runs = three_settings(
+        write, lama=(0.90, 0.95, 0.91), fast=(0.91, 0.93, 0.95), slow=(0.89, 0.94, 0.90)
+    )
     said = verdict(compare(runs))
-    assert "against 93.0 ± 2.0 %. That is 1.0 points less, within the spread over seeds." in said
-    assert "1.0 points less than FedLAMA(6, 4), within the spread over seeds but less with every one." in said
+    assert (
+        "against 93.0 ± 2.0 %. That is 1.0 points less, within the spread over seeds."
+        in said
+    )
+    assert (
+        "1.0 points less than FedLAMA(6, 4), within the spread over seeds but less with every one."
+        in said
+    )
 
 
 def test_verdict_of_equals_and_of_single_seeds(write):
@@ -199,13 +255,18 @@ def test_verdict_of_one_setting(write):
 
 def test_verdict_by_loss_where_there_is_no_accuracy(write):
     runs = [write(policy="fast", accuracy=None), write(policy="slow", accuracy=None)]
-    assert "reached a loss of 0.125 against 0.125. The two are level." in verdict(compare(runs))
+    assert "reached a loss of 0.125 against 0.125. The two are level." in verdict(
+        compare(runs)
+    )
     assert markdown_table(compare(runs)).startswith("| setting | test loss | ")
 
 
 def test_verdict_names_the_best_of_many(write):
     rates = {0.1: 0.80, 0.2: 0.85, 0.3: 0.70, 0.4: 0.60}
-    runs = [write(policy="slow", accuracy=accuracy, local={"learning_rate": rate}) for rate, accuracy in rates.items()]
+    runs = [
+        write(policy="slow", accuracy=accuracy, local={"learning_rate": rate})
+        for rate, accuracy in rates.items()
+    ]
     said = verdict(compare([write(policy="fast", accuracy=0.9), *runs]))
     assert "FedAvg(24) local.learning_rate=0.1 sent 25 %" in said
     assert "FedAvg(24) local.learning_rate=0.2 sent 25 % and reached 85.0 %" in said
@@ -213,17 +274,38 @@ def test_verdict_names_the_best_of_many(write):
 
 
 def test_tables_in_the_terminal_and_in_markdown(write):
-    comparison = compare(three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9)))
-    line = next(line for line in shown(terminal_table(comparison)).splitlines() if "FedLAMA" in line)
-    assert re.split("  +", line.strip()) == ["FedLAMA(6, 4)", "85.00 ± 7.07 %", "40.00 %", "2.56 kB", "2.56 kB", "2"]
-    assert "| FedLAMA(6, 4) | 85.00 ± 7.07 % | 40.00 % | 2.56 kB | 2.56 kB | 2 |" in markdown_table(comparison)
-    assert "Mean ± sample standard deviation over 2 seeds (0, 1)." in markdown_table(comparison)
+    comparison = compare(
+        three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
+    )
+    line = next(
+        line
+        for line in shown(terminal_table(comparison)).splitlines()
+        if "FedLAMA" in line
+    )
+    assert re.split("  +", line.strip()) == [
+        "FedLAMA(6, 4)",
+        "85.00 ± 7.07 %",
+        "40.00 %",
+        "2.56 kB",
+        "2.56 kB",
+        "2",
+    ]
+    assert (
+        "| FedLAMA(6, 4) | 85.00 ± 7.07 % | 40.00 % | 2.56 kB | 2.56 kB | 2 |"
+        in markdown_table(comparison)
+    )
+    assert "Mean ± sample standard deviation over 2 seeds (0, 1)." in markdown_table(
+        comparison
+    )
 
 
 @pytest.mark.parametrize("width", [80, 60])
 def test_a_narrow_terminal_loses_columns_and_never_a_name_or_a_digit(write, width):
     runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
-    coded = [write(seed=seed, bits=4, uplink={"codec": "topk", "share": 0.1}) for seed in (0, 1)]
+    coded = [
+        write(seed=seed, bits=4, uplink={"codec": "topk", "share": 0.1})
+        for seed in (0, 1)
+    ]
     labels = {run.path: "frugal, at a tenth" for run in coded}
     comparison = compare([*runs, *coded], labels=labels)
     console = Console(file=io.StringIO(), width=width)
@@ -235,7 +317,9 @@ def test_a_narrow_terminal_loses_columns_and_never_a_name_or_a_digit(write, widt
         assert "…" not in row
         assert f"{100 * comparison.score(setting).mean:.2f} ±" in row
         assert row.rstrip().endswith(" 2")  # seeds
-    assert any("FedAvg(6)   uplink  FedAvg(6)" in line for line in lines) == (width == 80)
+    assert any("FedAvg(6)   uplink  FedAvg(6)" in line for line in lines) == (
+        width == 80
+    )
     assert not any("downlink" in line for line in lines[:3])
 
 
@@ -243,29 +327,47 @@ def test_hostile_names_neither_format_nor_command_a_table(write):
     names = ["[bold]x[/bold] | <b>", "\x1b[31mred"]
     comparison = compare([write(data={"name": name}) for name in names])
     assert "[bold]x[/bold] | <b>" in shown(terminal_table(comparison))
-    assert "\x1b" not in shown(terminal_table(comparison)) + verdict(comparison) + markdown_table(comparison)
+    assert "\x1b" not in shown(terminal_table(comparison)) + verdict(
+        comparison
+    ) + markdown_table(comparison)
     assert r"\[bold\]x\[/bold\] \| &lt;b&gt;" in markdown_table(comparison)
 
 
 def test_settings_take_names_and_a_baseline_from_outside(write):
     runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
-    labels = {runs[2].path: "long", runs[3].path: "long", runs[4].path: "ours", runs[5].path: "ours"}
+    labels = {
+        runs[2].path: "long",
+        runs[3].path: "long",
+        runs[4].path: "ours",
+        runs[5].path: "ours",
+    }
     comparison = compare(runs, labels=labels, baseline="long")
-    assert [setting.label for setting in comparison.settings] == ["FedAvg(6)", "long", "ours"]
+    assert [setting.label for setting in comparison.settings] == [
+        "FedAvg(6)",
+        "long",
+        "ours",
+    ]
     assert comparison.baseline.label == "long"
-    assert [setting.relative_cost for setting in comparison.settings] == pytest.approx([4.0, 1.0, 1.6])
+    assert [setting.relative_cost for setting in comparison.settings] == pytest.approx(
+        [4.0, 1.0, 1.6]
+    )
     assert "ours sent 160 % of long's bytes" in verdict(comparison)
     assert "100 % is long." in markdown_table(comparison)
 
 
 def test_one_name_for_two_settings_does_not_make_them_one(write):
     runs = [write(local={"learning_rate": rate}) for rate in (0.1, 0.2)]
-    labels = [setting.label for setting in compare(runs, labels={run.path: "ours" for run in runs}).settings]
+    labels = [
+        setting.label
+        for setting in compare(runs, labels={run.path: "ours" for run in runs}).settings
+    ]
     assert labels == ["ours local.learning_rate=0.1", "ours local.learning_rate=0.2"]
 
 
 def test_a_baseline_that_is_none_of_the_settings_is_refused(write):
-    with pytest.raises(InputError, match=r"baseline 'other' is none of the settings: FedLAMA\(6, 4\)"):
+    with pytest.raises(
+        InputError, match=r"baseline 'other' is none of the settings: FedLAMA\(6, 4\)"
+    ):
         compare([write()], baseline="other")
 
 
@@ -273,7 +375,10 @@ def test_the_numbers_are_those_of_the_summary(write):
     run = write(long=LONG)
     summary = json.loads((run.path / "summary.json").read_text())
     setting = compare([run]).settings[0]
-    assert (setting.uplink_bytes, setting.cost) == (summary["uplink_bytes"], summary["cost"])
+    assert (setting.uplink_bytes, setting.cost) == (
+        summary["uplink_bytes"],
+        summary["cost"],
+    )
 
 
 def with_rmse(run, value):
@@ -286,20 +391,34 @@ def with_rmse(run, value):
         lines.append(json.dumps(record))
     (run.path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
     summary = json.loads((run.path / "summary.json").read_text())
-    (run.path / "summary.json").write_text(json.dumps({**summary, "accuracy": None, "metrics": {"RMSE": value}}))
+    (run.path / "summary.json").write_text(
+        json.dumps({**summary, "accuracy": None, "metrics": {"RMSE": value}})
+    )
     return load_run(run.path)
 
 
 def test_another_metric_is_called_by_its_name_and_read_in_its_direction(write):
-    task = {"accuracy": None, "train": {"metric_name": "RMSE", "higher_is_better": False}}
-    runs = [with_rmse(write(policy="fast", **task), 2.0), with_rmse(write(policy="slow", **task), 3.0)]
+    task = {
+        "accuracy": None,
+        "train": {"metric_name": "RMSE", "higher_is_better": False},
+    }
+    runs = [
+        with_rmse(write(policy="fast", **task), 2.0),
+        with_rmse(write(policy="slow", **task), 3.0),
+    ]
     comparison = compare(runs)
     assert (comparison.metric, comparison.sign) == ("RMSE", -1)
     said = verdict(comparison)
     assert "accuracy" not in said
-    assert "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 worse." in said
-    assert markdown_table(comparison).startswith("| setting | RMSE | cost, of FedAvg(6) |")
-    assert common_target(comparison) == 3.0  # the best that both reach, and less is better
+    assert (
+        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 worse."
+        in said
+    )
+    assert markdown_table(comparison).startswith(
+        "| setting | RMSE | cost, of FedAvg(6) |"
+    )
+    # The best that both reach, and less is better
+    assert common_target(comparison) == 3.0
     charts = {chart.id: chart.title for chart in score_charts(comparison)}
     assert list(charts) == [
         "metric-over-steps",

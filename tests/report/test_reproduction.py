@@ -49,20 +49,28 @@ def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduction")
     study = parse_study(STUDY)
     index = run_study(study, folder, 1, lambda cell, record: None)
-    panel = Panel("Digits, α = 0.1", "digits", study, ROWS, ("4 clients in place of 128",))
-    return PanelOutcome(panel, compare(find_runs([folder]), baseline="FedAvg(3)"), index)
+    panel = Panel(
+        "Digits, α = 0.1", "digits", study, ROWS, ("4 clients in place of 128",)
+    )
+    return PanelOutcome(
+        panel, compare(find_runs([folder]), baseline="FedAvg(3)"), index
+    )
 
 
 def made(draw=None):
-    return Reproduction("table4", "Table 4: digits", "cpu", (), ("it contradicts itself.",), draw)
+    return Reproduction(
+        "table4", "Table 4: digits", "cpu", (), ("it contradicts itself.",), draw
+    )
 
 
 def test_the_papers_numbers_stand_beside_ours(outcome):
     grid = reproduction_grid(made(), [outcome])
     by_name = {row[0]: row for row in grid.rows}
     assert by_name["FedAvg(3)"][1:4] == ["88.61 ± 0.1 %", "100.00 %", "0.4"]
-    assert by_name["FedAvg(3)"][5:7] == ["–", "100.00 %"]  # the baseline has no difference to itself
-    assert by_name["FedLAMA(3, 2)"][1:4] == ["86.60 ± 0.1 %", "–", "0.3"]  # the paper prints no cost in its appendix
+    # The baseline has no difference to itself
+    assert by_name["FedAvg(3)"][5:7] == ["–", "100.00 %"]
+    # The paper prints no cost in its appendix
+    assert by_name["FedLAMA(3, 2)"][1:4] == ["86.60 ± 0.1 %", "–", "0.3"]
     assert by_name["FedAvg(6)"][1:4] == ["–", "–", "–"]  # only ours
     assert by_name["FedAvg(6)"][6] == "50.00 %"
     assert grid.parts == {0: "Digits, α = 0.1"}
@@ -115,17 +123,22 @@ def test_a_rate_at_the_edge_is_told_of_its_group(outcome):
 
 
 def test_costs_are_told_as_the_share_that_is_long(outcome):
-    assert long_share(0.3952, 4) == pytest.approx(0.8064)  # 0.6048 saved, of at most 3/4
-    rows = (ROWS[0], Row(interval=3, factor=2, rate=0.3, accuracy=86.6, spread=0.1, cost=60.0))
+    # 0.6048 saved, of at most 3/4
+    assert long_share(0.3952, 4) == pytest.approx(0.8064)
+    rows = (
+        ROWS[0],
+        Row(interval=3, factor=2, rate=0.3, accuracy=86.6, spread=0.1, cost=60.0),
+    )
     cost = next(one.relative_cost for one in outcome.comparison.settings if one.adapts)
-    notes = reproduction_grid(made(), [replace(outcome, panel=replace(outcome.panel, rows=rows))]).notes
+    notes = reproduction_grid(
+        made(), [replace(outcome, panel=replace(outcome.panel, rows=rows))]
+    ).notes
     ours = f"{200 * (1 - cost):.1f} % of the parameters long all the time, the paper's that of 80.0 %."
     assert f"Digits, α = 0.1: FedLAMA(3, 2)'s cost is that of {ours}" in [
         note.replace("\N{NO-BREAK SPACE}", " ") for note in notes
     ]
-    assert not any(
-        "long all the time" in note for note in reproduction_grid(made(), [outcome]).notes
-    )  # no cost printed
+    without_cost = reproduction_grid(made(), [outcome]).notes
+    assert not any("long all the time" in note for note in without_cost)
 
 
 def test_numbers_in_csv_are_not_rounded(outcome):
@@ -135,7 +148,9 @@ def test_numbers_in_csv_are_not_rounded(outcome):
     assert by_name["FedAvg(6)"]["paper_accuracy"] == ""
     score = outcome.comparison.settings[0].score
     assert score is not None
-    assert float(by_name[outcome.comparison.settings[0].label]["accuracy"]) == score.mean
+    assert (
+        float(by_name[outcome.comparison.settings[0].label]["accuracy"]) == score.mean
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +170,10 @@ def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path
     settings = [] if draw == "crossing" else ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
     for said in (title, f"{outcome.panel.title}, one seed", *settings):
         assert said in text
-    width, height = (float(re.search(rf'{name}="([0-9.]+)pt"', text)[1]) for name in ("width", "height"))
+    width, height = (
+        float(re.search(rf'{name}="([0-9.]+)pt"', text)[1])
+        for name in ("width", "height")
+    )
     assert 200 < height < 2 * width
 
 
@@ -167,7 +185,13 @@ def test_figures_of_several_groups_have_letters(outcome, tmp_path):
 
 
 def test_text_is_text_in_every_form():
-    grid = Grid(["a|b", "%"], [["x_1 & <b>", "1 ± 2 %"]], ["50 % of $"], [{"a": "x,y"}], {0: "*part*"})
+    grid = Grid(
+        ["a|b", "%"],
+        [["x_1 & <b>", "1 ± 2 %"]],
+        ["50 % of $"],
+        [{"a": "x,y"}],
+        {0: "*part*"},
+    )
     assert r"x\_1 &amp; &lt;b&gt;" in grid.markdown()
     assert r"*\*part\**" in grid.markdown()
     assert r"x\_1 \& <b> & 1 $\pm$ 2 \%" in grid.latex()
@@ -181,19 +205,31 @@ def test_a_folder_that_several_studies_share_keeps_all_their_runs(tmp_path):
         "participation": {"window": 6},
         "study": {**STUDY["study"], "setting": STUDY["study"]["setting"][:1]},
     }
-    own = run_study(parse_study(fewer), tmp_path, 1, lambda cell, record: None, shared=True)
+    own = run_study(
+        parse_study(fewer), tmp_path, 1, lambda cell, record: None, shared=True
+    )
     assert list(own.labels) == ["fedavg-3/seed0"]
-    assert [run.label for run in find_runs([tmp_path])] == ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
+    assert [run.label for run in find_runs([tmp_path])] == [
+        "FedAvg(3)",
+        "FedLAMA(3, 2)",
+        "FedAvg(6)",
+    ]
 
 
 def test_a_setting_that_diverges_everywhere_stops_nothing(tmp_path):
-    settings = [*STUDY["study"]["setting"][:1], {**STUDY["study"]["setting"][1], "learning_rates": [1e30]}]
+    settings = [
+        *STUDY["study"]["setting"][:1],
+        {**STUDY["study"]["setting"][1], "learning_rates": [1e30]},
+    ]
     study = parse_study({**STUDY, "study": {**STUDY["study"], "setting": settings}})
     index = run_study(study, tmp_path, 1, lambda cell, record: None)
     assert index.choices["FedLAMA(3, 2)"].rate is None
     grid = study_grid(compare(find_runs([tmp_path])), index)
     assert [row[:2] for row in grid.rows][1] == ["FedLAMA(3, 2)", "diverged"]
-    assert any("diverged at every learning rate that was tried (1e+30)" in note for note in grid.notes)
+    assert any(
+        "diverged at every learning rate that was tried (1e+30)" in note
+        for note in grid.notes
+    )
 
 
 def test_a_damaged_index_is_written_anew_and_a_damaged_summary_is_told(tmp_path):
@@ -203,7 +239,9 @@ def test_a_damaged_index_is_written_anew_and_a_damaged_summary_is_told(tmp_path)
     assert len(find_runs([tmp_path])) == 3
 
 
-def test_a_study_that_cannot_start_keeps_the_index_of_what_is_there(tmp_path, monkeypatch):
+def test_a_study_that_cannot_start_keeps_the_index_of_what_is_there(
+    tmp_path, monkeypatch
+):
     run_study(parse_study(STUDY), tmp_path, 1, lambda cell, record: None)
     before = (tmp_path / "study.json").read_bytes()
 

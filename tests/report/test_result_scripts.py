@@ -23,7 +23,9 @@ group,setting,paper_accuracy,paper_deviation,paper_cost,paper_learning_rate,accu
 
 def test_ours_stand_beside_the_papers(tmp_path):
     (tmp_path / "table9.csv").write_text(TABLE)
-    said = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=True
+    ).stdout
     # 1 − 0.55 of at most 3/4 saved is 60 % long; FedAvg(12) has the same bytes; the paper's line at 40 % cost is
     # 76 + 12 · ln(1.6) / ln(4) = 80.07
     assert said.splitlines()[2:] == [
@@ -50,8 +52,14 @@ def test_long_layers_counts_the_cycles_of_each_kernel(tmp_path):
 
 
 def test_the_readmes_picture_is_drawn_from_the_runs_that_are_kept():
-    program = "from frontier_picture import picture; print(len(picture().axes[0].texts))"
+    program = (
+        "from frontier_picture import picture; print(len(picture().axes[0].texts))"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=SCRIPT.parent, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=SCRIPT.parent,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert int(done.stdout) >= 15  # a label per setting

@@ -66,7 +66,11 @@ def test_the_moment_between_two_runs_of_a_study_is_not_its_end(tmp_path, finishe
     study = tmp_path / "study"
     shutil.copytree(finished, study / "seed0")
     drawings = Drawings()
-    watch([study], drawings, script(lambda: shutil.copytree(finished, study / "seed1"), None))
+    watch(
+        [study],
+        drawings,
+        script(lambda: shutil.copytree(finished, study / "seed1"), None),
+    )
     assert drawings == [(8, REFRESH), (16, REFRESH), (16, None)]
 
 
@@ -98,7 +102,11 @@ def test_ctrl_c_before_the_first_round_draws_nothing(tmp_path):
 
 def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path, finished):
     drawings = Drawings()
-    watch([tmp_path / "later"], drawings, script(None, lambda: shutil.copytree(finished, tmp_path / "later"), None))
+    watch(
+        [tmp_path / "later"],
+        drawings,
+        script(None, lambda: shutil.copytree(finished, tmp_path / "later"), None),
+    )
     assert drawings == [(8, REFRESH), (8, None)]
 
 
@@ -120,8 +128,11 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path, finished):
 
     def mended(runs, refresh):
         drawings(runs, refresh)
-        if len(drawings) == 1:  # replaced in the middle of a drawing, which fails for it
-            (run / "rounds.jsonl").write_text(whole + whole.splitlines(keepends=True)[-1])
+        # Replaced in the middle of a drawing, which fails for it
+        if len(drawings) == 1:
+            (run / "rounds.jsonl").write_text(
+                whole + whole.splitlines(keepends=True)[-1]
+            )
             raise InputError("half of it")
 
     watch([run], mended, script(None))

@@ -10,7 +10,9 @@ from fedlama.rows import Binding, describe
 
 def network():
     """Odd sizes, so that slices need padding: 21 + 7 + 7 + 7 + 14 parameters, 7 + 7 statistics, 1 counter."""
-    return nn.Sequential(nn.Linear(3, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 2, bias=False))
+    return nn.Sequential(
+        nn.Linear(3, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 2, bias=False)
+    )
 
 
 def bind(module=None, **options):
@@ -19,7 +21,10 @@ def bind(module=None, **options):
 
 
 def tensors(module):
-    return [*module.parameters(), *(buffer for buffer in module.buffers() if buffer.is_floating_point())]
+    return [
+        *module.parameters(),
+        *(buffer for buffer in module.buffers() if buffer.is_floating_point()),
+    ]
 
 
 def test_a_layer_is_a_trainable_tensor_and_kernels_are_adaptive():
@@ -44,10 +49,26 @@ def test_a_layer_can_be_all_tensors_of_a_module():
 
 
 def test_patterns_say_which_layers_are_adaptive():
-    assert describe(network(), adaptive=["3.*", "1.bias"]).adaptive == (False, False, False, True, True)
-    assert describe(network(), adaptive="*.bias").adaptive == (False, True, False, True, False)
+    assert describe(network(), adaptive=["3.*", "1.bias"]).adaptive == (
+        False,
+        False,
+        False,
+        True,
+        True,
+    )
+    assert describe(network(), adaptive="*.bias").adaptive == (
+        False,
+        True,
+        False,
+        True,
+        False,
+    )
     assert describe(network(), adaptive=[]).adaptive == (False,) * 5
-    assert describe(network(), layers="module", adaptive=["1"]).adaptive == (False, True, False)
+    assert describe(network(), layers="module", adaptive=["1"]).adaptive == (
+        False,
+        True,
+        False,
+    )
 
 
 def test_a_parameter_of_the_module_itself_is_a_layer_of_its_own():
@@ -57,14 +78,22 @@ def test_a_parameter_of_the_module_itself_is_a_layer_of_its_own():
             self.scale = nn.Parameter(torch.ones(3))
             self.inner = nn.Linear(3, 2)
 
-    assert [layer.name for layer in describe(Scaled(), layers="module").layers] == ["scale", "inner"]
+    assert [layer.name for layer in describe(Scaled(), layers="module").layers] == [
+        "scale",
+        "inner",
+    ]
 
 
 def test_tied_weights_appear_once_and_frozen_parameters_not_at_all():
     module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
     module[1].weight = module[0].weight
     module[2].weight.requires_grad_(False)
-    assert [layer.name for layer in describe(module).layers] == ["0.weight", "0.bias", "1.bias", "2.bias"]
+    assert [layer.name for layer in describe(module).layers] == [
+        "0.weight",
+        "0.bias",
+        "1.bias",
+        "2.bias",
+    ]
 
 
 def test_buffers_that_are_not_part_of_the_state_are_not_in_the_row():
@@ -78,10 +107,26 @@ def test_buffers_that_are_not_part_of_the_state_are_not_in_the_row():
     ("build", "options", "sentence"),
     [
         (nn.ReLU, {}, "the model has no trainable parameter"),
-        (lambda: nn.Linear(3, 2).double(), {}, r"weight is torch.float64; rows are torch.float32"),
-        (lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2).double()), {}, "1.weight is torch.float64"),
-        (lambda: nn.Linear(3, 2), {"layers": "block"}, "layers must be one of tensor, module, not 'block'"),
-        (lambda: nn.Linear(3, 2), {"adaptive": ["fc*"]}, "'fc\\*' matches no layer; layers are weight, bias"),
+        (
+            lambda: nn.Linear(3, 2).double(),
+            {},
+            r"weight is torch.float64; rows are torch.float32",
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2).double()),
+            {},
+            "1.weight is torch.float64",
+        ),
+        (
+            lambda: nn.Linear(3, 2),
+            {"layers": "block"},
+            "layers must be one of tensor, module, not 'block'",
+        ),
+        (
+            lambda: nn.Linear(3, 2),
+            {"adaptive": ["fc*"]},
+            "'fc\\*' matches no layer; layers are weight, bias",
+        ),
     ],
 )
 def test_what_cannot_be_a_row_is_refused(build, options, sentence):
@@ -100,7 +145,11 @@ def test_reading_gives_a_copy_of_what_the_module_holds():
     module = network()
     binding = bind(module)
     row = binding.read()
-    for tensor, part in zip(tensors(module), [*binding.layout.tensor_slices, *binding.layout.statistics], strict=True):
+    for tensor, part in zip(
+        tensors(module),
+        [*binding.layout.tensor_slices, *binding.layout.statistics],
+        strict=True,
+    ):
         assert torch.equal(row[part], tensor.detach().reshape(-1))
     row.fill_(3.0)
     assert not any((tensor == 3.0).any() for tensor in tensors(module))
@@ -157,7 +206,9 @@ def test_small_gradients_are_views_of_one_row():
     module(inputs).square().sum().backward()
     once = binding.gradient.clone()
     assert once.any()
-    for parameter, part in zip(module.parameters(), binding.layout.tensor_slices, strict=True):
+    for parameter, part in zip(
+        module.parameters(), binding.layout.tensor_slices, strict=True
+    ):
         assert parameter.grad.data_ptr() == binding.gradient[part].data_ptr()
     # A second pass adds to it, from any row: nothing has replaced the views.
     binding.point_at(binding.read())
@@ -179,7 +230,8 @@ def test_gradients_are_those_of_a_module_of_its_own():
 
 @pytest.mark.parametrize("large", [1, 10, 20, 1000])
 def test_the_stretches_of_a_gradient_cover_every_parameter(monkeypatch, large):
-    monkeypatch.setattr("fedlama.rows.binding.LARGE", large)  # from here on, autograd allocates a gradient of its own
+    # From here on, autograd allocates a gradient of its own
+    monkeypatch.setattr("fedlama.rows.binding.LARGE", large)
     module, plain = network(), network()
     plain.load_state_dict(module.state_dict())
     binding = bind(module)
@@ -192,7 +244,9 @@ def test_the_stretches_of_a_gradient_cover_every_parameter(monkeypatch, large):
         row = torch.zeros(binding.layout.parameter_width)
         for part, gradient in zip(binding.stretches, binding.gradients(), strict=True):
             row[part] = gradient
-        for parameter, part in zip(plain.parameters(), binding.layout.tensor_slices, strict=True):
+        for parameter, part in zip(
+            plain.parameters(), binding.layout.tensor_slices, strict=True
+        ):
             torch.testing.assert_close(row[part], parameter.grad.reshape(-1))
 
 
@@ -215,7 +269,10 @@ def test_tied_weights_gather_the_gradients_of_all_their_uses():
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+            self.first, self.second = (
+                nn.Linear(3, 3, bias=False),
+                nn.Linear(3, 3, bias=False),
+            )
             self.second.weight = self.first.weight
 
         def forward(self, x):
@@ -225,7 +282,8 @@ def test_tied_weights_gather_the_gradients_of_all_their_uses():
     binding = bind(module)
     binding.point_at(binding.read())
     module(torch.ones(1, 3)).sum().backward()
-    assert torch.equal(binding.gradient[:9], torch.full((9,), 3.0))  # 1 from the first use, 2 from the second
+    # 1 from the first use, 2 from the second
+    assert torch.equal(binding.gradient[:9], torch.full((9,), 3.0))
 
 
 def test_a_channels_last_module_is_read_in_logical_order():
@@ -268,7 +326,9 @@ def test_released_tensors_are_the_modules_own():
     kept = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     binding.release()
     row.fill_(9.0)
-    assert all(torch.equal(module.state_dict()[name], tensor) for name, tensor in kept.items())
+    assert all(
+        torch.equal(module.state_dict()[name], tensor) for name, tensor in kept.items()
+    )
     assert all(parameter.grad is None for parameter in module.parameters())
 
 

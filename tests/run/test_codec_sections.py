@@ -21,28 +21,50 @@ def uplink(*overrides, tables=TABLES):
 
 def test_a_codec_a_chain_and_feedback():
     assert uplink() == ErrorFeedback(Rotate(0.64), lifetime="window")
-    chain = {**TABLES, "uplink": {"codec": ["topk", "quantize"], "share": 0.1, "bits": 4}}
+    chain = {
+        **TABLES,
+        "uplink": {"codec": ["topk", "quantize"], "share": 0.1, "bits": 4},
+    }
     assert uplink(tables=chain) == Chain(TopK(0.1), Quantize(4))
     assert parse_config({**TABLES, "uplink": {}}).uplink.build() is None
 
 
 def test_another_codec_takes_over_what_is_its_own():
     assert uplink("uplink.codec=none") is None
-    assert uplink("uplink.codec=quantize", "uplink.bits=4") == ErrorFeedback(Quantize(4), lifetime="window")
-    assert uplink("uplink.codec=topk", "uplink.share=0.1") == ErrorFeedback(TopK(0.1), lifetime="window")
+    assert uplink("uplink.codec=quantize", "uplink.bits=4") == ErrorFeedback(
+        Quantize(4), lifetime="window"
+    )
+    assert uplink("uplink.codec=topk", "uplink.share=0.1") == ErrorFeedback(
+        TopK(0.1), lifetime="window"
+    )
 
 
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
         ({"codec": "rotate"}, "uplink: bits is missing; codec = 'rotate' needs it"),
-        ({"codec": "rotate", "bits": 9}, "uplink: bits must be at least 0.1 and at most 8, not 9"),
-        ({"codec": "rotate", "bits": 1, "block": 8}, "block means nothing with codec = 'rotate', only with 'quantize'"),
-        ({"codec": "rotate", "bitz": 1, "bits": 1}, "there is no option 'bitz'; did you mean bits?"),
-        ({"codec": "zip"}, "codec must be one of none, cast, quantize, rotate, fit, topk, lowrank"),
+        (
+            {"codec": "rotate", "bits": 9},
+            "uplink: bits must be at least 0.1 and at most 8, not 9",
+        ),
+        (
+            {"codec": "rotate", "bits": 1, "block": 8},
+            "block means nothing with codec = 'rotate', only with 'quantize'",
+        ),
+        (
+            {"codec": "rotate", "bitz": 1, "bits": 1},
+            "there is no option 'bitz'; did you mean bits?",
+        ),
+        (
+            {"codec": "zip"},
+            "codec must be one of none, cast, quantize, rotate, fit, topk, lowrank",
+        ),
         ({"codec": []}, "codec must name at least one of"),
         ({"bits": 2}, "bits means nothing with codec = 'none'"),
-        ({"codec": "rotate", "bits": 1, "gain": True}, "mean nothing without error_feedback"),
+        (
+            {"codec": "rotate", "bits": 1, "gain": True},
+            "mean nothing without error_feedback",
+        ),
     ],
 )
 def test_what_means_nothing_is_refused(table, sentence):
@@ -55,8 +77,14 @@ def test_what_means_nothing_is_refused(table, sentence):
     ("tables", "label"),
     [
         ({}, "FedLAMA(6, 4)"),
-        ({"server": {"rule": "momentum", "beta": 0.5}}, "FedLAMA(6, 4) + Momentum(0.5)"),
-        ({"server": {"rule": "momentum", "beta": 0.5, "nesterov": True}}, "FedLAMA(6, 4) + Momentum(0.5, nesterov)"),
+        (
+            {"server": {"rule": "momentum", "beta": 0.5}},
+            "FedLAMA(6, 4) + Momentum(0.5)",
+        ),
+        (
+            {"server": {"rule": "momentum", "beta": 0.5, "nesterov": True}},
+            "FedLAMA(6, 4) + Momentum(0.5, nesterov)",
+        ),
         ({"server": {"rule": "adam", "rate": 0.02}}, "FedLAMA(6, 4) + Adam(rate=0.02)"),
         (
             {
@@ -80,6 +108,7 @@ def test_a_key_that_does_not_exist_is_told_with_those_that_do():
     sentence = "there is no option 'bitz'; did you mean bits? with codec = 'rotate' there are codec, bits, allocation"
     assert sentence in str(caught.value)
     with pytest.raises(
-        InputError, match=r"a chain must begin with a codec that leaves fewer numbers \(TopK, LowRank\)"
+        InputError,
+        match=r"a chain must begin with a codec that leaves fewer numbers \(TopK, LowRank\)",
     ):
         parse_config({**TABLES, "uplink": {"codec": ["quantize", "rotate"], "bits": 4}})

@@ -12,7 +12,17 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama import IID, SGD, Dirichlet, Faults, FedAvg, FedLAMA, InputError, Natural, Participation
+from fedlama import (
+    IID,
+    SGD,
+    Dirichlet,
+    Faults,
+    FedAvg,
+    FedLAMA,
+    InputError,
+    Natural,
+    Participation,
+)
 from fedlama.base import MAX_SEED, MAX_WHOLE
 from fedlama.cli.data import show
 from fedlama.cli.main import app
@@ -41,7 +51,10 @@ def refusal(tables: dict) -> str:
 
 
 def sections() -> dict[str, type[Section]]:
-    found = {name: (field.annotation, *get_args(field.annotation)) for name, field in Config.model_fields.items()}
+    found = {
+        name: (field.annotation, *get_args(field.annotation))
+        for name, field in Config.model_fields.items()
+    }
     return {
         name: kind.section_for({}) if issubclass(kind, ChoiceSection) else kind
         for name, kinds in found.items()
@@ -62,8 +75,13 @@ def test_an_unknown_key_at_the_top_is_named_with_the_nearest_one_and_all_that_ar
 
 def test_an_unknown_key_in_a_section_is_named_with_its_section():
     message = refusal(with_section("policy", base_intervall=3))
-    assert "unknown key 'policy.base_intervall'; did you mean 'base_interval'?" in message
-    assert "[policy] takes kind, base_interval, increase_factor, rule, warmup_rounds" in message
+    assert (
+        "unknown key 'policy.base_intervall'; did you mean 'base_interval'?" in message
+    )
+    assert (
+        "[policy] takes kind, base_interval, increase_factor, rule, warmup_rounds"
+        in message
+    )
 
 
 def test_a_key_that_resembles_nothing_gets_no_suggestion():
@@ -77,7 +95,13 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion():
     ("section", "key", "value", "allowed", "nearest"),
     [
         ("policy", "kind", "fedlma", "fedlama, fedavg", "fedlama"),
-        ("policy", "rule", "Released", "crossing, released, printed, accelerate", "released"),
+        (
+            "policy",
+            "rule",
+            "Released",
+            "crossing, released, printed, accelerate",
+            "released",
+        ),
         ("partition", "kind", "dirichle", "iid, dirichlet, natural", "dirichlet"),
         ("model", "layers", "tensors", "tensor, module", "tensor"),
         ("train", "weights", "sample", "uniform, samples", "samples"),
@@ -87,7 +111,9 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion():
         ("partition", "kind", "IID", "iid, dirichlet, natural", "iid"),
     ],
 )
-def test_a_misspelt_choice_names_all_choices_and_the_nearest(section, key, value, allowed, nearest, request):
+def test_a_misspelt_choice_names_all_choices_and_the_nearest(
+    section, key, value, allowed, nearest, request
+):
     message = refusal(with_section(section, **{key: value}))
     assert f"{section}.{key} = {value!r}: must be one of {allowed}" in message
     assert f"did you mean {nearest!r}?" in message
@@ -95,7 +121,10 @@ def test_a_misspelt_choice_names_all_choices_and_the_nearest(section, key, value
 
 def test_a_choice_of_another_type_is_refused_without_a_suggestion():
     message = refusal(with_section("policy", kind=3))
-    assert message == "my.toml: policy.kind = 3: must be one of fedlama, fedavg, budget, fedluar, fedpart, fixed"
+    assert (
+        message
+        == "my.toml: policy.kind = 3: must be one of fedlama, fedavg, budget, fedluar, fedpart, fixed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,23 +173,31 @@ def test_a_wrong_type_says_which_is_wanted(section, key, value, wanted):
     ],
 )
 def test_a_number_out_of_range_names_the_limit(section, key, value, limit):
-    assert refusal(with_section(section, **{key: value})) == f"my.toml: {section}.{key} = {value!r}: must be {limit}"
+    assert (
+        refusal(with_section(section, **{key: value}))
+        == f"my.toml: {section}.{key} = {value!r}: must be {limit}"
+    )
 
 
 def test_a_top_level_number_out_of_range():
     assert refusal({**SMALLEST, "seed": -1}) == "my.toml: seed = -1: must be at least 0"
 
 
-@pytest.mark.parametrize("value", [0, -3, 0.0, -0.5, 1.01, "half", True, [1], math.nan, math.inf])
+@pytest.mark.parametrize(
+    "value", [0, -3, 0.0, -0.5, 1.01, "half", True, [1], math.nan, math.inf]
+)
 def test_participation_takes_a_fraction_or_a_number_of_clients(value):
     message = refusal(with_section("participation", active=value))
-    assert message.startswith(f"my.toml: participation.active = {value!r}: must be a fraction above 0.0")
+    assert message.startswith(
+        f"my.toml: participation.active = {value!r}: must be a fraction above 0.0"
+    )
     assert "whole number of clients" in message
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(
-    ("section", "key"), [("local", "learning_rate"), ("partition", "alpha"), ("local", "momentum")]
+    ("section", "key"),
+    [("local", "learning_rate"), ("partition", "alpha"), ("local", "momentum")],
 )
 def test_numbers_must_be_finite(section, key, value):
     message = refusal(with_section(section, **{key: value}))
@@ -175,14 +212,23 @@ def test_numbers_must_be_finite(section, key, value):
         ("model", "adaptive", ["conv1.weight", 3], "3", "a string in quotes"),
     ],
 )
-def test_a_wrong_entry_of_a_list_is_named_with_its_place(section, key, value, entry, wanted):
+def test_a_wrong_entry_of_a_list_is_named_with_its_place(
+    section, key, value, entry, wanted
+):
     message = refusal(with_section(section, **{key: value}))
-    assert re.fullmatch(rf"my\.toml: {section}\.{key}(\.1|\[1\]) = {re.escape(entry)}: must be {wanted}", message)
+    assert re.fullmatch(
+        rf"my\.toml: {section}\.{key}(\.1|\[1\]) = {re.escape(entry)}: must be {wanted}",
+        message,
+    )
 
 
-@pytest.mark.parametrize("tables", [{"train": {"iterations": 8}}, {"data": {}, "train": {"iterations": 8}}])
+@pytest.mark.parametrize(
+    "tables", [{"train": {"iterations": 8}}, {"data": {}, "train": {"iterations": 8}}]
+)
 def test_a_missing_data_name(tables):
-    assert re.fullmatch(r"my\.toml: data(\.name)? is missing; it has no default", refusal(tables))
+    assert re.fullmatch(
+        r"my\.toml: data(\.name)? is missing; it has no default", refusal(tables)
+    )
 
 
 def test_an_empty_config_names_both_keys_it_needs():
@@ -194,15 +240,23 @@ def test_an_empty_config_names_both_keys_it_needs():
 
 @pytest.mark.parametrize("value", ["fedavg", 3, ["fedavg"], [{"kind": "fedavg"}]])
 def test_a_section_that_is_not_a_table(value):
-    assert refusal({**SMALLEST, "policy": value}) == f"my.toml: policy = {value!r}: must be a table"
+    assert (
+        refusal({**SMALLEST, "policy": value})
+        == f"my.toml: policy = {value!r}: must be a table"
+    )
 
 
 def test_a_value_where_a_table_was_not_expected():
-    assert refusal({**SMALLEST, "seed": {"x": 3}}) == "my.toml: seed = {'x': 3}: must be a whole number"
+    assert (
+        refusal({**SMALLEST, "seed": {"x": 3}})
+        == "my.toml: seed = {'x': 3}: must be a whole number"
+    )
 
 
 def test_many_mistakes_make_two_lines_and_a_count():
-    message = refusal({"data": {"name": 3, "nam": 1}, "train": {"iteration": 3}, "sed": 1})
+    message = refusal(
+        {"data": {"name": 3, "nam": 1}, "train": {"iteration": 3}, "sed": 1}
+    )
     assert len(message.splitlines()) == 2
     assert message.endswith("(and 3 more)")
 
@@ -214,18 +268,37 @@ def test_a_long_value_is_cut():
 
 @pytest.mark.parametrize("field", ["url", "versions"])
 def test_versions_are_no_key_to_suggest(field):
-    assert "versions" not in refusal({**SMALLEST, f"{field}x": 3}).replace("versionsx", "")
+    assert "versions" not in refusal({**SMALLEST, f"{field}x": 3}).replace(
+        "versionsx", ""
+    )
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 known = st.sampled_from(
-    sorted({*Config.model_fields, *(key for kind in sections().values() for key in kind.model_fields)})
+    sorted(
+        {
+            *Config.model_fields,
+            *(key for kind in sections().values() for key in kind.model_fields),
+        }
+    )
 )
-anything = st.dictionaries(known | st.text(max_size=6), values | st.dictionaries(known, values, max_size=4), max_size=5)
+anything = st.dictionaries(
+    known | st.text(max_size=6),
+    values | st.dictionaries(known, values, max_size=4),
+    max_size=5,
+)
 
 
 @given(anything.filter(lambda tables: "versions" not in tables))
@@ -249,7 +322,10 @@ def file_refusal(path: Path) -> str:
 
 
 def test_a_missing_file(tmp_path):
-    assert file_refusal(tmp_path / "nope.toml") == f"{tmp_path / 'nope.toml'}: there is no such file"
+    assert (
+        file_refusal(tmp_path / "nope.toml")
+        == f"{tmp_path / 'nope.toml'}: there is no such file"
+    )
 
 
 def test_a_folder_given_as_a_file(tmp_path):
@@ -281,7 +357,9 @@ def test_a_file_that_is_not_toml(tmp_path, content, said):
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path):
     path = tmp_path / "my.toml"
-    path.write_text('[data]\nname = "digits"\n[train]\niterations = 8\n', encoding="utf-8-sig")
+    path.write_text(
+        '[data]\nname = "digits"\n[train]\niterations = 8\n', encoding="utf-8-sig"
+    )
     assert load_config(path) == parse_config(SMALLEST)
 
 
@@ -343,7 +421,9 @@ def test_overrides_leave_the_other_keys_and_the_original_alone():
 def test_an_override_without_a_key_or_a_value_shows_how_to_write_one(override):
     with pytest.raises(InputError) as caught:
         apply_overrides(SMALLEST, [override])
-    assert str(caught.value).startswith(f"--set {override!r}: write --set key=value, such as --set ")
+    assert str(caught.value).startswith(
+        f"--set {override!r}: write --set key=value, such as --set "
+    )
 
 
 @pytest.mark.parametrize("override", ["policy.=3", ".kind=3", "policy..kind=fedavg"])
@@ -360,7 +440,9 @@ def test_an_override_below_a_value_is_refused(override):
 
 
 def test_an_override_of_the_wrong_type_is_refused_like_a_file():
-    with pytest.raises(InputError, match=r"policy\.base_interval = 'two': must be a whole number"):
+    with pytest.raises(
+        InputError, match=r"policy\.base_interval = 'two': must be a whole number"
+    ):
         parse_config(apply_overrides(SMALLEST, ["policy.base_interval=two"]))
 
 
@@ -445,7 +527,15 @@ def test_a_whole_number_will_do_for_a_float():
         ({"base_interval": 3, "increase_factor": 2}, FedLAMA(3, 2)),
         ({"rule": "released", "warmup_rounds": 8}, FedLAMA(6, 4, "released", 8)),
         ({"kind": "fedavg", "base_interval": 24}, FedAvg(24)),
-        ({"kind": "fedavg", "base_interval": 24, "increase_factor": 4, "warmup_rounds": 8}, FedAvg(24)),
+        (
+            {
+                "kind": "fedavg",
+                "base_interval": 24,
+                "increase_factor": 4,
+                "warmup_rounds": 8,
+            },
+            FedAvg(24),
+        ),
     ],
 )
 def test_policies(section, policy):
@@ -453,8 +543,12 @@ def test_policies(section, policy):
 
 
 def test_rule_accelerate_needs_a_factor_that_divides_the_interval():
-    section = parse_config(with_section("policy", rule="accelerate", base_interval=6, increase_factor=4)).policy
-    with pytest.raises(InputError, match=r"increase_factor \(4\) must divide base_interval \(6\)"):
+    section = parse_config(
+        with_section("policy", rule="accelerate", base_interval=6, increase_factor=4)
+    ).policy
+    with pytest.raises(
+        InputError, match=r"increase_factor \(4\) must divide base_interval \(6\)"
+    ):
         section.build()
 
 
@@ -467,27 +561,42 @@ def test_rule_accelerate_needs_a_factor_that_divides_the_interval():
         ({"clients": 8}, True, Natural(8)),
         ({"kind": "iid", "clients": 8}, True, IID(8)),
         ({"kind": "dirichlet"}, False, Dirichlet(32, 0.5, 10)),
-        ({"kind": "dirichlet", "clients": 8, "alpha": 0.1, "min_samples": 1}, True, Dirichlet(8, 0.1, 1)),
+        (
+            {"kind": "dirichlet", "clients": 8, "alpha": 0.1, "min_samples": 1},
+            True,
+            Dirichlet(8, 0.1, 1),
+        ),
         ({"kind": "natural"}, False, Natural()),
     ],
 )
 def test_partitions(section, has_ids, partition):
-    assert parse_config({**SMALLEST, "partition": section}).partition.build(has_ids) == partition
+    assert (
+        parse_config({**SMALLEST, "partition": section}).partition.build(has_ids)
+        == partition
+    )
 
 
 def test_an_alpha_without_a_kind_means_dirichlet():
-    assert parse_config(with_section("partition", alpha=0.1)).partition.build(has_ids=False) == Dirichlet(32, 0.1)
-    assert parse_config(with_section("partition", min_samples=3)).partition.build(True) == Dirichlet(32, 0.5, 3)
+    assert parse_config(with_section("partition", alpha=0.1)).partition.build(
+        has_ids=False
+    ) == Dirichlet(32, 0.1)
+    assert parse_config(with_section("partition", min_samples=3)).partition.build(
+        True
+    ) == Dirichlet(32, 0.5, 3)
 
 
 @pytest.mark.parametrize("kind", ["iid", "natural"])
 def test_an_alpha_beside_another_kind_is_refused(kind):
     with pytest.raises(InputError, match=r"partition\.alpha"):
-        parse_config(with_section("partition", kind=kind, alpha=0.1)).partition.build(has_ids=True)
+        parse_config(with_section("partition", kind=kind, alpha=0.1)).partition.build(
+            has_ids=True
+        )
 
 
 def test_participation():
-    section = parse_config(with_section("participation", active=3, window=24)).participation
+    section = parse_config(
+        with_section("participation", active=3, window=24)
+    ).participation
     assert section.build() == Participation(3, 24)
 
 
@@ -529,15 +638,22 @@ def test_without_a_table_there_are_no_faults_and_an_empty_one_tolerates_what_is_
 
 def test_a_table_that_may_be_left_out_has_helpful_errors_too():
     message = refusal(with_section("faults", stragle=0.1))
-    assert "unknown key 'faults.stragle'; did you mean 'straggle'? [faults] takes fail_before" in message
-    assert "faults.straggle = 1.5: must be at most 1" in refusal(with_section("faults", straggle=1.5))
+    assert (
+        "unknown key 'faults.stragle'; did you mean 'straggle'? [faults] takes fail_before"
+        in message
+    )
+    assert "faults.straggle = 1.5: must be at most 1" in refusal(
+        with_section("faults", straggle=1.5)
+    )
 
 
 # There and back again.
 
 above_zero = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
-rates = st.floats(min_value=0, max_value=3.4e38, exclude_min=True, exclude_max=True)  # what float32 can hold
-names = st.text(max_size=20)  # quotes, newlines, control characters and all planes of Unicode
+# What float32 can hold
+rates = st.floats(min_value=0, max_value=3.4e38, exclude_min=True, exclude_max=True)
+# Quotes, newlines, control characters and all planes of Unicode
+names = st.text(max_size=20)
 counts = st.integers(1, MAX_WHOLE)
 
 
@@ -550,16 +666,32 @@ configs = st.fixed_dictionaries(
         "data": st.fixed_dictionaries({"name": names}),
         "train": st.fixed_dictionaries(
             {"iterations": counts},
-            optional={"evaluate_every": counts, "weights": st.sampled_from(["uniform", "samples"]), "device": names},
+            optional={
+                "evaluate_every": counts,
+                "weights": st.sampled_from(["uniform", "samples"]),
+                "device": names,
+            },
         ),
     },
     optional={
         "seed": st.integers(0, MAX_SEED),
-        "model": section_of(name=names, layers=st.sampled_from(["tensor", "module"]), adaptive=st.lists(names)),
-        "partition": section_of(kind=st.sampled_from(["iid", "natural"]), clients=counts)
-        | section_of(kind=st.just("dirichlet"), clients=counts, alpha=above_zero, min_samples=counts),
+        "model": section_of(
+            name=names,
+            layers=st.sampled_from(["tensor", "module"]),
+            adaptive=st.lists(names),
+        ),
+        "partition": section_of(
+            kind=st.sampled_from(["iid", "natural"]), clients=counts
+        )
+        | section_of(
+            kind=st.just("dirichlet"),
+            clients=counts,
+            alpha=above_zero,
+            min_samples=counts,
+        ),
         "participation": section_of(
-            active=counts | st.floats(min_value=0, max_value=1, exclude_min=True), window=counts
+            active=counts | st.floats(min_value=0, max_value=1, exclude_min=True),
+            window=counts,
         ),
         "policy": section_of(
             kind=st.sampled_from(["fedlama", "fedavg"]),
@@ -567,9 +699,15 @@ configs = st.fixed_dictionaries(
             rule=st.sampled_from(["crossing", "released", "printed", "accelerate"]),
         ),
         "local": section_of(
-            learning_rate=rates, momentum=st.floats(0, 1, exclude_max=True), decay_steps=st.lists(counts)
+            learning_rate=rates,
+            momentum=st.floats(0, 1, exclude_max=True),
+            decay_steps=st.lists(counts),
         ),
-        "faults": section_of(straggle=st.floats(0, 1), norm_limit=st.floats(1e-30, 1e30), min_clients=counts),
+        "faults": section_of(
+            straggle=st.floats(0, 1),
+            norm_limit=st.floats(1e-30, 1e30),
+            min_clients=counts,
+        ),
         "output": section_of(tensorboard=st.booleans()),
         "versions": st.dictionaries(names, names),
     },
@@ -582,19 +720,24 @@ def test_a_config_written_as_toml_reads_back_the_same(tables):
     text = to_toml(config.model_dump(exclude_none=True))
     again = parse_config(tomllib.loads(text))
     assert again == config
-    assert type(again.participation.active) is type(config.participation.active)  # 1 is one client, 1.0 is all
+    # 1 is one client, 1.0 is all
+    assert type(again.participation.active) is type(config.participation.active)
 
 
 def test_toml_survives_a_file(tmp_path):
     name = 'a "quoted"\\ name\n\r\t\x00\x1f\x7f\u2028 über 😀'
     path = tmp_path / "config.toml"
-    path.write_text(to_toml({"data": {"name": name}, "train": {"iterations": 8}}), encoding="utf-8")
+    path.write_text(
+        to_toml({"data": {"name": name}, "train": {"iterations": 8}}), encoding="utf-8"
+    )
     assert read_toml(path) == {"data": {"name": name}, "train": {"iterations": 8}}
 
 
 def test_toml_is_laid_out_for_people():
     text = to_toml(parse_config({**SMALLEST, "seed": 3}).model_dump(exclude_none=True))
-    assert text.startswith('seed = 3\n\n[data]\nname = "digits"\nvalidation = 0.0\n\n[model]\n')
+    assert text.startswith(
+        'seed = 3\n\n[data]\nname = "digits"\nvalidation = 0.0\n\n[model]\n'
+    )
     assert "[versions]" not in text  # an empty table says nothing
     assert text.endswith("tensorboard = true\n")
 
@@ -605,16 +748,27 @@ def test_toml_is_laid_out_for_people():
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("policy.base_intervall=3", "--set policy.base_intervall=3: unknown key 'policy.base_intervall'"),
+        (
+            "policy.base_intervall=3",
+            "--set policy.base_intervall=3: unknown key 'policy.base_intervall'",
+        ),
         ("polcy.kind=fedavg", "--set polcy.kind=fedavg: unknown key 'polcy'"),
-        ("policy.base_interval=0", "--set policy.base_interval=0: policy.base_interval = 0: must be at least 1"),
+        (
+            "policy.base_interval=0",
+            "--set policy.base_interval=0: policy.base_interval = 0: must be at least 1",
+        ),
         ("policy.kind=budget", "--set policy.kind=budget: policy.cycle is missing"),
-        ("partition.alpha=0.1", "--set partition.alpha=0.1: partition.alpha means nothing with kind = 'iid'"),
+        (
+            "partition.alpha=0.1",
+            "--set partition.alpha=0.1: partition.alpha means nothing with kind = 'iid'",
+        ),
     ],
 )
 def test_a_mistake_in_set_is_blamed_on_it(tmp_path, override, said):
     path = tmp_path / "c.toml"
-    path.write_text('[data]\nname = "digits"\n[partition]\nkind = "iid"\n[train]\niterations = 8\n')
+    path.write_text(
+        '[data]\nname = "digits"\n[partition]\nkind = "iid"\n[train]\niterations = 8\n'
+    )
     with pytest.raises(InputError) as caught:
         load_config(path, ["seed=3", override])
     assert str(caught.value).startswith(said)
@@ -634,11 +788,15 @@ def test_flags_are_shown_as_flags():
         yield command, context
         for name in getattr(command, "commands", {}):
             inner = command.get_command(context, name)
-            yield from commands(inner, inner.context_class(inner, info_name=name, parent=context))
+            yield from commands(
+                inner, inner.context_class(inner, info_name=name, parent=context)
+            )
 
     root = typer.main.get_command(app)
     flags = []
-    for command, context in commands(root, root.context_class(root, info_name="fedlama")):
+    for command, context in commands(
+        root, root.context_class(root, info_name="fedlama")
+    ):
         for option in command.get_params(context):
             if getattr(option, "is_flag", False):
                 flags.append(option.opts[0])
@@ -652,7 +810,10 @@ def test_the_command_line_knows_the_same_partitions():
     assert get_args(literal) == tuple(PARTITIONS)
 
 
-@pytest.mark.parametrize(("keys", "active"), [({"clients": 3}, 3), ({"fraction": 0.5}, 0.5), ({"fraction": 1}, 1.0)])
+@pytest.mark.parametrize(
+    ("keys", "active"),
+    [({"clients": 3}, 3), ({"fraction": 0.5}, 0.5), ({"fraction": 1}, 1.0)],
+)
 def test_participation_by_clients_or_fraction(keys, active):
     config = parse_config(with_section("participation", **keys))
     assert config.participation.active == active
@@ -663,9 +824,15 @@ def test_participation_by_clients_or_fraction(keys, active):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"clients": 0.5}, "participation.clients must be a whole number, not 0.5: for a share of the clients"),
+        (
+            {"clients": 0.5},
+            "participation.clients must be a whole number, not 0.5: for a share of the clients",
+        ),
         ({"clients": 0}, "participation.clients must be at least 1, not 0"),
-        ({"fraction": 2}, "participation.fraction must be above 0 and at most 1, not 2"),
+        (
+            {"fraction": 2},
+            "participation.fraction must be above 0 and at most 1, not 2",
+        ),
         ({"fraction": "half"}, "participation.fraction must be"),
     ],
 )

@@ -31,7 +31,17 @@ RECORD_KEYS = {
     *("uplink_bytes", "downlink_bytes", "excluded"),
 }
 SUMMARY_KEYS = {
-    *("accuracy", "loss", "cost", "uplink_bytes", "downlink_bytes", "iterations", "seed", "seconds", "layers"),
+    *(
+        "accuracy",
+        "loss",
+        "cost",
+        "uplink_bytes",
+        "downlink_bytes",
+        "iterations",
+        "seed",
+        "seconds",
+        "layers",
+    ),
 }
 LAYER_KEYS = {"name", "size", "adaptive", "aggregations", "interval"}
 SAME_EVERY_TIME = ("config.toml", "rounds.jsonl", "checkpoint/model.safetensors")
@@ -77,8 +87,18 @@ def copied(finished, tmp_path) -> Path:
 
 
 def test_a_run_directory_has_the_files_of_the_contract_and_no_others(finished):
-    found = {str(path.relative_to(finished)) for path in finished.rglob("*") if path.is_file()}
-    written = {"config.toml", "partition.json", "rounds.jsonl", "timings.jsonl", "summary.json"}
+    found = {
+        str(path.relative_to(finished))
+        for path in finished.rglob("*")
+        if path.is_file()
+    }
+    written = {
+        "config.toml",
+        "partition.json",
+        "rounds.jsonl",
+        "timings.jsonl",
+        "summary.json",
+    }
     assert found == written | {"checkpoint/model.safetensors"}
 
 
@@ -95,15 +115,25 @@ def test_records_tell_the_run_round_by_round(finished):
     assert [record["step"] for record in records] == [2, 4, 6, 8, 10, 12, 14]
     assert [record["cycle"] for record in records] == [1, 1, 2, 2, 3, 3, 4]
     evaluated = [record["step"] for record in records if record["accuracy"] is not None]
-    assert evaluated == [8, 14]  # cycle ends that pass a multiple of evaluate_every = 8, and the end
+    # Cycle ends that pass a multiple of evaluate_every = 8, and the end
+    assert evaluated == [8, 14]
 
 
 def test_the_layers_due_are_those_whose_discrepancy_was_measured(finished):
-    names = [layer["name"] for layer in json.loads((finished / "summary.json").read_text())["layers"]]
+    names = [
+        layer["name"]
+        for layer in json.loads((finished / "summary.json").read_text())["layers"]
+    ]
     for record in lines(finished / "rounds.jsonl"):
-        measured = [name for name, d in zip(names, record["discrepancy"], strict=True) if d is not None]
+        measured = [
+            name
+            for name, d in zip(names, record["discrepancy"], strict=True)
+            if d is not None
+        ]
         assert record["due"] == measured
-    assert any(len(record["due"]) < len(names) for record in lines(finished / "rounds.jsonl")), "a weak test"
+    assert any(
+        len(record["due"]) < len(names) for record in lines(finished / "rounds.jsonl")
+    ), "a weak test"
 
 
 def test_the_summary_has_the_keys_of_the_contract(finished):
@@ -117,16 +147,27 @@ def test_the_summary_has_the_keys_of_the_contract(finished):
 
 
 def test_the_records_add_up_to_the_summary(finished):
-    summary, records = json.loads((finished / "summary.json").read_text()), lines(finished / "rounds.jsonl")
+    summary, records = (
+        json.loads((finished / "summary.json").read_text()),
+        lines(finished / "rounds.jsonl"),
+    )
     assert sum(record["uplink_bytes"] for record in records) == summary["uplink_bytes"]
-    assert sum(record["downlink_bytes"] for record in records) == summary["downlink_bytes"]
+    assert (
+        sum(record["downlink_bytes"] for record in records) == summary["downlink_bytes"]
+    )
     assert records[-1]["accuracy"] == summary["accuracy"]
     for layer in summary["layers"]:
-        assert layer["aggregations"] == sum(layer["name"] in record["due"] for record in records)
-    aggregated = sum(layer["size"] * layer["aggregations"] for layer in summary["layers"])  # C of Eq. 5
+        assert layer["aggregations"] == sum(
+            layer["name"] in record["due"] for record in records
+        )
+    # C of Eq. 5
+    aggregated = sum(
+        layer["size"] * layer["aggregations"] for layer in summary["layers"]
+    )
     everything = sum(layer["size"] for layer in summary["layers"]) * (14 // 2)
     assert summary["cost"] == pytest.approx(aggregated / everything)
-    assert summary["uplink_bytes"] == 3 * 4 * aggregated  # 3 clients, 4 bytes a number, no BatchNorm
+    # 3 clients, 4 bytes a number, no BatchNorm
+    assert summary["uplink_bytes"] == 3 * 4 * aggregated
 
 
 def test_the_config_is_resolved_and_names_versions(finished):
@@ -153,7 +194,9 @@ def test_the_weights_give_the_accuracy_of_the_summary(finished):
     with torch.no_grad():
         outputs = model.eval()(data.inputs(data.x_test))
     summary = json.loads((finished / "summary.json").read_text())
-    assert (outputs.argmax(1) == data.y_test).double().mean().item() == pytest.approx(summary["accuracy"])
+    assert (outputs.argmax(1) == data.y_test).double().mean().item() == pytest.approx(
+        summary["accuracy"]
+    )
     loss = torch.nn.functional.cross_entropy(outputs, data.y_test).item()
     assert loss == pytest.approx(summary["loss"], rel=1e-5)
 
@@ -164,22 +207,39 @@ def test_the_weights_give_the_accuracy_of_the_summary(finished):
 def test_only_timings_and_seconds_vary_from_run_to_run(finished, tmp_path):
     execute(tiny(), tmp_path / "again", workers=1)
     for name in SAME_EVERY_TIME:
-        assert (tmp_path / "again" / name).read_bytes() == (finished / name).read_bytes(), name
-    first, second = (json.loads((path / "summary.json").read_text()) for path in (finished, tmp_path / "again"))
+        assert (tmp_path / "again" / name).read_bytes() == (
+            finished / name
+        ).read_bytes(), name
+    first, second = (
+        json.loads((path / "summary.json").read_text())
+        for path in (finished, tmp_path / "again")
+    )
     assert {**first, "seconds": None} == {**second, "seconds": None}
 
 
 def test_another_seed_gives_another_run(finished, tmp_path):
     execute(tiny(seed=1), tmp_path / "other", workers=1)
-    assert (tmp_path / "other" / "rounds.jsonl").read_bytes() != (finished / "rounds.jsonl").read_bytes()
+    assert (tmp_path / "other" / "rounds.jsonl").read_bytes() != (
+        finished / "rounds.jsonl"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(
     "sections",
     [
         {},
-        {"policy": {"kind": "fedavg", "base_interval": 4, "increase_factor": 3, "rule": "released"}},
-        {"partition": {"kind": "dirichlet", "clients": 5, "alpha": 0.3}, "train": {"iterations": 4}},
+        {
+            "policy": {
+                "kind": "fedavg",
+                "base_interval": 4,
+                "increase_factor": 3,
+                "rule": "released",
+            }
+        },
+        {
+            "partition": {"kind": "dirichlet", "clients": 5, "alpha": 0.3},
+            "train": {"iterations": 4},
+        },
     ],
 )
 def test_a_run_directorys_own_config_can_be_run_again(sections, tmp_path):
@@ -188,16 +248,23 @@ def test_a_run_directorys_own_config_can_be_run_again(sections, tmp_path):
     assert resolve(config).config == config
     execute(config, tmp_path / "second", workers=1)
     for name in SAME_EVERY_TIME:
-        assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "first" / name).read_bytes(), name
+        assert (tmp_path / "second" / name).read_bytes() == (
+            tmp_path / "first" / name
+        ).read_bytes(), name
 
 
 def test_the_config_of_a_run_on_natural_clients_can_be_run_again(monkeypatch):
     digits = load_data("digits")
-    by_writer = replace(digits, name="by-writer", clients=torch.arange(len(digits.y_train)) % 40)
+    by_writer = replace(
+        digits, name="by-writer", clients=torch.arange(len(digits.y_train)) % 40
+    )
     monkeypatch.setattr(resolving, "load_data", lambda name, options: by_writer)
     config = tiny(partition={})
     resolved = resolve(config).config
-    dealt, again = (settings.partition.build(True).assign(by_writer, 0) for settings in (config, resolved))
+    dealt, again = (
+        settings.partition.build(True).assign(by_writer, 0)
+        for settings in (config, resolved)
+    )
     assert dealt.order.tolist() == again.order.tolist()
 
 
@@ -225,8 +292,12 @@ def test_a_record_is_on_disk_before_the_observers_see_it(tmp_path):
 
 def test_what_was_finished_stays_when_the_run_fails(tmp_path):
     # x ← x − 0.1 · (g + 100 · x) multiplies the weights by −9 a step, until they are no numbers any more
-    config = tiny(local={"learning_rate": 0.1, "weight_decay": 100.0}, train={"iterations": 200})
-    with pytest.raises(fedlama.RunError, match=r"not finite in round \d+.*learning_rate"):
+    config = tiny(
+        local={"learning_rate": 0.1, "weight_decay": 100.0}, train={"iterations": 200}
+    )
+    with pytest.raises(
+        fedlama.RunError, match=r"not finite in round \d+.*learning_rate"
+    ):
         execute(config, tmp_path / "run", workers=1)
     run = load_run(tmp_path / "run")
     assert len(run.records) > 1
@@ -235,7 +306,10 @@ def test_what_was_finished_stays_when_the_run_fails(tmp_path):
 
 def overflow_in_the_last_round(path: Path) -> None:
     """Finite weights, but so large that the test loss is NaN."""
-    sections = {"policy": {"kind": "fedavg", "base_interval": 2}, "train": {"iterations": 2}}
+    sections = {
+        "policy": {"kind": "fedavg", "base_interval": 2},
+        "train": {"iterations": 2},
+    }
     execute(tiny(local={"learning_rate": 1e8}, **sections), path, workers=1)
 
 
@@ -248,9 +322,16 @@ def test_what_is_written_is_json_for_every_reader(tmp_path):
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
 
-    sections = {"policy": {"kind": "fedavg", "base_interval": 1}, "train": {"iterations": 20}}
+    sections = {
+        "policy": {"kind": "fedavg", "base_interval": 1},
+        "train": {"iterations": 20},
+    }
     with suppress(fedlama.RunError):  # overflows after some rounds that are written
-        execute(tiny(local={"learning_rate": 0.1, "weight_decay": 100.0}, **sections), tmp_path / "run", workers=1)
+        execute(
+            tiny(local={"learning_rate": 0.1, "weight_decay": 100.0}, **sections),
+            tmp_path / "run",
+            workers=1,
+        )
     for name in ("rounds.jsonl", "timings.jsonl"):
         for line in (tmp_path / "run" / name).read_text().splitlines():
             json.loads(line, parse_constant=refuse)
@@ -261,15 +342,22 @@ def test_what_is_written_is_json_for_every_reader(tmp_path):
 
 def test_a_directory_that_holds_a_run_is_refused_and_left_alone(copied):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=r"already holds a run \(--resume continues it\): choose another --out"):
+    with pytest.raises(
+        InputError,
+        match=r"already holds a run \(--resume continues it\): choose another --out",
+    ):
         execute(tiny(), copied, workers=1)
-    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in copied.rglob("*") if path.is_file()
+    } == before
 
 
 def test_a_run_is_replaced_when_asked(copied):
     (copied / "report.html").write_text("of the old run")
     directory = RunDirectory.create(copied, resolve(tiny(seed=7)).config, replace=True)
-    assert {path.name for path in copied.rglob("*") if path.is_file()} == {"config.toml"}
+    assert {path.name for path in copied.rglob("*") if path.is_file()} == {
+        "config.toml"
+    }
     assert load_run(directory.path).seed == 7
 
 
@@ -301,12 +389,16 @@ def test_a_file_in_the_way_is_named(tmp_path, place):
         execute(tiny(), tmp_path / place, workers=1)
     message = str(caught.value)
     assert message.startswith(str(tmp_path / place))
-    assert "is a file; a run needs a folder" in message or "cannot be written" in message
+    assert (
+        "is a file; a run needs a folder" in message or "cannot be written" in message
+    )
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_place_where_nothing_can_be_written():
-    with pytest.raises(InputError, match=r"^/dev/null/run: cannot be written \(Not a directory\)$"):
+    with pytest.raises(
+        InputError, match=r"^/dev/null/run: cannot be written \(Not a directory\)$"
+    ):
         RunDirectory.create(Path("/dev/null/run"), resolve(tiny()).config)
 
 
@@ -335,7 +427,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match=r"summary.json cannot be written: no space left"):
+    with pytest.raises(
+        RunError, match=r"summary.json cannot be written: no space left"
+    ):
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
@@ -402,7 +496,9 @@ def test_a_config_that_is_not_ours_is_named(tmp_path):
 
 
 def test_a_folder_without_a_run(tmp_path):
-    with pytest.raises(InputError, match=r"is not a run directory: it has no config\.toml"):
+    with pytest.raises(
+        InputError, match=r"is not a run directory: it has no config\.toml"
+    ):
         load_run(tmp_path)
 
 
@@ -410,22 +506,34 @@ def test_find_runs_looks_below_sorts_and_takes_each_once(tmp_path, copied):
     for name in ("b/seed1", "b/seed0", "a"):
         RunDirectory.create(tmp_path / "all" / name, resolve(tiny()).config)
         (tmp_path / "all" / name / "rounds.jsonl").touch()
-    found = [run.path for run in find_runs([tmp_path / "all", tmp_path / "all" / "a", copied])]
-    folders = [tmp_path / "all" / "a", tmp_path / "all" / "b" / "seed0", tmp_path / "all" / "b" / "seed1", copied]
+    found = [
+        run.path
+        for run in find_runs([tmp_path / "all", tmp_path / "all" / "a", copied])
+    ]
+    folders = [
+        tmp_path / "all" / "a",
+        tmp_path / "all" / "b" / "seed0",
+        tmp_path / "all" / "b" / "seed1",
+        copied,
+    ]
     assert found == folders
 
 
 def test_find_runs_names_a_folder_that_is_not_there_or_holds_none(tmp_path, finished):
     with pytest.raises(InputError, match=r"nope: there is no such folder"):
         find_runs([finished, tmp_path / "nope"])
-    with pytest.raises(InputError, match=r"holds no run: no config\.toml .*in it or below it"):
+    with pytest.raises(
+        InputError, match=r"holds no run: no config\.toml .*in it or below it"
+    ):
         find_runs([finished, tmp_path])
 
 
 # TensorBoard.
 
 
-@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs fedlama[tensorboard]")
+@pytest.mark.skipif(
+    find_spec("tensorboard") is None, reason="needs fedlama[tensorboard]"
+)
 def test_tensorboard_gets_the_scalars(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -435,9 +543,13 @@ def test_tensorboard_gets_the_scalars(tmp_path):
     records = load_run(tmp_path / "run").records
     losses = [(event.step, event.value) for event in events.Scalars("loss/training")]
     assert losses == [(record.step, pytest.approx(record.loss)) for record in records]
-    accuracies = [(event.step, event.value) for event in events.Scalars("accuracy/test")]
+    accuracies = [
+        (event.step, event.value) for event in events.Scalars("accuracy/test")
+    ]
     evaluated = [record for record in records if record.accuracy is not None]
-    assert accuracies == [(record.step, pytest.approx(record.accuracy)) for record in evaluated]
+    assert accuracies == [
+        (record.step, pytest.approx(record.accuracy)) for record in evaluated
+    ]
     summary = load_run(tmp_path / "run").summary
     assert summary is not None
     for layer in summary.layers:  # 32 bits per number: nothing is coded
@@ -462,7 +574,11 @@ def test_tensorboard_can_be_switched_off(finished):
 
 def test_a_machine_without_tensorboard_runs_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
-    execute(tiny(output={"tensorboard": True}, train={"iterations": 2}), tmp_path / "run", workers=1)
+    execute(
+        tiny(output={"tensorboard": True}, train={"iterations": 2}),
+        tmp_path / "run",
+        workers=1,
+    )
     assert not (tmp_path / "run" / "tensorboard").exists()
     assert load_run(tmp_path / "run").summary is not None
 

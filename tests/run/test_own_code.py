@@ -160,16 +160,28 @@ def test_my_network_and_my_data_in_a_configuration(folder, workers):
 
 
 def test_options_reach_my_functions(folder):
-    changes = {"model": {"name": "mymodule:build_for", "options": {"width": 5}}, "data": {"options": {"every": 3}}}
+    changes = {
+        "model": {"name": "mymodule:build_for", "options": {"width": 5}},
+        "data": {"options": {"every": 3}},
+    }
     resolved = resolve(parse_config(tables(**changes)))
     assert resolved.model()[1].weight.shape == (5, 64)
     assert len(resolved.data.x_train) == 479
-    with pytest.raises(fedlama.InputError, match=r"model.options means nothing unless model.name is module:name"):
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"model.options means nothing unless model.name is module:name",
+    ):
         parse_config(tables(model={"name": "mlp", "options": {"width": 5}}))
 
 
 def test_my_own_class_is_a_builder_and_a_tuple_is_data(folder):
-    resolved = resolve(parse_config(tables(model={"name": "mymodule:Net"}, data={"name": "mymodule:load_arrays"})))
+    resolved = resolve(
+        parse_config(
+            tables(
+                model={"name": "mymodule:Net"}, data={"name": "mymodule:load_arrays"}
+            )
+        )
+    )
     assert type(resolved.model()).__name__ == "Net"
     assert len(resolved.data.x_train) == 1437
 
@@ -180,7 +192,11 @@ def test_a_rule_a_loss_and_a_metric_of_my_own(folder):
     result = run(
         folder,
         local={"rule": "mymodule:slow", "learning_rate": 0.2},
-        train={"loss": "mymodule:cross", "metric": "mymodule:error", "metric_name": "mistakes"},
+        train={
+            "loss": "mymodule:cross",
+            "metric": "mymodule:error",
+            "metric_name": "mistakes",
+        },
     )
     by_hand = fedlama.simulate(
         mymodule.build,
@@ -209,14 +225,20 @@ def test_a_partition_of_my_own_is_pinned_by_who_has_which_sample(folder):
     assert recorded["clients"] == 2
     again = resolve(parse_config(tables(partition=recorded)))
     assert again.shards.sizes.tolist() == [360, 1077]  # of 1,437 samples
-    with pytest.raises(fedlama.InputError, match=r"partition.sha256 = .* that of mymodule:Halves with this seed is"):
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"partition.sha256 = .* that of mymodule:Halves with this seed is",
+    ):
         resolve(parse_config(tables(partition={**recorded, "options": {"first": 0.5}})))
 
 
 def test_a_loss_may_be_a_class_of_torch(folder):
-    resolved = resolve(parse_config(tables(train={"loss": "torch.nn:CrossEntropyLoss"})))
+    resolved = resolve(
+        parse_config(tables(train={"loss": "torch.nn:CrossEntropyLoss"}))
+    )
     assert isinstance(resolved.loss, torch.nn.CrossEntropyLoss)
-    assert resolved.config.hashes.keys() == {"mymodule:build", "mymodule:load"}  # torch's version is recorded
+    # Torch's version is recorded
+    assert resolved.config.hashes.keys() == {"mymodule:build", "mymodule:load"}
 
 
 def test_a_transform_is_applied_everywhere_and_an_augmentation_in_training_only(folder):
@@ -224,28 +246,62 @@ def test_a_transform_is_applied_everywhere_and_an_augmentation_in_training_only(
     halved = run(folder, "halved", data={"transform": "mymodule:halved"})
     noisy = run(folder, "noisy", data={"augment": "mymodule:noisy"})
     assert halved.records[0].loss != plain.records[0].loss != noisy.records[0].loss
-    resolved = resolve(parse_config(tables(data={"transform": "mymodule:halved", "augment": "mymodule:noisy"})))
+    resolved = resolve(
+        parse_config(
+            tables(data={"transform": "mymodule:halved", "augment": "mymodule:noisy"})
+        )
+    )
     samples = resolved.data.x_test[:3]
     assert torch.equal(resolved.data.inputs(samples), samples.float() / 255 / 2)
-    again = execute(parse_config(tables(data={"augment": "mymodule:noisy"})), folder / "again", workers=2)
+    again = execute(
+        parse_config(tables(data={"augment": "mymodule:noisy"})),
+        folder / "again",
+        workers=2,
+    )
     assert again.records == noisy.records
 
 
 @pytest.mark.parametrize(
     ("section", "key", "value", "sentence"),
     [
-        ("model", "name", "nomodule:build", "there is no module nomodule: looked for nomodule.py in"),
+        (
+            "model",
+            "name",
+            "nomodule:build",
+            "there is no module nomodule: looked for nomodule.py in",
+        ),
         ("model", "name", "mymodul:build", "did you mean 'mymodule'"),
-        ("model", "name", "mymodule:biuld", "mymodule has no biuld; did you mean 'build'"),
-        ("model", "name", "mymodule:nnn", "mymodule has no nnn; it has "),  # not nn, which is a module
+        (
+            "model",
+            "name",
+            "mymodule:biuld",
+            "mymodule has no biuld; did you mean 'build'",
+        ),
+        # Not nn, which is a module
+        ("model", "name", "mymodule:nnn", "mymodule has no nnn; it has "),
         ("model", "name", "mymodule:LIMIT", "is 3, not a function or a class"),
-        ("model", "name", "mymodule:fails", r"raised ValueError: no such disk \(mymodule.py, line \d+\)"),
+        (
+            "model",
+            "name",
+            "mymodule:fails",
+            r"raised ValueError: no such disk \(mymodule.py, line \d+\)",
+        ),
         ("model", "name", "mymodule:nothing", "must return an nn.Module, not None"),
         ("model", "name", "mymodule:", "must be the name of a model, or module:name"),
         ("data", "name", "mymodule:fails", "raised ValueError: no such disk"),
-        ("data", "name", "mymodule:nothing", r"must return what fedlama.data.arrays\(…\) makes"),
+        (
+            "data",
+            "name",
+            "mymodule:nothing",
+            r"must return what fedlama.data.arrays\(…\) makes",
+        ),
         ("data", "transform", "mymodule:fails", "transform failed on a batch of shape"),
-        ("data", "augment", "nowhere", "must be module:name, a function in a module of your own"),
+        (
+            "data",
+            "augment",
+            "nowhere",
+            "must be module:name, a function in a module of your own",
+        ),
         ("local", "rule", "mymodule:nothing", "must return a local rule, not None"),
         ("local", "rule", "mymodule:slow", "raised TypeError"),
         ("policy", "kind", "mymodule:build", "raised TypeError"),
@@ -265,13 +321,21 @@ def test_a_bad_reference_is_told_in_one_sentence(folder, section, key, value, se
 
 def test_a_module_that_cannot_be_imported_is_told_with_its_line(folder):
     (folder / "broken.py").write_text("x = 1\ny = x / 0\n")
-    with pytest.raises(fedlama.InputError, match=r"importing broken raised ZeroDivisionError.*\(broken.py, line 2\)"):
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"importing broken raised ZeroDivisionError.*\(broken.py, line 2\)",
+    ):
         run(folder, model={"name": "broken:build"})
     (folder / "needy.py").write_text("import nosuchpackage\n")
-    with pytest.raises(fedlama.InputError, match="importing needy raised ModuleNotFoundError: No module named"):
+    with pytest.raises(
+        fedlama.InputError,
+        match="importing needy raised ModuleNotFoundError: No module named",
+    ):
         run(folder, model={"name": "needy:build"})
     (folder / "random.py").write_text("def build(): pass\n")
-    with pytest.raises(fedlama.InputError, match="has the name of a module that is imported already"):
+    with pytest.raises(
+        fedlama.InputError, match="has the name of a module that is imported already"
+    ):
         run(folder, model={"name": "random:build"})
 
 
@@ -279,7 +343,10 @@ def test_what_is_a_reference_and_what_is_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert is_reference("mymodule:build")
     assert is_reference("pack.age:Class.method")
-    assert not any(is_reference(text) for text in ("digits", "a:", ":b", "a:b:c", "/data/a:b.npz", "a b:c", "1a:b"))
+    assert not any(
+        is_reference(text)
+        for text in ("digits", "a:", ":b", "a:b:c", "/data/a:b.npz", "a b:c", "1a:b")
+    )
     Path("a:b").touch()
     assert not is_reference("a:b")
     assert reference_to(fedlama.models.mlp) == "fedlama.models.small:mlp"
@@ -299,7 +366,10 @@ def test_a_second_change_keeps_the_hash_of_what_is_recorded(folder):
     (first,) = going_on_with("a")
     assert f"changed since the run in {out.path} began (SHA-256" in first
     (second,) = going_on_with("b")
-    assert f"changed since the run in {out.path} last went on (SHA-256 aaaaaaaaaaaa…, now bbbbbbbbbbbb…)" in second
+    assert (
+        f"changed since the run in {out.path} last went on (SHA-256 aaaaaaaaaaaa…, now bbbbbbbbbbbb…)"
+        in second
+    )
     hashes = read_run(out.path).config["hashes"]
     assert hashes["mymodule:build until round 0"] == config.hashes["mymodule:build"]
     assert hashes["mymodule:build"] == "b" * 64
@@ -311,9 +381,14 @@ def test_a_finished_run_of_another_network_is_no_result_of_this_one(folder):
     state = torch.get_rng_state()
     assert execute(parse_config(tables()), folder / "run", resume=True) is None
     assert torch.equal(state, torch.get_rng_state())
-    (folder / "mymodule.py").write_text(MODULE.replace("nn.Flatten(), nn.Linear", "nn.Flatten(), nn.ReLU(), nn.Linear"))
+    (folder / "mymodule.py").write_text(
+        MODULE.replace("nn.Flatten(), nn.Linear", "nn.Flatten(), nn.ReLU(), nn.Linear")
+    )
     sys.modules.pop("mymodule")
-    with pytest.raises(fedlama.InputError, match=r"run holds a run of another network \(\d+ parameters in \d layers"):
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"run holds a run of another network \(\d+ parameters in \d layers",
+    ):
         execute(parse_config(tables()), folder / "run", resume=True)
 
 
@@ -351,7 +426,13 @@ print(hash_of(fedlama.FedAvg))
 )
 def test_code_without_a_file_has_a_hash_that_tells_its_changes(change, changed):
     def hashes(text):
-        done = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout.split()
 
     before = hashes(WITHOUT_A_FILE)
@@ -365,14 +446,20 @@ def test_code_without_a_file_has_a_hash_that_tells_its_changes(change, changed):
 
 def command(folder, *words, fails=False):
     done = subprocess.run(
-        [sys.executable, "-m", "fedlama", *words], cwd=folder.parent, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "fedlama", *words],
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode != 0) == fails, done.stderr
     return done
 
 
 @pytest.mark.slow
-def test_the_folder_of_the_configuration_is_importable_and_changed_code_is_told(tmp_path):
+def test_the_folder_of_the_configuration_is_importable_and_changed_code_is_told(
+    tmp_path,
+):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "mymodule.py").write_text(MODULE)
@@ -381,14 +468,35 @@ def test_the_folder_of_the_configuration_is_importable_and_changed_code_is_told(
         "[policy]\nbase_interval = 2\nincrease_factor = 2\n[output]\ntensorboard = false\n"
     )
     command(folder, "run", "mine/c.toml", "--out", "runs/c", "--workers", "2")
-    assert "changed" not in command(folder, "run", "mine/c.toml", "--out", "runs/c", "--resume").stderr
+    assert (
+        "changed"
+        not in command(
+            folder, "run", "mine/c.toml", "--out", "runs/c", "--resume"
+        ).stderr
+    )
     (folder / "mymodule.py").write_text(MODULE + "\n# another line\n")
     told = command(folder, "run", "mine/c.toml", "--out", "runs/c", "--resume").stderr
     assert told.count("changed since") == 1  # the network and the data are in one file
-    assert told.count("the code of mymodule changed since the run in runs/c began (SHA-256") == 1
-    wrong = command(folder, "run", "mine/c.toml", "--set", "model.name=mymodule:biuld", "--out", "runs/d", fails=True)
+    assert (
+        told.count(
+            "the code of mymodule changed since the run in runs/c began (SHA-256"
+        )
+        == 1
+    )
+    wrong = command(
+        folder,
+        "run",
+        "mine/c.toml",
+        "--set",
+        "model.name=mymodule:biuld",
+        "--out",
+        "runs/d",
+        fails=True,
+    )
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("fedlama: model.name = 'mymodule:biuld': mymodule has no biuld; did you mean")
+    assert wrong.stderr.startswith(
+        "fedlama: model.name = 'mymodule:biuld': mymodule has no biuld; did you mean"
+    )
     assert "Traceback" not in wrong.stderr
     # A report shows the run, and does not run the code that it names.
     (folder / "mymodule.py").write_text("raise RuntimeError('imported')\n")
@@ -415,20 +523,34 @@ def test_my_own_code_in_a_study_and_under_torchrun(tmp_path):
     assert "slow" in done.stdout
     assert len(find_runs([tmp_path / "studies" / "s"])) == 4
     command(folder, "run", "mine/c.toml", "--out", "runs/alone", "--workers", "1")
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fedlama", "run"]
+    launch = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "fedlama",
+        "run",
+    ]
     subprocess.run(
         [sys.executable, *launch, "mine/c.toml", "--out", "runs/together"],
         cwd=tmp_path,
         capture_output=True,
         check=True,
     )
-    rounds = [(tmp_path / "runs" / name / "rounds.jsonl").read_bytes() for name in ("alone", "together")]
+    rounds = [
+        (tmp_path / "runs" / name / "rounds.jsonl").read_bytes()
+        for name in ("alone", "together")
+    ]
     assert rounds[0] == rounds[1]
 
 
 def test_load_config_makes_its_folder_importable(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "besides.py").write_text("from fedlama.models import mlp\n\n\ndef build():\n    return mlp()\n")
+    (tmp_path / "besides.py").write_text(
+        "from fedlama.models import mlp\n\n\ndef build():\n    return mlp()\n"
+    )
     (tmp_path / "c.toml").write_text(
         '[data]\nname = "digits"\n[model]\nname = "besides:build"\n[train]\niterations = 2\n'
     )

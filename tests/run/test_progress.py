@@ -34,7 +34,9 @@ def line(*begin, **values):
 
 
 def test_a_share_names_what_it_is_of():
-    assert "sent 39% of FedAvg(6)" in line("FedLAMA(6, 4)", 6, cost=0.389, uplink_share=0.389)
+    assert "sent 39% of FedAvg(6)" in line(
+        "FedLAMA(6, 4)", 6, cost=0.389, uplink_share=0.389
+    )
     assert "sent 100% of FedAvg(24)" in line("FedAvg(24)", 24, uplink_share=1.0)
 
 
@@ -72,7 +74,9 @@ def lines_at(monkeypatch, *told):
 
 
 def test_what_is_left_is_said_roughly_and_not_at_the_end(monkeypatch):
-    first, second, last = lines_at(monkeypatch, (60.0, 1, 100), (95.0, 95, 950), (100.0, 100, 1000))
+    first, second, last = lines_at(
+        monkeypatch, (60.0, 1, 100), (95.0, 95, 950), (100.0, 100, 1000)
+    )
     assert first.endswith(" · about 9 min left")
     assert second.endswith(" · under a minute left")
     assert "left" not in last

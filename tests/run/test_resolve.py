@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from fedlama import IID, SGD, Dirichlet, FedAvg, FedLAMA, InputError, data, models, simulate
+from fedlama import (
+    IID,
+    SGD,
+    Dirichlet,
+    FedAvg,
+    FedLAMA,
+    InputError,
+    data,
+    models,
+    simulate,
+)
 from fedlama.cli.run import run
 from fedlama.data import Dataset, Shards
 from fedlama.run import resolve as resolving
@@ -42,7 +52,9 @@ def counts(monkeypatch):
             counted[name] += 1
             return original(*arguments, **options)
 
-        monkeypatch.setattr(owner, name, staticmethod(counting) if name == "by_owner" else counting)
+        monkeypatch.setattr(
+            owner, name, staticmethod(counting) if name == "by_owner" else counting
+        )
 
     count(FedLAMA, "__post_init__")
     count(Shards, "by_owner")
@@ -61,7 +73,9 @@ def test_a_run_builds_everything_once(counts, tmp_path, workers):
 ONCE = {"__post_init__": 1, "by_owner": 1, "hold_out": 1, "load": 1}
 
 
-def test_the_whole_command_builds_everything_once(counts, tmp_path, monkeypatch, capsys):
+def test_the_whole_command_builds_everything_once(
+    counts, tmp_path, monkeypatch, capsys
+):
     # Progress, report and page ask for the same policy, data and partition as the run.
     monkeypatch.chdir(tmp_path)
     Path("c.toml").write_text(to_toml(TABLES))
@@ -71,7 +85,11 @@ def test_the_whole_command_builds_everything_once(counts, tmp_path, monkeypatch,
 
 
 def test_a_study_builds_each_setting_once_before_its_runs(counts, tmp_path):
-    tables = {**TABLES, "data": {"name": "digits"}, "study": {"seeds": [0, 1], "setting": [{"name": "one"}]}}
+    tables = {
+        **TABLES,
+        "data": {"name": "digits"},
+        "study": {"seeds": [0, 1], "setting": [{"name": "one"}]},
+    }
     resolving.RESOLVED.clear()
     # In this process the first seed's run is built; the second is built by the process that trains it.
     run_study(parse_study(tables), tmp_path, 1, lambda cell, record: None)
@@ -90,7 +108,9 @@ def test_what_is_built_is_what_the_configuration_says():
     resolved = resolve(parse_config(TABLES))
     assert resolved.policy == FedLAMA(2, 2)
     assert resolved.local == SGD(0.1, 16)
-    assert len(resolved.data.x_train) + len(resolved.data.x_test) == len(data.digits().x_train)
+    assert len(resolved.data.x_train) + len(resolved.data.x_test) == len(
+        data.digits().x_train
+    )
     expected = Dirichlet(5, 0.5).assign(resolved.data, 0)
     assert resolved.shards.order.tolist() == expected.order.tolist()
     assert resolved.config.partition.clients == 5
@@ -104,5 +124,12 @@ def test_shards_that_were_dealt_before_are_a_partition():
     first = simulate(lambda: models.small_cnn(10), digits, partition=IID(4), **job)
     second = simulate(lambda: models.small_cnn(10), digits, partition=dealt, **job)
     assert first.records == second.records
-    with pytest.raises(InputError, match="these shards deal 1437 samples, but the data has 1150"):
-        simulate(lambda: models.small_cnn(10), digits.hold_out(0.2, 0), partition=dealt, **job)
+    with pytest.raises(
+        InputError, match="these shards deal 1437 samples, but the data has 1150"
+    ):
+        simulate(
+            lambda: models.small_cnn(10),
+            digits.hold_out(0.2, 0),
+            partition=dealt,
+            **job,
+        )

@@ -87,13 +87,19 @@ def refusal(table: dict) -> str:
 
 def test_the_options_of_the_choice_are_the_keys_of_the_section():
     assert File.model_validate({}).rule.build() == Plain(0.5)
-    assert File.model_validate({"rule": {"rate": 0.25, "marks": [3]}}).rule.build() == Plain(0.25, (3,))
+    assert File.model_validate(
+        {"rule": {"rate": 0.25, "marks": [3]}}
+    ).rule.build() == Plain(0.25, (3,))
     table = {"rule": "pulled", "mu": 2, "marks": [1, 2], "where": "there"}
-    assert File.model_validate({"rule": table}).rule.build() == Pulled(Plain(0.5, (1, 2)), 2.0, "there")
+    assert File.model_validate({"rule": table}).rule.build() == Pulled(
+        Plain(0.5, (1, 2)), 2.0, "there"
+    )
 
 
 def test_what_is_written_holds_the_keys_of_the_choice_and_no_others():
-    assert File.model_validate({}).model_dump() == {"rule": {"rule": "plain", "rate": 0.5, "marks": []}}
+    assert File.model_validate({}).model_dump() == {
+        "rule": {"rule": "plain", "rate": 0.5, "marks": []}
+    }
     file = File.model_validate({"rule": {"rule": "pulled", "mu": 1.0}})
     written = {"rule": "pulled", "rate": 0.5, "marks": [], "mu": 1.0, "where": "here"}
     assert file.model_dump() == {"rule": written}
@@ -122,7 +128,11 @@ def test_what_is_wrong_is_said_about_the_choice_that_was_made(table, sentence):
 # Sections and classes agree: what one refuses the other refuses.
 
 FIELDS = [
-    (FedLAMA, PolicySection.of_choice("fedlama"), {"base_interval": 6, "increase_factor": 2}),
+    (
+        FedLAMA,
+        PolicySection.of_choice("fedlama"),
+        {"base_interval": 6, "increase_factor": 2},
+    ),
     (SGD, LocalSection.of_choice("sgd"), {"learning_rate": 0.1, "batch_size": 4}),
     (Faults, FaultsSection, {}),
     (Participation, ParticipationSection, {}),
@@ -137,13 +147,40 @@ CASES = [
     if name in section.model_fields
 ]
 numbers = st.sampled_from(
-    [0, 1, 2, -1, 0.0, 1.0, 0.5, -0.5, 1.5, 1e30, 1e31, 3.3e38, 3.5e38, float("nan"), float("inf")]
+    [
+        0,
+        1,
+        2,
+        -1,
+        0.0,
+        1.0,
+        0.5,
+        -0.5,
+        1.5,
+        1e30,
+        1e31,
+        3.3e38,
+        3.5e38,
+        float("nan"),
+        float("inf"),
+    ]
 )
-values = numbers | st.integers(-3, 12) | st.floats() | st.lists(st.integers(-1, 3), max_size=2) | st.text(max_size=3)
+values = (
+    numbers
+    | st.integers(-3, 12)
+    | st.floats()
+    | st.lists(st.integers(-1, 3), max_size=2)
+    | st.text(max_size=3)
+)
 
 
 @pytest.mark.parametrize(("kind", "section", "others", "name"), CASES)
-@given(value=values | st.sampled_from(["all", "kernels", "crossing", "printed", "stop", "repeat", True, False, None]))
+@given(
+    value=values
+    | st.sampled_from(
+        ["all", "kernels", "crossing", "printed", "stop", "repeat", True, False, None]
+    )
+)
 def test_a_class_takes_what_its_section_takes(kind, section, others, name, value):
     try:
         read = section.model_validate({**others, name: value})
@@ -155,7 +192,8 @@ def test_a_class_takes_what_its_section_takes(kind, section, others, name, value
         made = None
     if read is not None and getattr(read, name) is not None:
         assert made is not None, "the file takes what the class refuses"
-    if made is not None and type(value) is type(getattr(kind(**others), name)):  # Python converts more than a file
+    # Python converts more than a file
+    if made is not None and type(value) is type(getattr(kind(**others), name)):
         assert read is not None, "the class takes what the file refuses"
 
 
@@ -164,7 +202,9 @@ def test_defaults_are_those_of_the_class(kind, section, others, name):
     if name in others or section is PartitionSection:  # which leaves them open
         pytest.skip("the class has no default")
     found = getattr(section.model_validate(others), name)
-    assert (tuple(found) if isinstance(found, list) else found) == getattr(kind(**others), name)
+    assert (tuple(found) if isinstance(found, list) else found) == getattr(
+        kind(**others), name
+    )
 
 
 # A choice that is changed takes the options of the choice before with it.
@@ -190,8 +230,14 @@ def third_policy(monkeypatch):
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ({"share": 0.1}, r"policy\.share means nothing with kind = 'fedlama', only with 'budget'"),
-        ({"kind": "fedavg", "share": 0.1}, r"policy\.share means nothing with kind = 'fedavg', only with 'budget'"),
+        (
+            {"share": 0.1},
+            r"policy\.share means nothing with kind = 'fedlama', only with 'budget'",
+        ),
+        (
+            {"kind": "fedavg", "share": 0.1},
+            r"policy\.share means nothing with kind = 'fedavg', only with 'budget'",
+        ),
         (
             {"kind": "budget", "rule": "printed"},
             r"policy\.rule means nothing with kind = 'budget', only with 'fedlama'",
@@ -204,11 +250,22 @@ def test_a_file_may_not_set_options_of_another_choice(table, sentence):
 
 
 def test_an_override_of_the_choice_drops_the_options_of_the_one_before(third_policy):
-    tables = {**SMALLEST, "policy": {"kind": "budget", "base_interval": 3, "share": 0.2}}
-    assert apply_overrides(tables, ["policy.kind=fedavg"])["policy"] == {"kind": "fedavg", "base_interval": 3}
-    changed = apply_overrides(tables, ["policy.kind=fedlama", "policy.increase_factor=2"])
+    tables = {
+        **SMALLEST,
+        "policy": {"kind": "budget", "base_interval": 3, "share": 0.2},
+    }
+    assert apply_overrides(tables, ["policy.kind=fedavg"])["policy"] == {
+        "kind": "fedavg",
+        "base_interval": 3,
+    }
+    changed = apply_overrides(
+        tables, ["policy.kind=fedlama", "policy.increase_factor=2"]
+    )
     assert parse_config(changed).policy.build() == FedLAMA(3, 2)
-    assert merged(tables, {"policy": {"kind": "fedlama"}})["policy"] == {"kind": "fedlama", "base_interval": 3}
+    assert merged(tables, {"policy": {"kind": "fedlama"}})["policy"] == {
+        "kind": "fedlama",
+        "base_interval": 3,
+    }
 
 
 def test_what_the_override_itself_says_stays_and_is_refused(third_policy):
@@ -231,14 +288,29 @@ def test_the_local_rule_was_called_kind_before():
 
 
 @pytest.mark.parametrize(
-    "name", ["weights", "evaluate", "average_steps", "execution", "precision", "device", "layers", "adaptive"]
+    "name",
+    [
+        "weights",
+        "evaluate",
+        "average_steps",
+        "execution",
+        "precision",
+        "device",
+        "layers",
+        "adaptive",
+    ],
 )
 def test_a_key_has_the_default_of_its_argument(name):
     section = ModelSection if name in ModelSection.model_fields else TrainSection
-    assert section.model_fields[name].default == signature(simulate).parameters[name].default
+    assert (
+        section.model_fields[name].default
+        == signature(simulate).parameters[name].default
+    )
 
 
-@pytest.mark.parametrize("name", ["weights", "evaluate", "execution", "precision", "layers"])
+@pytest.mark.parametrize(
+    "name", ["weights", "evaluate", "execution", "precision", "layers"]
+)
 def test_an_argument_takes_the_values_of_its_key_and_no_others(name):
     section = ModelSection if name in ModelSection.model_fields else TrainSection
     options = {
@@ -248,6 +320,13 @@ def test_an_argument_takes_the_values_of_its_key_and_no_others(name):
         "iterations": 2,
     }
     for value in get_args(section.model_fields[name].annotation):
-        simulate(lambda: models.mlp(10, inputs=64), data.digits(), **options, **{name: value})
+        simulate(
+            lambda: models.mlp(10, inputs=64), data.digits(), **options, **{name: value}
+        )
     with pytest.raises(InputError, match=name):
-        simulate(lambda: models.mlp(10, inputs=64), data.digits(), **options, **{name: "other"})
+        simulate(
+            lambda: models.mlp(10, inputs=64),
+            data.digits(),
+            **options,
+            **{name: "other"},
+        )

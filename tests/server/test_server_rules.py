@@ -16,7 +16,9 @@ from fedlama.server.momentum import VELOCITY
 
 
 def apply(rule, anchor, mean, own, *, count=0, periods=1.0):
-    return rule.apply(torch.tensor([anchor]), torch.tensor([mean]), own, count=count, periods=periods).tolist()
+    return rule.apply(
+        torch.tensor([anchor]), torch.tensor([mean]), own, count=count, periods=periods
+    ).tolist()
 
 
 def test_mean_is_the_mean():
@@ -35,16 +37,22 @@ def test_momentum_by_hand():
 def test_memory_is_counted_in_steps():
     # A layer with an interval of 4τ': β_l = 0.9⁴ = 0.6561, so m = 0.6561·10 + 1 = 7.561
     own = {VELOCITY: torch.tensor([10.0])}
-    assert apply(Momentum(0.9), 0.0, 1.0, own, count=3, periods=4.0) == pytest.approx([7.561])
+    assert apply(Momentum(0.9), 0.0, 1.0, own, count=3, periods=4.0) == pytest.approx(
+        [7.561]
+    )
     # Cut short by the run's end at half an interval: β_l = 0.81^½ = 0.9
     own = {VELOCITY: torch.tensor([10.0])}
-    assert apply(Momentum(0.81), 0.0, 1.0, own, count=3, periods=0.5) == pytest.approx([10.0])
+    assert apply(Momentum(0.81), 0.0, 1.0, own, count=3, periods=0.5) == pytest.approx(
+        [10.0]
+    )
 
 
 def test_nesterov_looks_ahead():
     # m = 0.5·2 + 1 = 2; x = 0 + 0.7·(1 + 0.5·2) = 1.4
     own = {VELOCITY: torch.tensor([2.0])}
-    assert apply(Momentum(0.5, rate=0.7, nesterov=True), 0.0, 1.0, own) == pytest.approx([1.4])
+    assert apply(
+        Momentum(0.5, rate=0.7, nesterov=True), 0.0, 1.0, own
+    ) == pytest.approx([1.4])
 
 
 def test_nesterov_is_that_of_torch():
@@ -55,7 +63,9 @@ def test_nesterov_is_that_of_torch():
     for change in (0.5, -0.25, 0.125):
         parameter.grad = torch.tensor([-change])
         optimizer.step()
-        row = Momentum(0.9, rate=0.7, nesterov=True).apply(row, row + change, own, count=0, periods=1.0)
+        row = Momentum(0.9, rate=0.7, nesterov=True).apply(
+            row, row + change, own, count=0, periods=1.0
+        )
         torch.testing.assert_close(row, parameter.detach())
 
 
@@ -69,7 +79,9 @@ def test_the_look_ahead_is_fedacg():
         model = model + momentum
         expected = model + beta * momentum
         torch.testing.assert_close(model, mean)  # so it is, in exact numbers
-        sent = Momentum(beta, nesterov=True).apply(sent, mean, own, count=0, periods=1.0)
+        sent = Momentum(beta, nesterov=True).apply(
+            sent, mean, own, count=0, periods=1.0
+        )
         torch.testing.assert_close(sent, expected)
 
 
@@ -77,16 +89,22 @@ def test_adam_by_hand():
     # ε = 0.1, so v starts at 0.01. Δ = 2: m = 0.1·2 = 0.2, v = 0.99·0.01 + 0.01·4 = 0.0499
     own = {FIRST: torch.zeros(1), SECOND: torch.zeros(1)}
     rule = Adam(0.5, beta1=0.9, beta2=0.99, epsilon=0.1)
-    assert apply(rule, 1.0, 3.0, own) == pytest.approx([1 + 0.5 * 0.2 / (math.sqrt(0.0499) + 0.1)])
+    assert apply(rule, 1.0, 3.0, own) == pytest.approx(
+        [1 + 0.5 * 0.2 / (math.sqrt(0.0499) + 0.1)]
+    )
     # Then Δ = −1: m = 0.9·0.2 − 0.1 = 0.08, v = 0.99·0.0499 + 0.01 = 0.059401
-    assert apply(rule, 1.0, 0.0, own, count=1) == pytest.approx([1 + 0.5 * 0.08 / (math.sqrt(0.059401) + 0.1)])
+    assert apply(rule, 1.0, 0.0, own, count=1) == pytest.approx(
+        [1 + 0.5 * 0.08 / (math.sqrt(0.059401) + 0.1)]
+    )
 
 
 def test_yogi_by_hand():
     # v = 0.01 < Δ² = 4, so v grows by 0.01·4 to 0.05; then Δ² = 0.01 < v: it falls by 0.01·0.01 to 0.0499
     own = {FIRST: torch.zeros(1), SECOND: torch.zeros(1)}
     rule = Yogi(0.5, beta1=0.9, beta2=0.99, epsilon=0.1)
-    assert apply(rule, 1.0, 3.0, own) == pytest.approx([1 + 0.5 * 0.2 / (math.sqrt(0.05) + 0.1)])
+    assert apply(rule, 1.0, 3.0, own) == pytest.approx(
+        [1 + 0.5 * 0.2 / (math.sqrt(0.05) + 0.1)]
+    )
     apply(rule, 1.0, 1.1, own, count=1)
     assert own[SECOND].tolist() == pytest.approx([0.0499])
 
@@ -110,14 +128,19 @@ def test_no_momentum_is_the_mean():
 def test_half_a_rate_without_momentum_goes_half_the_way():
     once = {"iterations": 2, "window": 2, "policy": fedlama.FedAvg(2)}
     start = weights(run(local=fedlama.SGD(1e-30, 4), **once))
-    trained = slice(0, 84 + 24)  # the first layer and BatchNorm's scale and shift, which statistics follow
+    # The first layer and BatchNorm's scale and shift, which statistics follow
+    trained = slice(0, 84 + 24)
     full = weights(run(**once))
     half = weights(run(server=Momentum(0.0, rate=0.5), **once))
-    torch.testing.assert_close(half[trained], (start + (full - start) / 2)[trained], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        half[trained], (start + (full - start) / 2)[trained], rtol=1e-5, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize(
-    "rule", [Momentum(0.8, rate=0.5), Momentum(0.5, nesterov=True), Adam(0.02), Yogi(0.02)], ids=str
+    "rule",
+    [Momentum(0.8, rate=0.5), Momentum(0.5, nesterov=True), Adam(0.02), Yogi(0.02)],
+    ids=str,
 )
 def test_rules_survive_workers_and_kills(rule):
     check_door(server=rule, evaluate="ema", average_steps=10)
@@ -153,8 +176,12 @@ def numbers(row):
 
 def closed(server, state, due, *clients, ends_cycle=True):
     """After a round of two steps, to which these clients came with their two numbers."""
-    plan = RoundPlan(2, due, range(state.policy.cycle_start, state.step + 2), ends_cycle=ends_cycle)
-    reduce = ListReduce(LAYOUT, [row_of(*client) for client in clients], [1.0] * len(clients))
+    plan = RoundPlan(
+        2, due, range(state.policy.cycle_start, state.step + 2), ends_cycle=ends_cycle
+    )
+    reduce = ListReduce(
+        LAYOUT, [row_of(*client) for client in clients], [1.0] * len(clients)
+    )
     return server.close(state, plan, reduce, Traffic())
 
 
@@ -163,10 +190,12 @@ def test_state_of_a_layer_advances_only_when_it_is_synchronised():
     state = server.start(row_of(1.0, 2.0))
     state = closed(server, state, (0, 1), (2.0, 4.0))  # m = 1 and 2
     assert numbers(state.slots[VELOCITY]) == [1.0, 2.0]
-    state = closed(server, state, (0,), (2.0, 9.0), ends_cycle=False)  # a: Δ = 0, m = 0.9; b keeps m and value
+    # A: Δ = 0, m = 0.9; b keeps m and value
+    state = closed(server, state, (0,), (2.0, 9.0), ends_cycle=False)
     assert numbers(state.slots[VELOCITY]) == pytest.approx([0.9, 2.0])
     assert numbers(state.row) == pytest.approx([2.9, 4.0])
-    state = closed(server, state, (0, 1), (2.9, 4.0))  # b after two intervals: m = 0.81·2
+    # B after two intervals: m = 0.81·2
+    state = closed(server, state, (0, 1), (2.9, 4.0))
     assert numbers(state.slots[VELOCITY]) == pytest.approx([0.81, 1.62])
     assert numbers(state.row) == pytest.approx([3.71, 5.62])
 
@@ -192,11 +221,14 @@ def test_the_moving_average_by_hand():
     server = Server(LAYOUT, fedlama.FedAvg(2), average_steps=8)
     state = closed(server, server.start(row_of(1.0, 2.0)), (0, 1), (3.0, 5.0))
     assert numbers(state.evaluated) == [3.0, 5.0]
-    state = closed(server, state, (0,), (7.0, 5.0), ends_cycle=False)  # nothing happens inside a cycle
+    # Nothing happens inside a cycle
+    state = closed(server, state, (0,), (7.0, 5.0), ends_cycle=False)
     assert numbers(state.evaluated) == [3.0, 5.0]
     state = closed(server, state, (0, 1), (8.0, 9.0))  # a cycle of four steps
     kept = math.exp(-4 / 8)
-    assert numbers(state.evaluated) == pytest.approx([kept * 3 + (1 - kept) * 8, kept * 5 + (1 - kept) * 9])
+    assert numbers(state.evaluated) == pytest.approx(
+        [kept * 3 + (1 - kept) * 8, kept * 5 + (1 - kept) * 9]
+    )
     assert numbers(state.row) == [8.0, 9.0]  # training goes on from the model itself
 
 
@@ -205,8 +237,15 @@ def test_the_average_changes_what_is_evaluated_and_nothing_else():
     averaged = run(evaluate="ema", average_steps=30)
     assert not torch.equal(weights(plain), weights(averaged))
     for one, other in zip(plain.records, averaged.records, strict=True):
-        assert (one.loss, one.discrepancy, one.due) == (other.loss, other.discrepancy, other.due)
-        assert (one.uplink_bytes, one.downlink_bytes) == (other.uplink_bytes, other.downlink_bytes)
+        assert (one.loss, one.discrepancy, one.due) == (
+            other.loss,
+            other.discrepancy,
+            other.due,
+        )
+        assert (one.uplink_bytes, one.downlink_bytes) == (
+            other.uplink_bytes,
+            other.downlink_bytes,
+        )
 
 
 def test_an_average_that_reaches_back_a_step_is_the_model_but_for_what_is_left_of_cycles_before():
@@ -214,4 +253,6 @@ def test_an_average_that_reaches_back_a_step_is_the_model_but_for_what_is_left_o
     plain = weights(run(iterations=12))
     before = weights(run(iterations=6))
     expected = math.exp(-6) * before + (1 - math.exp(-6)) * plain
-    torch.testing.assert_close(weights(run(iterations=12, evaluate="ema", average_steps=1))[:84], expected[:84])
+    torch.testing.assert_close(
+        weights(run(iterations=12, evaluate="ema", average_steps=1))[:84], expected[:84]
+    )

@@ -20,14 +20,18 @@ def main() -> int:
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
     number, ran, refused = options.seed, 0, 0
-    while time.monotonic() < deadline and (options.trials is None or number < options.seed + options.trials):
+    while time.monotonic() < deadline and (
+        options.trials is None or number < options.seed + options.trials
+    ):
         done = soak(number)
         if done is None:
             print(f"{ran} runs were right before this one")
             return 1
         ran, refused, number = ran + done, refused + (not done), number + 1
         print(f"trial {number - 1}: {'right' if done else 'cannot be run'}", flush=True)
-    print(f"soak: {ran} configurations run and checked, {refused} drawn that cannot be run; nothing was found")
+    print(
+        f"soak: {ran} configurations run and checked, {refused} drawn that cannot be run; nothing was found"
+    )
     return 0
 
 

@@ -15,7 +15,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-NEW_MOUNTS, RECURSIVE, PRIVATE, READ_ONLY, REMOUNT, DETACH = 0x20000, 0x4000, 0x40000, 1, 32, 2  # sched.h and mount.h
+# sched.h and mount.h
+NEW_MOUNTS, RECURSIVE, PRIVATE, READ_ONLY, REMOUNT, DETACH = (
+    0x20000,
+    0x4000,
+    0x40000,
+    1,
+    32,
+    2,
+)
 SMALL, PLENTY = 8, 4096  # megabytes; a tmpfs takes memory only for what is written
 
 
@@ -28,7 +36,16 @@ def mounted(folder: Path, megabytes: int = SMALL, *, read_only: bool = False) ->
         return False
     libc.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None)
     flags = READ_ONLY if read_only else 0
-    return libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", flags, f"size={megabytes}m".encode()) == 0
+    return (
+        libc.mount(
+            b"tmpfs",
+            str(folder).encode(),
+            b"tmpfs",
+            flags,
+            f"size={megabytes}m".encode(),
+        )
+        == 0
+    )
 
 
 class TrialDisk:
@@ -68,7 +85,12 @@ class TrialDisk:
 
     def _resize(self, size: str) -> bool:
         libc = ctypes.CDLL(None, use_errno=True)
-        return libc.mount(None, str(self.folder).encode(), None, REMOUNT, f"size={size}".encode()) == 0
+        return (
+            libc.mount(
+                None, str(self.folder).encode(), None, REMOUNT, f"size={size}".encode()
+            )
+            == 0
+        )
 
     def _limit(self, pid: int) -> None:
         for child in children_of(pid):
@@ -90,5 +112,8 @@ def trial_disk(folder: Path, *, will_be_filled: bool) -> Iterator[TrialDisk]:
 def children_of(pid: int) -> list[int]:
     """The processes that this one has started."""
     with contextlib.suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child)
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     return []

@@ -38,7 +38,9 @@ class Trial:
 
     @property
     def fills_a_disk(self) -> bool:
-        return any(interruption.kind == "full disk" for interruption in self.interruptions)
+        return any(
+            interruption.kind == "full disk" for interruption in self.interruptions
+        )
 
 
 def draw(number: int) -> Trial:
@@ -47,13 +49,21 @@ def draw(number: int) -> Trial:
     policy, cycle = _policy(chance)
     model = chance.choice(["mlp", "mlp", "mlp", "small_cnn", "small_cnn", "resnet20"])
     clients = chance.randint(2, 12)
-    active = chance.choice([1.0, 0.5, chance.randint(1, clients), chance.randint(1, clients)])
+    active = chance.choice(
+        [1.0, 0.5, chance.randint(1, clients), chance.randint(1, clients)]
+    )
     tables = {
         "seed": chance.randint(0, 1000),
         "data": {"name": "digits"},
-        "model": {"name": model, "layers": chance.choice(["tensor", "tensor", "module"])},
+        "model": {
+            "name": model,
+            "layers": chance.choice(["tensor", "tensor", "module"]),
+        },
         "partition": _partition(chance, clients),
-        "participation": {"active": active, "window": cycle * chance.choice([1, 1, 2, 3])},
+        "participation": {
+            "active": active,
+            "window": cycle * chance.choice([1, 1, 2, 3]),
+        },
         "policy": policy,
         "local": {
             "learning_rate": chance.choice([0.02, 0.05]),
@@ -93,7 +103,9 @@ def _fill_disks(chance: random.Random, interruptions: list[Interruption]) -> Non
     if chance.random() < 0.35:
         for _ in range(chance.choice([1, 1, 2])):
             place = chance.randint(0, len(interruptions))
-            interruptions.insert(place, Interruption("full disk", chance.choice([0, 1, 2, 3, 5])))
+            interruptions.insert(
+                place, Interruption("full disk", chance.choice([0, 1, 2, 3, 5]))
+            )
 
 
 def _choose(chance: random.Random, tables: dict) -> None:
@@ -101,7 +113,9 @@ def _choose(chance: random.Random, tables: dict) -> None:
     kind = chance.choice(list(POLICIES))
     if kind not in BY_INTERVALS and chance.random() < 0.6:
         tables["policy"] = {"kind": kind, **OPTIONS.get(kind, {})}
-        cycle = parse_config(tables | {"participation": {}}).policy.build().longest_cycle
+        cycle = (
+            parse_config(tables | {"participation": {}}).policy.build().longest_cycle
+        )
         tables["participation"]["window"] = cycle * chance.choice([1, 2])
 
 
@@ -112,26 +126,47 @@ def _policy(chance: random.Random) -> tuple[dict, int]:
     rule = chance.choice(["crossing", "released", "printed", "accelerate"])
     if rule == "accelerate":
         base *= factor
-    policy = {"base_interval": base, "increase_factor": factor, "rule": rule, "warmup_rounds": chance.choice([0, 0, 3])}
+    policy = {
+        "base_interval": base,
+        "increase_factor": factor,
+        "rule": rule,
+        "warmup_rounds": chance.choice([0, 0, 3]),
+    }
     return policy, base if rule == "accelerate" else base * factor
 
 
 def _rules(chance: random.Random, sgd: dict) -> dict:
     """Any local rule with any server rule and any two codecs."""
     local = dict(sgd)
-    local["rule"] = chance.choice(["sgd", "sgd", "fedprox", "scaffold", "fednova", "feddyn"])
-    local |= {"fedprox": {"mu": 0.1}, "scaffold": {"momentum": 0.0}, "feddyn": {"alpha": 0.5}}.get(local["rule"], {})
+    local["rule"] = chance.choice(
+        ["sgd", "sgd", "fedprox", "scaffold", "fednova", "feddyn"]
+    )
+    local |= {
+        "fedprox": {"mu": 0.1},
+        "scaffold": {"momentum": 0.0},
+        "feddyn": {"alpha": 0.5},
+    }.get(local["rule"], {})
     if local["rule"] != "scaffold" and chance.random() < 0.4:
         local["steps"] = chance.choice([1, 3, "0.5 epochs", [1, 5]])
     server = chance.choice(
         [
             {"rule": "mean"},
-            {"rule": "momentum", "beta": 0.6, "rate": 0.5, "nesterov": chance.random() < 0.5},
+            {
+                "rule": "momentum",
+                "beta": 0.6,
+                "rate": 0.5,
+                "nesterov": chance.random() < 0.5,
+            },
             {"rule": "adam", "rate": 0.01},
             {"rule": "yogi", "rate": 0.01},
         ]
     )
-    return {"local": local, "server": server, "uplink": _codec(chance, clients=True), "downlink": _codec(chance)}
+    return {
+        "local": local,
+        "server": server,
+        "uplink": _codec(chance, clients=True),
+        "downlink": _codec(chance),
+    }
 
 
 def _codec(chance: random.Random, clients: bool = False) -> dict:
@@ -140,10 +175,18 @@ def _codec(chance: random.Random, clients: bool = False) -> dict:
     feedback = chance.choice(["none", "window", "run"] if clients else ["none", "run"])
     if not names:
         return {}
-    options = {name: value for codec in names for name, value in _codec_options(codec, chance).items()}
+    options = {
+        name: value
+        for codec in names
+        for name, value in _codec_options(codec, chance).items()
+    }
     if feedback == "none" and names[0] in PROJECTIONS:
         feedback = "run"
-    return {"codec": names if len(names) > 1 else names[0], **options, "error_feedback": feedback}
+    return {
+        "codec": names if len(names) > 1 else names[0],
+        **options,
+        "error_feedback": feedback,
+    }
 
 
 def _chains() -> list[list[str]]:
@@ -157,7 +200,10 @@ def _codec_options(name: str, chance: random.Random) -> dict:
     options = {
         "cast": {"dtype": chance.choice(["float16", "bfloat16", "float32"])},
         "quantize": {"bits": chance.randint(2, 8)},
-        "rotate": {"bits": chance.choice([0.64, 1.6, 4.0]), "allocation": chance.choice(["uniform", "water"])},
+        "rotate": {
+            "bits": chance.choice([0.64, 1.6, 4.0]),
+            "allocation": chance.choice(["uniform", "water"]),
+        },
         "fit": {"share": chance.choice([0.01, 0.2])},
         "topk": {"share": 0.2},
         "lowrank": {"rank": 2},
@@ -169,7 +215,11 @@ def _share_out(chance: random.Random, tables: dict) -> None:
     """A profile over the rounds of a window, where the uplink can have one."""
     drawn = parse_config(tables)
     uplink = drawn.uplink.build()
-    if not isinstance(uplink, ErrorFeedback) or uplink.lifetime != "window" or uplink.rate is None:
+    if (
+        not isinstance(uplink, ErrorFeedback)
+        or uplink.lifetime != "window"
+        or uplink.rate is None
+    ):
         return
     policy = drawn.policy.build()
     shortest = getattr(policy, "shortest_interval", policy.base_interval)
@@ -188,7 +238,12 @@ def _evaluated(chance: random.Random) -> dict:
 def _partition(chance: random.Random, clients: int) -> dict:
     if chance.random() < 0.3:
         return {"kind": "iid", "clients": clients}
-    return {"kind": "dirichlet", "clients": clients, "alpha": chance.choice([0.3, 1.0]), "min_samples": 3}
+    return {
+        "kind": "dirichlet",
+        "clients": clients,
+        "alpha": chance.choice([0.3, 1.0]),
+        "min_samples": 3,
+    }
 
 
 def _count(active: float, clients: int) -> int:
@@ -196,8 +251,13 @@ def _count(active: float, clients: int) -> int:
 
 
 def _faults(chance: random.Random, active: int) -> dict:
-    rates = {name: chance.choice([0.0, 0.1, 0.3]) for name in ("fail_before", "fail_during", "straggle", "corrupt")}
-    limit = {"norm_limit": chance.choice([0.5, 5.0, 1e6])} if chance.random() < 0.5 else {}
+    rates = {
+        name: chance.choice([0.0, 0.1, 0.3])
+        for name in ("fail_before", "fail_during", "straggle", "corrupt")
+    }
+    limit = (
+        {"norm_limit": chance.choice([0.5, 5.0, 1e6])} if chance.random() < 0.5 else {}
+    )
     few = {
         "min_clients": chance.randint(1, max(1, active // 3)),
         "on_too_few": chance.choice(["repeat", "repeat", "stop"]),

@@ -41,21 +41,35 @@ def try_out(trial: Trial, folder: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "config.toml"
     file.write_text(to_toml(config.model_dump(exclude_none=True)))
-    Control()  # for the first one Python opens a piece of shared memory, which it keeps for all that follow
+    # For the first one Python opens a piece of shared memory, which it keeps for all that follow
+    Control()
     held = resources()
     try:
         with synchronised_rows_checked():
             finish_in_process(config, whole)
-    except InputError:  # a draw that does not fit, such as BatchNorm with a batch of one
+    except InputError:
+        # A draw that does not fit, such as BatchNorm with a batch of one
         return False
     check_run(whole)
     require_no_more_than(held, "in this process")
     mark = f"{os.getpid()}-{trial.number}"
     with trial_disk(disk_folder, will_be_filled=trial.fills_a_disk) as disk:
         temporary.mkdir()
-        finish_interrupted(trial, file, interrupted, disk, {**os.environ, "TMPDIR": str(temporary), MARK: mark})
-    require(contents(interrupted) == contents(whole), "a resumed run differs from the uninterrupted one")
-    require(not list(temporary.iterdir()), f"temporary files were left: {sorted(map(str, temporary.iterdir()))}")
+        finish_interrupted(
+            trial,
+            file,
+            interrupted,
+            disk,
+            {**os.environ, "TMPDIR": str(temporary), MARK: mark},
+        )
+    require(
+        contents(interrupted) == contents(whole),
+        "a resumed run differs from the uninterrupted one",
+    )
+    require(
+        not list(temporary.iterdir()),
+        f"temporary files were left: {sorted(map(str, temporary.iterdir()))}",
+    )
     wait_for_the_end_of(mark)
     require_no_more_than(held, "by the command")
     return True
@@ -84,11 +98,17 @@ def synchronised_rows_checked():
         played = close(self, current, verdict, downloads)
         after = played.position
         if current.plan.ends_cycle:
-            require(bool(after.row.isfinite().all()), f"the global row is not finite after cycle {after.state.cycle}")
+            require(
+                bool(after.row.isfinite().all()),
+                f"the global row is not finite after cycle {after.state.cycle}",
+            )
         if current.plan.ends_cycle and after.step % self.job.window_steps:
             rows = current.cohort.rows
             same = torch.equal(rows, after.row.expand_as(rows))
-            require(same, f"rows differ from the global one at the end of cycle {after.state.cycle}")
+            require(
+                same,
+                f"rows differ from the global one at the end of cycle {after.state.cycle}",
+            )
         return played
 
     Rounds.close = checked
@@ -98,7 +118,9 @@ def synchronised_rows_checked():
         Rounds.close = close
 
 
-def finish_interrupted(trial: Trial, file: Path, folder: Path, disk: TrialDisk, environment: dict[str, str]) -> None:
+def finish_interrupted(
+    trial: Trial, file: Path, folder: Path, disk: TrialDisk, environment: dict[str, str]
+) -> None:
     for interruption in trial.interruptions:
         process = start(trial, file, folder, environment)
         wait_for_rounds(folder, process, rounds_of(folder) + interruption.rounds)
@@ -119,16 +141,35 @@ def finish_interrupted(trial: Trial, file: Path, folder: Path, disk: TrialDisk, 
             require(False, "the command hangs")
         if process.returncode == 0:
             return
-        require(process.returncode == 1 and "with new clients" in said, f"exit {process.returncode}: {said}")
+        require(
+            process.returncode == 1 and "with new clients" in said,
+            f"exit {process.returncode}: {said}",
+        )
         require("Traceback" not in said, said)
     require(False, f"{MOST_RESUMES} resumes were not enough")
 
 
-def start(trial: Trial, file: Path, folder: Path, environment: dict[str, str]) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedlama", "run", str(file), "--out", str(folder), "--resume"]
+def start(
+    trial: Trial, file: Path, folder: Path, environment: dict[str, str]
+) -> subprocess.Popen:
+    command = [
+        sys.executable,
+        "-m",
+        "fedlama",
+        "run",
+        str(file),
+        "--out",
+        str(folder),
+        "--resume",
+    ]
     command += ["--workers", str(trial.workers)]
     return subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment, cwd=file.parent
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+        cwd=file.parent,
     )
 
 
@@ -149,7 +190,9 @@ def stop(process: subprocess.Popen, *, has_begun: bool) -> None:
     codes = (0, 1, 130)
     if not has_begun:
         codes += (-signal.SIGTERM,)  # Python itself was still starting
-    require(process.returncode in codes, f"exit {process.returncode} after SIGTERM: {said}")
+    require(
+        process.returncode in codes, f"exit {process.returncode} after SIGTERM: {said}"
+    )
     require("Traceback" not in said, said)
 
 
@@ -163,7 +206,10 @@ def run_out_of_room(process: subprocess.Popen, folder: Path, disk: TrialDisk) ->
         require(False, "the command hangs on a full disk")
     disk.make_room()
     require("Traceback" not in said, said)
-    require(process.returncode in (0, 1, 2), f"exit {process.returncode} on a full disk: {said}")
+    require(
+        process.returncode in (0, 1, 2),
+        f"exit {process.returncode} on a full disk: {said}",
+    )
     if process.returncode != 0:
         is_told = "cannot be written" in said and "no space left" in said
         if not disk.is_real:  # a limit on files holds for shared memory, too
@@ -185,7 +231,9 @@ def forge_newest_checkpoint(folder: Path) -> None:
     manifest = json.loads(path.read_text())
     del manifest["checksum"]
     manifest["round"] += 1
-    manifest["records"] = _hash_of_records((folder / "rounds.jsonl").read_bytes().split(b"\n")[: manifest["round"]])
+    manifest["records"] = _hash_of_records(
+        (folder / "rounds.jsonl").read_bytes().split(b"\n")[: manifest["round"]]
+    )
     manifest["checksum"] = _checksum(manifest)
     path.write_text(json.dumps(manifest))
 
@@ -202,7 +250,8 @@ def wait_for_rounds(folder: Path, process: subprocess.Popen, rounds: int) -> Non
         time.sleep(0.01)
 
 
-_FIRST = Control()  # shared values of multiprocessing open an arena once a process, which is no leak
+# Shared values of multiprocessing open an arena once a process, which is no leak
+_FIRST = Control()
 
 
 def resources() -> dict[str, int]:
@@ -210,7 +259,9 @@ def resources() -> dict[str, int]:
     return {
         "files": len(list(Path("/proc/self/fd").iterdir())),
         "children": len(children_of(os.getpid())),
-        "shared memory": len([*Path("/dev/shm").glob("sem.*"), *Path("/dev/shm").glob("torch_*")]),
+        "shared memory": len(
+            [*Path("/dev/shm").glob("sem.*"), *Path("/dev/shm").glob("torch_*")]
+        ),
     }
 
 
@@ -227,12 +278,16 @@ def require_no_more_than(held: dict[str, int], where: str) -> None:
 def wait_for_the_end_of(mark: str) -> None:
     """Workers of a killed parent end by themselves, within seconds."""
     deadline = time.monotonic() + 20
-    while running := [path for path in Path("/proc").glob("[0-9]*") if _is_marked(path, mark)]:
+    while running := [
+        path for path in Path("/proc").glob("[0-9]*") if _is_marked(path, mark)
+    ]:
         require(time.monotonic() < deadline, f"processes were left: {running}")
         time.sleep(0.05)
 
 
 def _is_marked(process: Path, mark: str) -> bool:
     with contextlib.suppress(OSError):
-        return f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+        return f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(
+            b"\0"
+        )
     return False

@@ -21,7 +21,9 @@ def test_a_foreign_study_above_breaks_no_report_below(tmp_path, content):
 def test_a_foreign_study_between_the_named_folder_and_a_run_is_passed_over(tmp_path):
     path = write_run(tmp_path / "runs" / "project" / "one").path
     (path.parent / "study.json").write_text(FOREIGN)
-    index = StudyIndex(baseline=None, labels={"project/one": "ours"}, choices={}, diverged={})
+    index = StudyIndex(
+        baseline=None, labels={"project/one": "ours"}, choices={}, diverged={}
+    )
     (tmp_path / "runs" / "study.json").write_text(index.model_dump_json())
     assert [run.label for run in find_runs([tmp_path / "runs"])] == ["ours"]
 

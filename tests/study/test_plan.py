@@ -10,9 +10,25 @@ import pytest
 from fedlama.base.times import about, rough_time
 from fedlama.run.resolve import resolve
 from fedlama.study import plan as plans
-from fedlama.study.plan import amount_text, announce, counted, estimated, planned, time_text
+from fedlama.study.plan import (
+    amount_text,
+    announce,
+    counted,
+    estimated,
+    planned,
+    time_text,
+)
 from fedlama.study.progress import StudyDisplay, baselines_of, sent_share
-from fedlama.study.speed import Amount, Speed, amount_of, first_look, kind_of, measure, measured, total_seconds
+from fedlama.study.speed import (
+    Amount,
+    Speed,
+    amount_of,
+    first_look,
+    kind_of,
+    measure,
+    measured,
+    total_seconds,
+)
 from fedlama.study.study_file import parse_study
 from fedlama.training.records import Record
 
@@ -30,7 +46,11 @@ TABLES = {
         "setting": [
             {"policy": {"kind": "fedavg", "base_interval": 6}},
             {"policy": {"kind": "fedavg", "base_interval": 24}},
-            {"name": "coded", "policy": {"kind": "fedavg", "base_interval": 6}, "uplink": {"codec": "cast"}},
+            {
+                "name": "coded",
+                "policy": {"kind": "fedavg", "base_interval": 6},
+                "uplink": {"codec": "cast"},
+            },
         ],
     },
 }
@@ -42,7 +62,19 @@ def study():
 
 
 def record(step, cost):
-    return Record(1, step, 1, ["w"], [6], [None], 1.0, accuracy=0.5, uplink_bytes=1, downlink_bytes=1, cost=cost)
+    return Record(
+        1,
+        step,
+        1,
+        ["w"],
+        [6],
+        [None],
+        1.0,
+        accuracy=0.5,
+        uplink_bytes=1,
+        downlink_bytes=1,
+        cost=cost,
+    )
 
 
 def test_runs_and_client_steps_are_counted(study, tmp_path):
@@ -54,7 +86,14 @@ def test_runs_and_client_steps_are_counted(study, tmp_path):
 
 
 def test_pilots_are_counted_beside_the_runs(tmp_path):
-    tables = {**TABLES, "study": {**TABLES["study"], "learning_rates": [0.1, 0.2], "pilot_iterations": 24}}
+    tables = {
+        **TABLES,
+        "study": {
+            **TABLES["study"],
+            "learning_rates": [0.1, 0.2],
+            "pilot_iterations": 24,
+        },
+    }
     plan, _ = counted([(parse_study(tables), tmp_path)], 1)
     assert plan.client_steps == 6 * 48 * 4 + 6 * 24 * 4
     assert amount_text(plan).startswith("6 runs and 6 pilots to train, ")
@@ -82,16 +121,26 @@ def test_two_studies_share_the_runs_of_a_folder(study, tmp_path):
 def test_a_run_is_steps_exchanges_and_evaluations(study):
     short, long, _ = (resolve(setting.config) for setting in study.settings)
     tested = len(short.data.x_test)
-    assert amount_of(short) == Amount(client_steps=4 * 48, exchanges=4 * 8, tested=2 * tested)
-    assert amount_of(long) == Amount(client_steps=4 * 48, exchanges=4 * 2, tested=2 * tested)
-    assert amount_of(short, taken=24) == Amount(client_steps=4 * 24, exchanges=4 * 4, tested=tested)
-    assert Amount(10, 4, 100).seconds(Speed(step=1.0, exchange=0.5, sample=0.01)) == pytest.approx(13.0)
+    assert amount_of(short) == Amount(
+        client_steps=4 * 48, exchanges=4 * 8, tested=2 * tested
+    )
+    assert amount_of(long) == Amount(
+        client_steps=4 * 48, exchanges=4 * 2, tested=2 * tested
+    )
+    assert amount_of(short, taken=24) == Amount(
+        client_steps=4 * 24, exchanges=4 * 4, tested=tested
+    )
+    assert Amount(10, 4, 100).seconds(
+        Speed(step=1.0, exchange=0.5, sample=0.01)
+    ) == pytest.approx(13.0)
 
 
 def test_learning_rates_and_seeds_do_not_make_a_kind(study):
     config = study.settings[0].config
     local = config.local.model_copy(update={"learning_rate": 0.7, "decay_steps": [12]})
-    assert kind_of(config.model_copy(update={"local": local, "seed": 9})) == kind_of(config)
+    assert kind_of(config.model_copy(update={"local": local, "seed": 9})) == kind_of(
+        config
+    )
     other = config.local.model_copy(update={"batch_size": 8})
     assert kind_of(config.model_copy(update={"local": other})) != kind_of(config)
 
@@ -99,18 +148,27 @@ def test_learning_rates_and_seeds_do_not_make_a_kind(study):
 def test_seconds_are_divided_by_the_processes(study, tmp_path):
     plan, examples = counted([(study, tmp_path)], 2)
     plain, coded = examples
-    speeds = {plain: Speed(step=1.0, exchange=0.0, sample=0.0), coded: Speed(step=2.0, exchange=0.0, sample=0.0)}
+    speeds = {
+        plain: Speed(step=1.0, exchange=0.0, sample=0.0),
+        coded: Speed(step=2.0, exchange=0.0, sample=0.0),
+    }
     assert estimated(plan, speeds) == pytest.approx(4 * 48 * (4 * 1.0 + 2 * 2.0) / 2)
     # another method with the same data and model counts as the slowest that was measured
-    assert estimated(plan, {plain: Speed(1.0, 0.0, 0.0)}) == pytest.approx(4 * 48 * 6 / 2)
+    assert estimated(plan, {plain: Speed(1.0, 0.0, 0.0)}) == pytest.approx(
+        4 * 48 * 6 / 2
+    )
     assert estimated(plan, {}) is None
 
 
 def test_a_task_that_was_not_measured_has_no_estimate(study):
     config = study.settings[0].config
-    other = config.model_copy(update={"model": config.model.model_copy(update={"name": "small_cnn"})})
+    other = config.model_copy(
+        update={"model": config.model.model_copy(update={"name": "small_cnn"})}
+    )
     speeds = {kind_of(config): Speed(1.0, 0.0, 0.0)}
-    assert total_seconds([(kind_of(config), Amount(3, 0, 0))], speeds) == pytest.approx(3.0)
+    assert total_seconds([(kind_of(config), Amount(3, 0, 0))], speeds) == pytest.approx(
+        3.0
+    )
     assert total_seconds([(kind_of(other), Amount(3, 0, 0))], speeds) is None
 
 
@@ -139,7 +197,10 @@ def test_a_first_look_is_kept_where_time_runs_out(study, monkeypatch):
 
 
 def test_a_model_that_takes_long_is_looked_at_once(study, monkeypatch):
-    monkeypatch.setattr("fedlama.study.speed._timed", lambda run, **how: pytest.fail("it was looked at again"))
+    monkeypatch.setattr(
+        "fedlama.study.speed._timed",
+        lambda run, **how: pytest.fail("it was looked at again"),
+    )
     look = Speed(step=10.0, exchange=0.0, sample=0.0)
     assert measure(resolve(study.settings[0].config), look) == look
 
@@ -156,7 +217,8 @@ def test_the_plan_is_printed_before_anything_is_written(study, tmp_path, monkeyp
     printed = io.StringIO()
 
     def speeds_of(runs):
-        assert "6 runs to train" in printed.getvalue()  # the counts do not wait for the measurement
+        # The counts do not wait for the measurement
+        assert "6 runs to train" in printed.getvalue()
         return [Speed(step=37.5, exchange=0.0, sample=0.0) for _ in runs]
 
     monkeypatch.setattr(plans, "measured", speeds_of)
@@ -164,12 +226,17 @@ def test_the_plan_is_printed_before_anything_is_written(study, tmp_path, monkeyp
     announce([(study, tmp_path / "out")], 2, printed)
     first, second = printed.getvalue().splitlines()
     assert first == "plan: 6 runs to train, 1,152 client steps in all"
-    assert second == "plan: about 6.0 h on this machine (2 processes; a processor), after a few measured steps"
+    assert (
+        second
+        == "plan: about 6.0 h on this machine (2 processes; a processor), after a few measured steps"
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_a_finished_study_measures_nothing(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(plans, "measured", lambda runs: pytest.fail("there is nothing to measure"))
+    monkeypatch.setattr(
+        plans, "measured", lambda runs: pytest.fail("there is nothing to measure")
+    )
     for cell in study.cells({}):
         (tmp_path / cell.path).mkdir(parents=True)
         (tmp_path / cell.path / "summary.json").write_text("{}")
@@ -201,20 +268,26 @@ def test_rough_times(seconds, sentence, cell):
 
 def test_what_was_sent_is_a_share_of_the_baselines():
     # FedAvg(24) has averaged all of it twice in 48 steps, FedAvg(6) eight times
-    assert sent_share(record(48, 1.0), own_interval=24, interval=6) == pytest.approx(0.25)
+    assert sent_share(record(48, 1.0), own_interval=24, interval=6) == pytest.approx(
+        0.25
+    )
     assert sent_share(record(48, 0.4), own_interval=6, interval=6) == pytest.approx(0.4)
     # what coded messages took counts, not how often they were sent
     coded = replace(record(48, 1.0), uplink_share=0.01)
     assert sent_share(coded, own_interval=6, interval=6) == pytest.approx(0.01)
     # after a step too many, one and two more rounds are counted
-    assert sent_share(record(49, 1.0), own_interval=24, interval=6) == pytest.approx(3 / 9)
+    assert sent_share(record(49, 1.0), own_interval=24, interval=6) == pytest.approx(
+        3 / 9
+    )
 
 
 def test_progress_says_of_what_a_cost_is_a_share_and_never_0_min(study, tmp_path):
     lines = io.StringIO()
     studies = [(study, tmp_path)]
     cells = planned(studies)
-    display = StudyDisplay(len(cells), 48 * len(cells), None, lines, baselines_of(studies))
+    display = StudyDisplay(
+        len(cells), 48 * len(cells), None, lines, baselines_of(studies)
+    )
     for cell in cells:
         display(cell, record(48, 1.0))
         display(cell, "done")
@@ -229,7 +302,11 @@ def test_progress_says_of_what_a_cost_is_a_share_and_never_0_min(study, tmp_path
 
 def test_without_a_fedavg_as_baseline_a_cost_is_of_the_own_interval(study, tmp_path):
     options = study.options.model_copy(update={"baseline": None})
-    assert baselines_of([(study, tmp_path)]) == {"FedAvg(6)": 6, "FedAvg(24)": 6, "coded": 6}
+    assert baselines_of([(study, tmp_path)]) == {
+        "FedAvg(6)": 6,
+        "FedAvg(24)": 6,
+        "coded": 6,
+    }
     assert baselines_of([(type(study)(study.settings, options), tmp_path)]) == {}
     lines = io.StringIO()
     cell = planned([(study, tmp_path)])[1]
@@ -239,10 +316,23 @@ def test_without_a_fedavg_as_baseline_a_cost_is_of_the_own_interval(study, tmp_p
     assert "sent 100 % of FedAvg(24)" in lines.getvalue()
 
 
-def test_progress_names_a_metric_as_it_is_called_and_small_shares_with_digits(study, tmp_path):
+def test_progress_names_a_metric_as_it_is_called_and_small_shares_with_digits(
+    study, tmp_path
+):
     lines = io.StringIO()
     cell = planned([(study, tmp_path)])[0]
     display = StudyDisplay(1, 48, None, lines)
-    display(cell, replace(record(48, 1.0), accuracy=None, metrics={"RMSE": 1.23456}, uplink_share=0.00971))
+    display(
+        cell,
+        replace(
+            record(48, 1.0),
+            accuracy=None,
+            metrics={"RMSE": 1.23456},
+            uplink_share=0.00971,
+        ),
+    )
     display(cell, "done")
-    assert lines.getvalue() == "1/1 runs · FedAvg(6), seed 0: done · RMSE 1.235 · sent 0.97 % of FedAvg(6)\n"
+    assert (
+        lines.getvalue()
+        == "1/1 runs · FedAvg(6), seed 0: done · RMSE 1.235 · sent 0.97 % of FedAvg(6)\n"
+    )

@@ -7,20 +7,28 @@ from fedlama.study.sitting import Sitting, deliver, take_along
 
 def write(folder, **files):
     for name, text in files.items():
-        path = folder / name.replace("__", "/").replace("_json", ".json").replace("_toml", ".toml")
+        path = folder / name.replace("__", "/").replace("_json", ".json").replace(
+            "_toml", ".toml"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 def names(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file()
+    )
 
 
 def test_a_sitting_without_a_limit_never_ends():
     assert not Sitting(began=0.0).is_over()
 
 
-@pytest.mark.parametrize(("now", "over"), [(1000.0 + 89.9, False), (1000.0 + 90.0, True)])
+@pytest.mark.parametrize(
+    ("now", "over"), [(1000.0 + 89.9, False), (1000.0 + 90.0, True)]
+)
 def test_a_sitting_ends_after_its_minutes(monkeypatch, now, over):
     monkeypatch.setattr("fedlama.study.sitting.time.monotonic", lambda: now)
     assert Sitting(minutes=1.5, began=1000.0).is_over() is over
@@ -28,13 +36,20 @@ def test_a_sitting_ends_after_its_minutes(monkeypatch, now, over):
 
 def test_studies_that_share_a_sitting_share_its_clock(tmp_path):
     sitting = Sitting(5, tmp_path, began=7.0)
-    assert sitting.below("cifar10-iid") == Sitting(5, tmp_path / "cifar10-iid", began=7.0)
+    assert sitting.below("cifar10-iid") == Sitting(
+        5, tmp_path / "cifar10-iid", began=7.0
+    )
     assert Sitting(5, began=7.0).below("cifar10-iid") == Sitting(5, began=7.0)
 
 
 def test_a_run_is_delivered_without_the_checkpoints_that_it_no_longer_needs(tmp_path):
     work, home = tmp_path / "work", tmp_path / "home"
-    write(work, config_toml="a", summary_json="b", **{"checkpoint__step-24_json": "c", "checkpoint__model": "d"})
+    write(
+        work,
+        config_toml="a",
+        summary_json="b",
+        **{"checkpoint__step-24_json": "c", "checkpoint__model": "d"},
+    )
     (work / ".lock").touch()
     deliver(work, home)
     assert names(home) == ["checkpoint/model", "config.toml", "summary.json"]

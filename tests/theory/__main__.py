@@ -19,13 +19,25 @@ SHARES = (1.0, 0.5, 0.1, 0.01)
 
 def main() -> None:
     """Tightness over random instances as a Markdown table, then the pictures."""
-    parser = argparse.ArgumentParser(prog="python -m tests.theory", description=main.__doc__)
-    parser.add_argument(
-        "--instances", type=int, default=400, help="how many random federations (default: 400; 0: only draw)"
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.theory", description=main.__doc__
     )
-    parser.add_argument("--images", type=Path, default=IMAGES, help="where the pictures go (default: docs/images)")
+    parser.add_argument(
+        "--instances",
+        type=int,
+        default=400,
+        help="how many random federations (default: 400; 0: only draw)",
+    )
+    parser.add_argument(
+        "--images",
+        type=Path,
+        default=IMAGES,
+        help="where the pictures go (default: docs/images)",
+    )
     arguments = parser.parse_args()
-    print(f"fedlama {fedlama.__version__}, numpy {np.__version__}, {platform.machine()}")
+    print(
+        f"fedlama {fedlama.__version__}, numpy {np.__version__}, {platform.machine()}"
+    )
     if arguments.instances:
         print_tightness(arguments.instances)
     for path in draw_all(arguments.images):
@@ -52,7 +64,9 @@ def print_tightness(instances: int) -> None:
         for share in SHARES:
             values = found[statement, share]
             middle, high, largest = np.quantile(values, [0.5, 0.9, 1.0])
-            print(f"| {statement} | {share:g} | {len(values)} | {middle:.3f} | {high:.3f} | {largest:.3f} |")
+            print(
+                f"| {statement} | {share:g} | {len(values)} | {middle:.3f} | {high:.3f} | {largest:.3f} |"
+            )
 
 
 def _keep(found, statement, share, sides) -> None:

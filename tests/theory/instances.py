@@ -61,7 +61,9 @@ def draws_of(*place: int | str) -> np.random.Generator:
 def random_quadratics(draws: np.random.Generator, *, convex: bool = True) -> Quadratics:
     """1 to 6 clients, 1 to 4 layers; from nearly equal clients to unrelated ones, from no noise to much."""
     clients = int(draws.integers(1, 7))
-    sizes = tuple(int(size) for size in draws.integers(1, 4, size=int(draws.integers(1, 5))))
+    sizes = tuple(
+        int(size) for size in draws.integers(1, 4, size=int(draws.integers(1, 5)))
+    )
     width = sum(sizes)
     basis, _ = np.linalg.qr(draws.normal(size=(clients + 1, width, width)))
     eigenvalues = 10 ** draws.uniform(-1.5, 0.5, size=(clients + 1, width))
@@ -71,13 +73,18 @@ def random_quadratics(draws: np.random.Generator, *, convex: bool = True) -> Qua
     common, own = candidates[0], candidates[1:]
     difference = draws.choice([0.0, 0.1, 0.5, 1.0])
     hessians = (1 - difference) * common + difference * own
-    targets = draws.normal(size=width) + draws.choice([0.0, 0.3, 3.0]) * draws.normal(size=(clients, width))
+    targets = draws.normal(size=width) + draws.choice([0.0, 0.3, 3.0]) * draws.normal(
+        size=(clients, width)
+    )
     factor = draws.normal(size=(clients, width, width))
     noise = factor @ factor.transpose(0, 2, 1)
     trace = np.trace(noise, axis1=1, axis2=2)[:, None, None]
-    shares = draws.choice([1.0, 0.2], size=(clients, 1, 1))  # σ² is the largest: some clients are quieter
+    # σ² is the largest: some clients are quieter
+    shares = draws.choice([1.0, 0.2], size=(clients, 1, 1))
     noise = draws.choice([0.0, 0.1, 3.0]) * shares * noise / trace
-    adaptive = tuple(bool(flag) for flag in draws.choice([True, True, False], size=len(sizes)))
+    adaptive = tuple(
+        bool(flag) for flag in draws.choice([True, True, False], size=len(sizes))
+    )
     return Quadratics(hessians, targets, noise, sizes, adaptive)
 
 
@@ -95,7 +102,11 @@ def random_policy(draws: np.random.Generator) -> Policy:
 
 def random_schedule(policy: Policy, layers: int, number: int) -> Schedule:
     """Any interval that divides the cycle, for any layer, drawn anew for every cycle."""
-    divisors = [steps for steps in range(1, policy.longest_cycle + 1) if policy.longest_cycle % steps == 0]
+    divisors = [
+        steps
+        for steps in range(1, policy.longest_cycle + 1)
+        if policy.longest_cycle % steps == 0
+    ]
 
     def schedule(cycle: int) -> tuple[int, ...]:
         chosen = draws_of("schedule", number, cycle).choice(divisors, size=layers)
@@ -120,7 +131,8 @@ def instance(number: int, *, convex: bool = True) -> Instance:
         problem=problem,
         policy=policy,
         schedule=schedule,
-        start=problem.optimum + draws.choice([0.0, 1.0, 10.0]) * draws.normal(size=problem.width),
+        start=problem.optimum
+        + draws.choice([0.0, 1.0, 10.0]) * draws.normal(size=problem.width),
         cycles=int(draws.integers(1, 9)),
         dissimilarity=dissimilarity,
         share_of_limit=float(draws.choice([1.0, 0.5, 0.1, 0.01])),
@@ -193,7 +205,11 @@ def discrepancy_sides(one: Instance) -> list[Sides]:
 def theorem_sides(one: Instance) -> Sides:
     """Theorem 5.3 at this instance's share of its limit."""
     problem = one.problem
-    limit = largest_learning_rate(smoothness=problem.smoothness, interval=one.interval, dissimilarity=one.dissimilarity)
+    limit = largest_learning_rate(
+        smoothness=problem.smoothness,
+        interval=one.interval,
+        dissimilarity=one.dissimilarity,
+    )
     rate = one.share_of_limit * limit
     told = one.run(rate)
     right = convergence_bound(

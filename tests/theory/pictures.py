@@ -9,7 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedlama.core import BoundTerms, FedAvg, FedLAMA, Policy, convergence_terms, largest_learning_rate
+from fedlama.core import (
+    BoundTerms,
+    FedAvg,
+    FedLAMA,
+    Policy,
+    convergence_terms,
+    largest_learning_rate,
+)
 from fedlama.report.pictures.style import GRID, INK, MUTED, PALETTE, styled
 
 from .instances import draws_of
@@ -46,18 +53,24 @@ class Comparison:
     def __init__(self, distance: float = 0.0) -> None:
         self.problem = federation()
         self.start = self.problem.optimum + distance
-        self.dissimilarity = DISSIMILARITY * max(1.0, self.problem.smallest_dissimilarity)
+        self.dissimilarity = DISSIMILARITY * max(
+            1.0, self.problem.smallest_dissimilarity
+        )
         self.heterogeneity = self.problem.heterogeneity(self.dissimilarity)
 
     def limit(self, interval: int) -> float:
         return largest_learning_rate(
-            smoothness=self.problem.smoothness, interval=interval, dissimilarity=self.dissimilarity
+            smoothness=self.problem.smoothness,
+            interval=interval,
+            dissimilarity=self.dissimilarity,
         )
 
     def exact(self, policy: Policy, rate: float) -> float:
         """(1/T) Σ E‖∇F(u_t)‖² over the cycles of 480 steps."""
         cycles = STEPS // policy.longest_cycle
-        told = exact_run(self.problem, policy, learning_rate=rate, start=self.start, cycles=cycles)
+        told = exact_run(
+            self.problem, policy, learning_rate=rate, start=self.start, cycles=cycles
+        )
         return sum(told.squared_gradients[:-1]) / cycles
 
     def terms(self, interval: int, rate: float) -> BoundTerms:
@@ -85,27 +98,63 @@ def bound_picture() -> Figure:
     largest = comparison.limit(24)
     rates = np.geomspace(largest / 50, largest, 12)
     _draw_terms(over_rate, rates, [comparison.terms(24, rate) for rate in rates])
-    _draw_exact(over_rate, rates, [comparison.exact(FedLAMA(6, 4), rate) for rate in rates], "FedLAMA(6, 4)", FIRST)
-    _draw_exact(over_rate, rates, [comparison.exact(FedAvg(24), rate) for rate in rates], "FedAvg(24)", SECOND)
-    _label(over_rate, "learning rate η, up to the theorem's limit", "over η, at τ = 24, from afar", log_x=True)
+    _draw_exact(
+        over_rate,
+        rates,
+        [comparison.exact(FedLAMA(6, 4), rate) for rate in rates],
+        "FedLAMA(6, 4)",
+        FIRST,
+    )
+    _draw_exact(
+        over_rate,
+        rates,
+        [comparison.exact(FedAvg(24), rate) for rate in rates],
+        "FedAvg(24)",
+        SECOND,
+    )
+    _label(
+        over_rate,
+        "learning rate η, up to the theorem's limit",
+        "over η, at τ = 24, from afar",
+        log_x=True,
+    )
 
     comparison = Comparison()
     rate = comparison.limit(48)
     intervals = [2, 4, 6, 8, 12, 16, 24, 48]
-    _draw_terms(over_interval, intervals, [comparison.terms(interval, rate) for interval in intervals])
+    _draw_terms(
+        over_interval,
+        intervals,
+        [comparison.terms(interval, rate) for interval in intervals],
+    )
     exact = [comparison.exact(FedAvg(interval), rate) for interval in intervals]
     _draw_exact(over_interval, intervals, exact, "FedAvg(τ)", SECOND)
-    _label(over_interval, f"interval τ, at η = {rate:.4f}", "over τ, from the minimum", log_x=True)
+    _label(
+        over_interval,
+        f"interval τ, at η = {rate:.4f}",
+        "over τ, from the minimum",
+        log_x=True,
+    )
 
     factors = [1, 2, 4, 8]
-    _draw_terms(over_factor, factors, [comparison.terms(6 * factor, rate) for factor in factors])
-    for name, make, colour in (("FedLAMA(6, φ)", FedLAMA, FIRST), ("FedAvg(6φ)", None, SECOND)):
+    _draw_terms(
+        over_factor, factors, [comparison.terms(6 * factor, rate) for factor in factors]
+    )
+    for name, make, colour in (
+        ("FedLAMA(6, φ)", FedLAMA, FIRST),
+        ("FedAvg(6φ)", None, SECOND),
+    ):
         values = []
         for factor in factors:
             policy = make(6, factor) if make else FedAvg(6 * factor)
             values.append(comparison.exact(policy, rate))
         _draw_exact(over_factor, factors, values, name, colour)
-    _label(over_factor, f"factor φ, at τ' = 6, η = {rate:.4f}", "over φ, from the minimum", log_x=True)
+    _label(
+        over_factor,
+        f"factor φ, at τ' = 6, η = {rate:.4f}",
+        "over φ, from the minimum",
+        log_x=True,
+    )
     for panel, ticks in ((over_interval, intervals), (over_factor, factors)):
         panel.set_xticks(ticks, [str(tick) for tick in ticks])
         panel.minorticks_off()
@@ -115,8 +164,17 @@ def bound_picture() -> Figure:
     shown = dict(zip([*names, *more_names], [*handles, *more], strict=True))
     for repeated in ("FedLAMA(6, 4)", "FedAvg(24)"):
         shown.pop(repeated)
-    shown = {name.replace("(6, φ)", ", exact").replace("(6φ)", ", exact"): line for name, line in shown.items()}
-    figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=4, frameon=False)
+    shown = {
+        name.replace("(6, φ)", ", exact").replace("(6φ)", ", exact"): line
+        for name, line in shown.items()
+    }
+    figure.legend(
+        list(shown.values()),
+        list(shown),
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+    )
     return figure
 
 
@@ -148,20 +206,39 @@ def _draw_stray_factor(panel: Axes) -> None:
     corrected, printed = [], []
     for count in cycles:
         rate = (clients / count) ** 0.5
-        corrected.append(convergence_terms(**common, learning_rate=rate, rounds=int(count)).total)
-        printed.append(convergence_terms(**common, learning_rate=rate, rounds=int(count), as_printed=True).total)
+        corrected.append(
+            convergence_terms(**common, learning_rate=rate, rounds=int(count)).total
+        )
+        printed.append(
+            convergence_terms(
+                **common, learning_rate=rate, rounds=int(count), as_printed=True
+            ).total
+        )
     short = [count for count in cycles if count <= 3000]
     exact = []
     for count in short:
         rate = (clients / count) ** 0.5
         told = exact_run(
-            comparison.problem, FedLAMA(2, 2), learning_rate=rate, start=comparison.start, cycles=int(count)
+            comparison.problem,
+            FedLAMA(2, 2),
+            learning_rate=rate,
+            start=comparison.start,
+            cycles=int(count),
         )
         exact.append(sum(told.squared_gradients[:-1]) / count)
     panel.plot(cycles, printed, color=FOURTH, label="bound as printed", linewidth=2)
     panel.plot(cycles, corrected, color=INK, label="bound", linewidth=2)
-    panel.plot(short, exact, color=FIRST, label="exact, FedLAMA(2, 2)", marker="o", markersize=3)
-    _label(panel, "cycles T, with Remark 1's η = √(m/T)", "the stray factor T", log_x=True)
+    panel.plot(
+        short,
+        exact,
+        color=FIRST,
+        label="exact, FedLAMA(2, 2)",
+        marker="o",
+        markersize=3,
+    )
+    _label(
+        panel, "cycles T, with Remark 1's η = √(m/T)", "the stray factor T", log_x=True
+    )
     panel.set_ylabel("average squared gradient")
     panel.legend(frameon=False)
 
@@ -170,40 +247,74 @@ def _draw_counterexample(panel: Axes) -> None:
     """Two numbers, coupled by ¾; pulls ± (1, 1); η = ¼; FedLAMA averages the first every 2 steps."""
     hessian = np.array([[1.0, 0.75], [0.75, 1.0]])
     target = np.linalg.solve(hessian, np.ones(2))
-    problem = Quadratics(np.stack([hessian] * 2), np.stack([target, -target]), np.zeros((2, 2, 2)), (1, 1))
-    for name, average_first, colour in (("FedLAMA(2, 4)", True, FIRST), ("FedAvg(8)", False, SECOND)):
+    problem = Quadratics(
+        np.stack([hessian] * 2),
+        np.stack([target, -target]),
+        np.zeros((2, 2, 2)),
+        (1, 1),
+    )
+    for name, average_first, colour in (
+        ("FedLAMA(2, 4)", True, FIRST),
+        ("FedAvg(8)", False, SECOND),
+    ):
         run = ExactRun(problem, 0.25, np.zeros(2))
         steps, values = [0], [0.0]
         for step in range(1, 9):
             run.local_step()
             steps.append(step)
-            values.append(sum(run.spread(layer).expectation for layer in problem.layers))
+            values.append(
+                sum(run.spread(layer).expectation for layer in problem.layers)
+            )
             if average_first and step % 2 == 0 and step < 8:
                 run.average({0: 1.0})
                 steps.append(step)
-                values.append(sum(run.spread(layer).expectation for layer in problem.layers))
+                values.append(
+                    sum(run.spread(layer).expectation for layer in problem.layers)
+                )
         panel.plot(steps, values, color=colour, label=name, marker="o", markersize=4)
     panel.set_xlabel("step of the cycle")
     panel.set_ylabel("mean squared distance from the average")
-    panel.set_title("averaging one layer can drive the other apart", loc="left", fontsize=11)
+    panel.set_title(
+        "averaging one layer can drive the other apart", loc="left", fontsize=11
+    )
     panel.set_xticks(range(0, 9, 2))
     panel.grid(color=GRID)
     panel.set_ylim(bottom=0)
     panel.legend(frameon=False)
 
 
-def _draw_terms(panel: Axes, places: Sequence[float] | np.ndarray, terms: Sequence[BoundTerms]) -> None:
-    panel.plot(places, [one.total for one in terms], color=INK, linewidth=2, label="bound")
-    styles = {"optimisation": "solid", "noise": "dotted", "drift": "dashed", "heterogeneity": "dashdot"}
+def _draw_terms(
+    panel: Axes, places: Sequence[float] | np.ndarray, terms: Sequence[BoundTerms]
+) -> None:
+    panel.plot(
+        places, [one.total for one in terms], color=INK, linewidth=2, label="bound"
+    )
+    styles = {
+        "optimisation": "solid",
+        "noise": "dotted",
+        "drift": "dashed",
+        "heterogeneity": "dashdot",
+    }
     for name, dash in styles.items():
         values = [getattr(one, name) for one in terms]
         if not any(values):
             continue
-        panel.plot(places, values, color=MUTED, linewidth=1.2, linestyle=dash, label=f"its {name} term")
+        panel.plot(
+            places,
+            values,
+            color=MUTED,
+            linewidth=1.2,
+            linestyle=dash,
+            label=f"its {name} term",
+        )
 
 
 def _draw_exact(
-    panel: Axes, places: Sequence[float] | np.ndarray, values: Sequence[float], name: str, colour: str
+    panel: Axes,
+    places: Sequence[float] | np.ndarray,
+    values: Sequence[float],
+    name: str,
+    colour: str,
 ) -> None:
     panel.plot(places, values, color=colour, label=name, marker="o", markersize=4)
 
@@ -220,7 +331,10 @@ def _label(panel: Axes, x: str, title: str, *, log_x: bool) -> None:
 def draw_all(folder: Path) -> list[Path]:
     """Write both pictures; returns where."""
     written = []
-    for name, make in (("theory-bound.png", bound_picture), ("theory-errata.png", errata_picture)):
+    for name, make in (
+        ("theory-bound.png", bound_picture),
+        ("theory-errata.png", errata_picture),
+    ):
         path = folder / name
         make().savefig(path, dpi=110, metadata={"Software": None})
         written.append(path)

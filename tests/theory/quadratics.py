@@ -39,7 +39,11 @@ class Quadratics:
         found = []
         start = 0
         for index, size in enumerate(self.sizes):
-            found.append(Layer(f"layer{index}", (slice(start, start + size),), size, flags[index]))
+            found.append(
+                Layer(
+                    f"layer{index}", (slice(start, start + size),), size, flags[index]
+                )
+            )
             start += size
         return tuple(found)
 
@@ -79,7 +83,10 @@ class Quadratics:
         linear = np.einsum("ipq,iq->ip", self.hessians, at_optimum).mean(axis=0)
         mean_square = (self.hessians @ self.hessians).mean(axis=0)
         curvature = dissimilarity * self.mean_hessian @ self.mean_hessian - mean_square
-        return float((at_optimum**2).sum(axis=1).mean() + linear @ np.linalg.solve(curvature, linear))
+        return float(
+            (at_optimum**2).sum(axis=1).mean()
+            + linear @ np.linalg.solve(curvature, linear)
+        )
 
     def loss(self, mean: np.ndarray, covariance: np.ndarray) -> float:
         """E F(u) for a random u."""
@@ -89,8 +96,13 @@ class Quadratics:
 
     def squared_gradient(self, mean: np.ndarray, covariance: np.ndarray) -> float:
         """E‖∇F(u)‖² for a random u."""
-        gradient = np.einsum("ipq,iq->ip", self.hessians, mean - self.targets).mean(axis=0)
-        return float(gradient @ gradient + np.trace(self.mean_hessian @ covariance @ self.mean_hessian))
+        gradient = np.einsum("ipq,iq->ip", self.hessians, mean - self.targets).mean(
+            axis=0
+        )
+        return float(
+            gradient @ gradient
+            + np.trace(self.mean_hessian @ covariance @ self.mean_hessian)
+        )
 
     def gap(self, point: np.ndarray) -> float:
         """F(point) − F*."""
@@ -117,11 +129,16 @@ class Measured:
     variance: float
 
 
-def quadratic_form(form: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> Measured:
+def quadratic_form(
+    form: np.ndarray, mean: np.ndarray, covariance: np.ndarray
+) -> Measured:
     """zᵀMz for a Gaussian z and a symmetric M."""
     spread_form = form @ covariance
     expectation = mean @ form @ mean + np.trace(spread_form)
-    variance = 2 * np.trace(spread_form @ spread_form) + 4 * mean @ form @ covariance @ form @ mean
+    variance = (
+        2 * np.trace(spread_form @ spread_form)
+        + 4 * mean @ form @ covariance @ form @ mean
+    )
     return Measured(float(expectation), float(variance))
 
 
@@ -129,12 +146,17 @@ def quadratic_form(form: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -
 class Trajectory:
     """What happened, cycle by cycle: everything is an expectation."""
 
-    squared_gradients: list[float] = field(default_factory=list)  # E‖∇F(u_t)‖², t = 0 … T
+    # E‖∇F(u_t)‖², t = 0 … T
+    squared_gradients: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)  # E F(u_t), t = 0 … T
-    discrepancies: list[float] = field(default_factory=list)  # Σ_{j=0}^{τ−1} mean_i E‖x_j^i − u_t‖², t = 0 … T−1
-    before_averaging: list[float] = field(default_factory=list)  # mean_i E‖x^i − u‖² as each cycle ends
-    spreads: list[dict[int, Measured]] = field(default_factory=list)  # of each round: mean_i ‖x_l^i − u_l‖², due layers
-    intervals: list[tuple[int, ...]] = field(default_factory=list)  # in force during each cycle
+    # Σ_{j=0}^{τ−1} mean_i E‖x_j^i − u_t‖², t = 0 … T−1
+    discrepancies: list[float] = field(default_factory=list)
+    # mean_i E‖x^i − u‖² as each cycle ends
+    before_averaging: list[float] = field(default_factory=list)
+    # Of each round: mean_i ‖x_l^i − u_l‖², due layers
+    spreads: list[dict[int, Measured]] = field(default_factory=list)
+    # in force during each cycle
+    intervals: list[tuple[int, ...]] = field(default_factory=list)
     means: list[np.ndarray] = field(default_factory=list)  # E u_t
     covariances: list[np.ndarray] = field(default_factory=list)  # Cov u_t
 
@@ -191,16 +213,23 @@ class ExactRun:
     def local_step(self) -> None:
         """x_i ← x_i − η(∇F_i(x_i) + noise), at every client."""
         self.mean = self.step_map @ self.mean + self.step_offset
-        self.covariance = self.step_map @ self.covariance @ self.step_map.T + self.step_noise
+        self.covariance = (
+            self.step_map @ self.covariance @ self.step_map.T + self.step_noise
+        )
 
     def spread(self, layer: Layer) -> Measured:
         """mean_i ‖x_l^i − x̄_l‖² of a layer, before it is averaged."""
         count = self.problem.clients
-        columns = [np.arange(len(self.mean))[self._columns(client, layer)] for client in range(count)]
+        columns = [
+            np.arange(len(self.mean))[self._columns(client, layer)]
+            for client in range(count)
+        ]
         places = np.concatenate(columns)
         centring = np.eye(count) - 1 / count
         form = np.kron(centring / count, np.eye(layer.size))
-        measured = quadratic_form(form, self.mean[places], self.covariance[np.ix_(places, places)])
+        measured = quadratic_form(
+            form, self.mean[places], self.covariance[np.ix_(places, places)]
+        )
         # Where copies are equal, rounding can leave a little less than nothing.
         return replace(measured, expectation=max(0.0, measured.expectation))
 
@@ -242,7 +271,9 @@ class ExactRun:
         for client in range(self.problem.clients):
             place = self._columns(client, layer)
             anchor = self._columns(self.anchor_block, layer)
-            variance = self.coding_noise(self.squared_distance(place, anchor), layer.size)
+            variance = self.coding_noise(
+                self.squared_distance(place, anchor), layer.size
+            )
             noise[place, place] += variance * np.eye(layer.size)
 
     def begin_cycle(self) -> None:
@@ -256,7 +287,9 @@ class ExactRun:
         """mean_i E‖x^i − u_t‖²."""
         total = 0.0
         for client in range(self.problem.clients):
-            total += self.squared_distance(self.block(client), self.block(self.start_block))
+            total += self.squared_distance(
+                self.block(client), self.block(self.start_block)
+            )
         return total / self.problem.clients
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -272,7 +305,9 @@ class ExactRun:
     def squared_distance(self, first: slice, second: slice) -> float:
         """E‖z_first − z_second‖² for two parts of the joint state z."""
         apart = self.mean[first] - self.mean[second]
-        own = np.trace(self.covariance[first, first]) + np.trace(self.covariance[second, second])
+        own = np.trace(self.covariance[first, first]) + np.trace(
+            self.covariance[second, second]
+        )
         shared = np.trace(self.covariance[first, second])
         return float(apart @ apart + own - 2 * shared)
 
@@ -313,8 +348,15 @@ def exact_run(
             spreads = {index: run.spread(layers[index]) for index in plan.due}
             expected = {index: spread.expectation for index, spread in spreads.items()}
             after = state.step + plan.steps
-            run.average({index: (after - state.synchronised_at[index]) / policy.base_interval for index in plan.due})
-            state = policy.observe(state, plan, Evidence(expected, clients=problem.clients), layers)
+            run.average(
+                {
+                    index: (after - state.synchronised_at[index]) / policy.base_interval
+                    for index in plan.due
+                }
+            )
+            state = policy.observe(
+                state, plan, Evidence(expected, clients=problem.clients), layers
+            )
             told.spreads.append(spreads)
             ended = plan.ends_cycle
         told.before_averaging.append(sum(expected.values()))

@@ -33,7 +33,13 @@ def test_constants_by_hand():
 
 
 def test_two_steps_by_hand():
-    told = exact_run(two_clients(noise=0.25), FedAvg(2), learning_rate=0.1, start=np.array([1.0]), cycles=1)
+    told = exact_run(
+        two_clients(noise=0.25),
+        FedAvg(2),
+        learning_rate=0.1,
+        start=np.array([1.0]),
+        cycles=1,
+    )
     # Means: client 1 stays at 1. Client 2: 1 − .1·4 = .6, then .6 − .1·3.2 = .28. Average .64.
     # Variances: .0025 after a step; then .81·.0025 + .0025 = .004525 and .64·.0025 + .0025 = .0041. Average: .008625/4
     assert told.means[1] == pytest.approx([0.64])
@@ -49,7 +55,12 @@ def test_two_steps_by_hand():
 def test_server_momentum_by_hand():
     problem = two_clients()
     told = exact_run(
-        problem, FedAvg(1), learning_rate=0.1, start=np.array([1.0]), cycles=2, server=ServerMomentum(0.5, 0.8)
+        problem,
+        FedAvg(1),
+        learning_rate=0.1,
+        start=np.array([1.0]),
+        cycles=2,
+        server=ServerMomentum(0.5, 0.8),
     )
     # Clients after a step from 1: 1 and .6, mean .8, velocity −.2, u = 1 − .16 = .84
     # From .84: client 1 .84 + .1·.16 = .856, client 2 .84 − .1·2·1.84 = .472, mean .664
@@ -86,13 +97,21 @@ def test_dissimilarity_and_heterogeneity_are_the_smallest_that_hold(number):
 
     scale = max(heterogeneity, 1e-12)
     for _ in range(50):
-        point = problem.optimum + 10 ** draws.uniform(-2, 2) * draws.normal(size=problem.width)
-        assert difference(point) <= heterogeneity + 1e-8 * max(scale, abs(difference(point)))
+        point = problem.optimum + 10 ** draws.uniform(-2, 2) * draws.normal(
+            size=problem.width
+        )
+        assert difference(point) <= heterogeneity + 1e-8 * max(
+            scale, abs(difference(point))
+        )
     # At the maximiser y = (β²H̄² − Q)⁻¹v it is attained.
-    at_optimum = np.einsum("ipq,iq->ip", problem.hessians, problem.optimum - problem.targets)
+    at_optimum = np.einsum(
+        "ipq,iq->ip", problem.hessians, problem.optimum - problem.targets
+    )
     linear = np.einsum("ipq,iq->ip", problem.hessians, at_optimum).mean(axis=0)
     mean_square = (problem.hessians @ problem.hessians).mean(axis=0)
-    curvature = dissimilarity * problem.mean_hessian @ problem.mean_hessian - mean_square
+    curvature = (
+        dissimilarity * problem.mean_hessian @ problem.mean_hessian - mean_square
+    )
     maximiser = problem.optimum + np.linalg.solve(curvature, linear)
     assert difference(maximiser) == pytest.approx(heterogeneity, rel=1e-6, abs=1e-9)
 
@@ -104,14 +123,21 @@ def test_exact_moments_agree_with_sampling():
     intervals = tuple(2 + 2 * (index % 2) for index in range(len(problem.sizes)))
     rate = 0.4 / problem.smoothness
     told = exact_run(
-        problem, FedLAMA(2, 2), learning_rate=rate, start=one.start, cycles=2, schedule=lambda cycle: intervals
+        problem,
+        FedLAMA(2, 2),
+        learning_rate=rate,
+        start=one.start,
+        cycles=2,
+        schedule=lambda cycle: intervals,
     )
     draws = draws_of("twin")
     roots = np.linalg.cholesky(problem.noise + 1e-15 * np.eye(problem.width))
     models = np.tile(one.start, (problem.clients, copies, 1))
     for step in range(1, 9):
         noise = np.einsum("ipq,irq->irp", roots, draws.normal(size=models.shape))
-        gradients = np.einsum("ipq,irq->irp", problem.hessians, models - problem.targets[:, None])
+        gradients = np.einsum(
+            "ipq,irq->irp", problem.hessians, models - problem.targets[:, None]
+        )
         models = models - rate * (gradients + noise)
         for layer, interval in zip(problem.layers, intervals, strict=True):
             if step % interval == 0:
@@ -119,13 +145,19 @@ def test_exact_moments_agree_with_sampling():
                 models[:, :, part] = models[:, :, part].mean(axis=0)
     end = models[0]
     error = np.sqrt(np.diag(told.covariances[-1]) / copies)
-    assert np.abs(end.mean(axis=0) - told.means[-1]) == pytest.approx(0, abs=4 * error.max())
+    assert np.abs(end.mean(axis=0) - told.means[-1]) == pytest.approx(
+        0, abs=4 * error.max()
+    )
     scale = np.abs(told.covariances[-1]).max()
     assert np.abs(np.cov(end.T) - told.covariances[-1]).max() < 0.05 * scale
 
 
 def _is_rich(problem):
-    return problem.clients >= 3 and len(problem.sizes) >= 3 and problem.gradient_variance > 1
+    return (
+        problem.clients >= 3
+        and len(problem.sizes) >= 3
+        and problem.gradient_variance > 1
+    )
 
 
 def test_the_variance_of_a_quadratic_form():
@@ -141,6 +173,10 @@ def test_the_spread_is_half_the_mean_over_pairs():
     for _ in range(3):
         run.local_step()
     count = one.problem.clients
-    pairs = [run.squared_distance(run.block(a), run.block(b)) for a in range(count) for b in range(count)]
+    pairs = [
+        run.squared_distance(run.block(a), run.block(b))
+        for a in range(count)
+        for b in range(count)
+    ]
     total = sum(run.spread(layer).expectation for layer in one.problem.layers)
     assert total == pytest.approx(sum(pairs) / (2 * count**2))

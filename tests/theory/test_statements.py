@@ -62,19 +62,37 @@ def test_the_instances_are_what_they_should_be():
         partial += mixed
     assert partial > 100
     assert sum(one.problem.gradient_variance > 0 for one in drawn) > 150
-    assert sum(one.problem.clients > 1 and one.heterogeneity > 0.01 for one in drawn) > 150
-    assert max(theorem_sides(one).share for one in drawn) > 0.4  # the bound is not idle: some reach 40 % of it
+    assert (
+        sum(one.problem.clients > 1 and one.heterogeneity > 0.01 for one in drawn) > 150
+    )
+    # The bound is not idle: some reach 40 % of it
+    assert max(theorem_sides(one).share for one in drawn) > 0.4
 
 
 def test_lemma_1_as_printed_fails_on_exact_moments():
     """F(u_{T−1}) and j = 1 … τ: one client, F = x²/2, one step of half the limit."""
-    problem = Quadratics(np.ones((1, 1, 1)), np.zeros((1, 1)), np.zeros((1, 1, 1)), (1,))
-    told = exact_run(problem, FedAvg(1), learning_rate=0.5, start=np.array([1.0]), cycles=1)
-    setting = {"learning_rate": 0.5, "smoothness": 1.0, "interval": 1, "rounds": 1, "clients": 1}
+    problem = Quadratics(
+        np.ones((1, 1, 1)), np.zeros((1, 1)), np.zeros((1, 1, 1)), (1,)
+    )
+    told = exact_run(
+        problem, FedAvg(1), learning_rate=0.5, start=np.array([1.0]), cycles=1
+    )
+    setting = {
+        "learning_rate": 0.5,
+        "smoothness": 1.0,
+        "interval": 1,
+        "rounds": 1,
+        "clients": 1,
+    }
     moved = (1.0 - told.means[1][0]) ** 2  # ‖x_1 − u_0‖²
-    printed = framework_bound(**setting, gradient_variance=0, decrease=0.0, discrepancy=moved)
+    printed = framework_bound(
+        **setting, gradient_variance=0, decrease=0.0, discrepancy=moved
+    )
     corrected = framework_bound(
-        **setting, gradient_variance=0, decrease=told.losses[0] - told.losses[1], discrepancy=told.discrepancies[0]
+        **setting,
+        gradient_variance=0,
+        decrease=told.losses[0] - told.losses[1],
+        discrepancy=told.discrepancies[0],
     )
     assert printed == 0.25
     assert told.squared_gradients[0] == 1
@@ -109,10 +127,18 @@ def test_the_stray_factor_matters():
     for cycles in (300, 30_000, 3_000_000):
         rate = (4 / cycles) ** 0.5
         if cycles == 300:
-            told = exact_run(problem, policy, learning_rate=rate, start=start, cycles=cycles)
+            told = exact_run(
+                problem, policy, learning_rate=rate, start=start, cycles=cycles
+            )
             exact.append(sum(told.squared_gradients[:-1]) / cycles)
-        corrected.append(convergence_bound(**constants, learning_rate=rate, rounds=cycles))
-        printed.append(convergence_bound(**constants, learning_rate=rate, rounds=cycles, as_printed=True))
+        corrected.append(
+            convergence_bound(**constants, learning_rate=rate, rounds=cycles)
+        )
+        printed.append(
+            convergence_bound(
+                **constants, learning_rate=rate, rounds=cycles, as_printed=True
+            )
+        )
     assert exact[0] < corrected[0]
     # From T to 100·T the leading term falls tenfold
     assert corrected[2] < corrected[1] / 9
@@ -121,7 +147,14 @@ def test_the_stray_factor_matters():
     assert told.squared_gradients[0] < 36 < printed[0]
 
 
-def coupled_layers(first: float, second: float, coupling: float, pull: tuple[float, float], size: int, adaptive):
+def coupled_layers(
+    first: float,
+    second: float,
+    coupling: float,
+    pull: tuple[float, float],
+    size: int,
+    adaptive,
+):
     """Two clients that differ in the sign of a pull: layer 0 is one number, each number of layer 1 is coupled to it."""
     hessian = second * np.eye(size + 1)
     hessian[0, 0] = first
@@ -142,14 +175,23 @@ def test_the_discrepancy_can_exceed_that_of_fedavg_by_hand():
     problem = coupled_layers(2.0, 2.0, 1.5, (1.0, 1.0), 1, adaptive=(False, True))
     start = np.zeros(2)
     fedavg = exact_run(problem, FedAvg(2), learning_rate=0.5, start=start, cycles=1)
-    fedlama = exact_run(problem, FedLAMA(1, 2), learning_rate=0.5, start=start, cycles=1, schedule=lambda cycle: (1, 2))
+    fedlama = exact_run(
+        problem,
+        FedLAMA(1, 2),
+        learning_rate=0.5,
+        start=start,
+        cycles=1,
+        schedule=lambda cycle: (1, 2),
+    )
     # Deviations y of client 1 from the mean. Step 1: (½, ½).
     # FedAvg's step 2: the gradient is 2·½ + 1.5·½ − 1 = ¾ in both, y = ½ − ⅜ = ⅛: 2/64.
     # FedLAMA averages layer 0, so y = (0, ½), the gradients are −¼ and 0, y = (⅛, ½): 1/64 + 1/4.
     assert fedavg.before_averaging == pytest.approx([2 / 64])
     assert fedlama.before_averaging == pytest.approx([17 / 64])
     # The pinned first layer is what FedLAMA's own adjustment leaves at τ' too.
-    adjusted = exact_run(problem, FedLAMA(1, 2), learning_rate=0.5, start=start, cycles=2)
+    adjusted = exact_run(
+        problem, FedLAMA(1, 2), learning_rate=0.5, start=start, cycles=2
+    )
     assert adjusted.intervals == [(1, 1), (1, 2)]
 
 
@@ -157,16 +199,24 @@ def test_the_discrepancy_can_exceed_that_of_fedavg_within_the_theorems_limit():
     """64 numbers coupled to one: FedLAMA's own choice, a learning rate below the limit, and still more discrepancy."""
     problem = coupled_layers(1.0, 1.0, 3 / 32, (1.125, 1.0), 64, adaptive=(True, True))
     rate = 1 / 8
-    assert rate < largest_learning_rate(smoothness=problem.smoothness, interval=2, dissimilarity=1.0)
+    assert rate < largest_learning_rate(
+        smoothness=problem.smoothness, interval=2, dissimilarity=1.0
+    )
     start = np.zeros(65)
-    adjusted = exact_run(problem, FedLAMA(1, 2), learning_rate=rate, start=start, cycles=2)
+    adjusted = exact_run(
+        problem, FedLAMA(1, 2), learning_rate=rate, start=start, cycles=2
+    )
     assert adjusted.intervals == [(1, 1), (1, 2)]
     # Both start a cycle from the same point, where the clients' pulls cancel: u_t stays at zero.
     assert np.abs(np.stack(adjusted.means)).max() < 1e-12
     fedavg = exact_run(problem, FedAvg(2), learning_rate=rate, start=start, cycles=1)
     assert adjusted.before_averaging[1] > fedavg.before_averaging[0]
-    assert adjusted.before_averaging[1] == pytest.approx(float(_deviation(average_first_layer=True)))
-    assert fedavg.before_averaging[0] == pytest.approx(float(_deviation(average_first_layer=False)))
+    assert adjusted.before_averaging[1] == pytest.approx(
+        float(_deviation(average_first_layer=True))
+    )
+    assert fedavg.before_averaging[0] == pytest.approx(
+        float(_deviation(average_first_layer=False))
+    )
 
 
 def _deviation(average_first_layer: bool) -> Fraction:

@@ -40,11 +40,20 @@ def complex_loss(outputs, targets):
     ("loss", "said"),
     [
         (number, "the loss must be a tensor with one number, not "),
-        (lambda outputs, targets: None, "the loss must be a tensor with one number, not None"),
-        (lambda outputs, targets: (outputs.argmax(1) != targets).sum(), "floating-point number, not torch.int64"),
+        (
+            lambda outputs, targets: None,
+            "the loss must be a tensor with one number, not None",
+        ),
+        (
+            lambda outputs, targets: (outputs.argmax(1) != targets).sum(),
+            "floating-point number, not torch.int64",
+        ),
         (complex_loss, "floating-point number, not torch.complex64"),
         (detached, "the loss does not depend on the model's parameters"),
-        (lambda outputs, targets: torch.tensor(1.0), "the loss does not depend on the model's parameters"),
+        (
+            lambda outputs, targets: torch.tensor(1.0),
+            "the loss does not depend on the model's parameters",
+        ),
     ],
 )
 def test_a_loss_without_a_gradient_is_refused(loss, said):
@@ -52,7 +61,9 @@ def test_a_loss_without_a_gradient_is_refused(loss, said):
         run(loss=loss)
 
 
-@pytest.mark.parametrize("metric", [lambda *_: "good", lambda *_: None, lambda *_: [0.5], lambda *_: 1j])
+@pytest.mark.parametrize(
+    "metric", [lambda *_: "good", lambda *_: None, lambda *_: [0.5], lambda *_: 1j]
+)
 def test_a_metric_that_is_no_number_is_refused(metric):
     with pytest.raises(InputError, match="the metric must be a number, not"):
         run(metric=metric)
@@ -60,7 +71,9 @@ def test_a_metric_that_is_no_number_is_refused(metric):
 
 def test_metrics_that_are_numbers_of_any_kind():
     for value in (0.5, True, torch.tensor([[0.5]]), X.numpy()[0, 0]):
-        assert run(metric=lambda outputs, targets, value=value: value).score == pytest.approx(float(value))
+        assert run(
+            metric=lambda outputs, targets, value=value: value
+        ).score == pytest.approx(float(value))
 
 
 @pytest.mark.parametrize("device", [None, 0, 1.5, ["cpu"], torch.device("cpu")])
@@ -69,13 +82,19 @@ def test_a_device_that_is_no_name(device):
         run(device=device)
 
 
-@pytest.mark.parametrize("device", ["mps", "meta", "xpu", "xla", "vulkan", "fpga", "hpu"])
+@pytest.mark.parametrize(
+    "device", ["mps", "meta", "xpu", "xla", "vulkan", "fpga", "hpu"]
+)
 def test_devices_that_are_neither_cpu_nor_cuda(device):
-    with pytest.raises(InputError, match=f"device '{device}': fedlama computes on a CPU or with CUDA"):
+    with pytest.raises(
+        InputError, match=f"device '{device}': fedlama computes on a CPU or with CUDA"
+    ):
         run(device=device)
 
 
-@pytest.mark.parametrize("device", ["", "cuda:99999999999999999999", "\x1b[31m", "cpu:x", "cuda:-1"])
+@pytest.mark.parametrize(
+    "device", ["", "cuda:99999999999999999999", "\x1b[31m", "cpu:x", "cuda:-1"]
+)
 def test_devices_that_torch_does_not_know(device):
     with pytest.raises(InputError, match=r"^device '"):
         run(device=device)
@@ -83,7 +102,9 @@ def test_devices_that_torch_does_not_know(device):
 
 def test_a_cuda_device_that_is_not_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(InputError, match="'cuda:2': this machine has 2 CUDA devices, counted from 0"):
+    with pytest.raises(
+        InputError, match="'cuda:2': this machine has 2 CUDA devices, counted from 0"
+    ):
         run(device="cuda:2")
 
 
@@ -99,7 +120,9 @@ def test_patterns_that_are_no_texts(adaptive):
         run(adaptive=adaptive)
 
 
-@pytest.mark.parametrize("name", ["weights", "execution", "evaluate", "precision", "layers"])
+@pytest.mark.parametrize(
+    "name", ["weights", "execution", "evaluate", "precision", "layers"]
+)
 @pytest.mark.parametrize("value", [None, 3, ["uniform"], X.numpy(), "\x1b" * 10_000])
 def test_choices_of_any_type(name, value):
     with pytest.raises(InputError, match=f"{name} must be one of") as refused:
@@ -109,7 +132,9 @@ def test_choices_of_any_type(name, value):
 
 def test_an_option_of_any_type():
     for value in (X.numpy(), ["x"] * 10_000, None):
-        with pytest.raises(InputError, match="decayed must be one of all, kernels, not") as refused:
+        with pytest.raises(
+            InputError, match="decayed must be one of all, kernels, not"
+        ) as refused:
             check_options(fedlama.SGD(0.1, 4, decayed=value))
         assert len(str(refused.value)) < 400
 
@@ -166,10 +191,17 @@ def drop_gradients(module):
         (drop_gradients, "first.weight was given another gradient"),
     ],
 )
-def test_a_module_that_changes_while_it_trains_is_noticed_in_the_first_round(change, said, workers):
+def test_a_module_that_changes_while_it_trains_is_noticed_in_the_first_round(
+    change, said, workers
+):
     records = []
     with pytest.raises(RunError, match=said):
-        run(lambda: Changing(change), execution="one-by-one", on_record=records.append, workers=workers)
+        run(
+            lambda: Changing(change),
+            execution="one-by-one",
+            on_record=records.append,
+            workers=workers,
+        )
     assert not records
 
 

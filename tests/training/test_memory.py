@@ -23,7 +23,12 @@ from fedlama.training.memory import (
 
 VELOCITY = Slot("velocity", without="set local.momentum to 0")
 WIDE = Demand(
-    clients=128, processes=2, width=36_500_000, parameter_width=36_400_000, slots=(VELOCITY,), data_bytes=180_000_000
+    clients=128,
+    processes=2,
+    width=36_500_000,
+    parameter_width=36_400_000,
+    slots=(VELOCITY,),
+    data_bytes=180_000_000,
 )
 
 
@@ -47,7 +52,9 @@ def test_blocks_and_checkpoints_by_hand():
     parts = demand.parts()
     assert parts["16 rows of 100 numbers"] == 16 * 400
     assert parts["their velocity"] == 16 * 400
-    assert parts["gradients and averaging"] == 3 * (100 * 12 + 80 * 12 + 8 * (400 + 400))
+    assert parts["gradients and averaging"] == 3 * (
+        100 * 12 + 80 * 12 + 8 * (400 + 400)
+    )
     assert parts["checkpoints"] == (3 + 3) * 16 * 400
     assert parts["data"] == 1000 + 3 * 4000
 
@@ -78,7 +85,9 @@ def test_what_fits_exactly_is_admitted():
 
 
 def test_amounts_for_people():
-    assert [human(amount) for amount in (300, 99_000_000, 100_000_000, 37_123_000_000)] == [
+    assert [
+        human(amount) for amount in (300, 99_000_000, 100_000_000, 37_123_000_000)
+    ] == [
         *("0.0 MB", "99.0 MB", "0.1 GB", "37.1 GB"),
     ]
 
@@ -123,7 +132,10 @@ def test_available_of_a_container_of_the_second_version(tmp_path):
 
 def test_available_of_a_container_of_the_first_version(tmp_path):
     """Inside a container its group is often seen at the root, whatever the path says."""
-    files = {"memory/memory.limit_in_bytes": "9000\n", "memory/memory.usage_in_bytes": "9500\n"}
+    files = {
+        "memory/memory.limit_in_bytes": "9000\n",
+        "memory/memory.usage_in_bytes": "9500\n",
+    }
     cgroup = "5:cpu,cpuacct:/x\n4:memory:/docker/1234\n"
     assert available_memory(machine(tmp_path, MEMINFO, cgroup, **files)) == 0
 
@@ -145,8 +157,14 @@ def tiny(clients=4, hidden=2048, **options):
 
 def test_a_run_that_will_not_fit_is_refused_before_anything_is_forked(monkeypatch):
     monkeypatch.setattr("fedlama.training.memory.available_memory", lambda: 1_000_000)
-    monkeypatch.setattr("fedlama.training.running.run_workers", lambda *arguments: pytest.fail("was forked"))
-    with pytest.raises(InputError, match=r"4 rows of 1\.1 M numbers .* are available: lower participation.active"):
+    monkeypatch.setattr(
+        "fedlama.training.running.run_workers",
+        lambda *arguments: pytest.fail("was forked"),
+    )
+    with pytest.raises(
+        InputError,
+        match=r"4 rows of 1\.1 M numbers .* are available: lower participation.active",
+    ):
         tiny(workers=2)
 
 
@@ -163,7 +181,9 @@ def _in_a_fork(work):
 def test_a_limit_of_the_process_counts():
     def limited():
         have = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: PTH123, SIM115
-        resource.setrlimit(resource.RLIMIT_AS, (have + 20_000_000, resource.RLIM_INFINITY))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (have + 20_000_000, resource.RLIM_INFINITY)
+        )
         try:
             tiny(clients=8)
         except InputError as error:
@@ -186,12 +206,18 @@ def test_the_estimate_is_about_what_a_run_takes():
 
     width = 512 * 2048 + 2048 + 2048 * 10 + 16
     demand = Demand(clients, 1, width, width, (VELOCITY,), data_bytes=0)
-    more_than_one_client = demand.total() - Demand(1, 1, width, width, (VELOCITY,), data_bytes=0).total()
-    assert 0.7 * more_than_one_client < _in_a_fork(measured) < 1.3 * more_than_one_client
+    more_than_one_client = (
+        demand.total() - Demand(1, 1, width, width, (VELOCITY,), data_bytes=0).total()
+    )
+    assert (
+        0.7 * more_than_one_client < _in_a_fork(measured) < 1.3 * more_than_one_client
+    )
 
 
 def test_the_data_counts_as_it_is_stored():
-    data = arrays(np.zeros((5, 1, 2, 2), np.uint8), [0] * 5, np.zeros((1, 1, 2, 2), np.uint8), [0])
+    data = arrays(
+        np.zeros((5, 1, 2, 2), np.uint8), [0] * 5, np.zeros((1, 1, 2, 2), np.uint8), [0]
+    )
     assert data_bytes(data) == 6 * 4 + 6 * 8
 
 
@@ -200,11 +226,16 @@ def test_the_data_counts_as_it_is_stored():
     [
         MemoryError(),
         torch.cuda.OutOfMemoryError("known by its type, whatever it says"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+        ),
     ],
 )
 def test_memory_that_runs_out_is_told(error):
-    with pytest.raises(RunError, match="the memory did not suffice"), explain_out_of_memory():
+    with (
+        pytest.raises(RunError, match="the memory did not suffice"),
+        explain_out_of_memory(),
+    ):
         raise error
 
 
@@ -214,7 +245,10 @@ def test_other_errors_are_not_called_that():
 
 
 def test_an_allocation_that_fails_is_told_by_torch_as_expected():
-    with pytest.raises(RunError, match="the memory did not suffice"), explain_out_of_memory():
+    with (
+        pytest.raises(RunError, match="the memory did not suffice"),
+        explain_out_of_memory(),
+    ):
         torch.empty(1 << 60, dtype=torch.uint8)
 
 

@@ -6,7 +6,8 @@ import torch
 
 import fedlama
 
-EXPECTED = {"train": 4, "aggregate": 4, "spread": 4, "evaluate": 2}  # four rounds of two steps, evaluated every four
+# Four rounds of two steps, evaluated every four
+EXPECTED = {"train": 4, "aggregate": 4, "spread": 4, "evaluate": 2}
 
 
 def simulate():
@@ -22,7 +23,9 @@ def simulate():
 
 
 def test_the_profiler_shows_them():
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU]
+    ) as profile:
         simulate()
     counts = {event.key: event.count for event in profile.key_averages()}
     for name, expected in EXPECTED.items():
@@ -39,7 +42,9 @@ def test_the_logger_tells_how_long_each_took(caplog):
         seconds[record.phase] += record.seconds
     assert counts == EXPECTED
     assert 0 < seconds["spread"] < seconds["aggregate"]  # of which it is a part
-    assert seconds["train"] + seconds["aggregate"] + seconds["evaluate"] < result.seconds
+    assert (
+        seconds["train"] + seconds["aggregate"] + seconds["evaluate"] < result.seconds
+    )
     assert caplog.records[0].getMessage().startswith("train took 0.")
 
 

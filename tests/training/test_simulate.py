@@ -28,7 +28,13 @@ def samples(per_client=9, dtype=torch.float32):
 
 
 def network():
-    return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, CLASSES))
+    return nn.Sequential(
+        nn.Linear(5, 8),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(8, CLASSES),
+    )
 
 
 def small():
@@ -49,8 +55,17 @@ def run(model=small, data=None, **changes):
 
 def everything(**changes):
     """Partial participation, momentum, weight decay, unequal weights, BatchNorm and dropout at once."""
-    rule = fedlama.SGD(0.05, 3, momentum=0.9, weight_decay=0.01, warmup_steps=4, decay_steps=(12,))
-    options = {"participation": 4, "weights": "samples", "local": rule, "evaluate_every": 4, "window": 8, **changes}
+    rule = fedlama.SGD(
+        0.05, 3, momentum=0.9, weight_decay=0.01, warmup_steps=4, decay_steps=(12,)
+    )
+    options = {
+        "participation": 4,
+        "weights": "samples",
+        "local": rule,
+        "evaluate_every": 4,
+        "window": 8,
+        **changes,
+    }
     return run(options.pop("model", network), **options)
 
 
@@ -60,7 +75,9 @@ def weights(result):
 
 def same_weights(first, second):
     first, second = weights(first), weights(second)
-    return list(first) == list(second) and all(torch.equal(first[name], second[name]) for name in first)
+    return list(first) == list(second) and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 # -- the same input gives the same bits
@@ -71,14 +88,18 @@ def test_fedlama_with_factor_one_is_fedavg_bit_for_bit():
     adaptive = everything(policy=fedlama.FedLAMA(2, 1))
     assert average.records == adaptive.records
     assert same_weights(average, adaptive)
-    assert replace(average, seconds=0, model=None) == replace(adaptive, seconds=0, model=None)
+    assert replace(average, seconds=0, model=None) == replace(
+        adaptive, seconds=0, model=None
+    )
 
 
 def test_running_twice_gives_the_same_bits():
     first, second = everything(), everything()
     assert first.records == second.records
     assert same_weights(first, second)
-    assert replace(first, seconds=0, model=None) == replace(second, seconds=0, model=None)
+    assert replace(first, seconds=0, model=None) == replace(
+        second, seconds=0, model=None
+    )
 
 
 def test_another_seed_gives_another_run():
@@ -95,10 +116,13 @@ def test_the_callers_generators_do_not_matter():
 
 def test_dropout_draws_are_those_of_client_and_step():
     def dropping(share):
-        return lambda: nn.Sequential(nn.Linear(5, 16), nn.Dropout(share), nn.Linear(16, CLASSES))
+        return lambda: nn.Sequential(
+            nn.Linear(5, 16), nn.Dropout(share), nn.Linear(16, CLASSES)
+        )
 
     assert same_weights(run(dropping(0.5)), run(dropping(0.5)))
-    assert not same_weights(run(dropping(0.5)), run(dropping(0.0)))  # it is on while training
+    # It is on while training
+    assert not same_weights(run(dropping(0.5)), run(dropping(0.0)))
 
 
 def test_evaluating_more_often_changes_nothing_but_the_evaluation():
@@ -109,15 +133,24 @@ def test_evaluating_more_often_changes_nothing_but_the_evaluation():
         replace(record, **blank) for record in seldom.records
     ]
     # Cycles of 4 steps end after 4, 8, 12 and 16; the last round is always evaluated.
-    assert [record.step for record in often.records if record.accuracy is not None] == [4, 8, 12, 16]
-    assert [record.step for record in seldom.records if record.accuracy is not None] == [16]
+    assert [record.step for record in often.records if record.accuracy is not None] == [
+        4,
+        8,
+        12,
+        16,
+    ]
+    assert [
+        record.step for record in seldom.records if record.accuracy is not None
+    ] == [16]
     assert (often.accuracy, often.loss) == (seldom.accuracy, seldom.loss)
 
 
 def test_every_so_many_steps_means_the_first_cycle_end_at_or_after():
     # Cycles end at 4, 8, …, 24; multiples of 6 are 6, 12, 18 and 24.
     result = run(iterations=24, evaluate_every=6)
-    assert [record.step for record in result.records if record.accuracy is not None] == [8, 12, 20, 24]
+    assert [
+        record.step for record in result.records if record.accuracy is not None
+    ] == [8, 12, 20, 24]
 
 
 class Watch:
@@ -127,7 +160,13 @@ class Watch:
         count = 48
         numbers = torch.arange(count, dtype=torch.float32)
         self.owners = torch.arange(count) // 8  # 6 clients of 8 samples
-        self.data = arrays(torch.ones(count, 1), numbers, torch.ones(1, 1), numbers[:1], clients=self.owners)
+        self.data = arrays(
+            torch.ones(count, 1),
+            numbers,
+            torch.ones(1, 1),
+            numbers[:1],
+            clients=self.owners,
+        )
         self.seen, self.drawn, self._round, self._start = {}, {}, {}, 0
 
     def loss(self, outputs, targets):
@@ -136,19 +175,29 @@ class Watch:
             step = self._start + self._round.get(client, 0)
             self._round[client] = self._round.get(client, 0) + 1
             self.seen[client, step] = sorted(targets.long().tolist())
-            self.drawn[client, step] = torch.rand(()).item()  # as a module's dropout would
+            # As a module's dropout would
+            self.drawn[client, step] = torch.rand(()).item()
         return outputs.mean()
 
     def round_ends(self, record):
         self._start, self._round = record.step, {}
 
     def run(self, **changes):
-        options = {"partition": None, "iterations": 24, "loss": self.loss, "on_record": self.round_ends, **changes}
+        options = {
+            "partition": None,
+            "iterations": 24,
+            "loss": self.loss,
+            "on_record": self.round_ends,
+            **changes,
+        }
         run(lambda: nn.Linear(1, 1), self.data, **options)
         return self.seen
 
     def cohorts(self):
-        return [sorted({client for client, at in self.seen if at == step}) for step in range(24)]
+        return [
+            sorted({client for client, at in self.seen if at == step})
+            for step in range(24)
+        ]
 
 
 def test_a_clients_batches_do_not_depend_on_who_else_was_sampled():
@@ -169,7 +218,9 @@ def test_a_modules_own_draws_are_new_for_every_client_and_step_and_do_not_depend
 
 
 def test_batches_depend_on_the_step_and_not_on_the_policy():
-    assert Watch().run(policy=fedlama.FedAvg(3)) == Watch().run(policy=fedlama.FedLAMA(2, 4))
+    assert Watch().run(policy=fedlama.FedAvg(3)) == Watch().run(
+        policy=fedlama.FedLAMA(2, 4)
+    )
 
 
 def test_an_epoch_visits_every_sample_once():
@@ -178,18 +229,27 @@ def test_an_epoch_visits_every_sample_once():
         for start in range(0, 24, 3):
             batches = [seen[client, step] for step in range(start, start + 3)]
             assert sorted(map(len, batches)) == [2, 3, 3]
-            assert sorted(itertools.chain(*batches)) == list(range(8 * client, 8 * client + 8))
+            assert sorted(itertools.chain(*batches)) == list(
+                range(8 * client, 8 * client + 8)
+            )
 
 
 def test_policies_with_a_common_window_see_the_same_cohorts():
     cohorts = []
-    for policy in (fedlama.FedAvg(2), fedlama.FedAvg(8), fedlama.FedLAMA(2, 4), fedlama.FedLAMA(4, 2)):
+    for policy in (
+        fedlama.FedAvg(2),
+        fedlama.FedAvg(8),
+        fedlama.FedLAMA(2, 4),
+        fedlama.FedLAMA(4, 2),
+    ):
         watch = Watch()
         watch.run(policy=policy, participation=0.5, window=8)
         cohorts.append(watch.cohorts())
     assert all(each == cohorts[0] for each in cohorts)
     # Three windows of 8 steps with 3 of 6 clients each, and not always the same three.
-    assert [cohorts[0][start : start + 8] for start in (0, 8, 16)] == [[cohorts[0][at]] * 8 for at in (0, 8, 16)]
+    assert [cohorts[0][start : start + 8] for start in (0, 8, 16)] == [
+        [cohorts[0][at]] * 8 for at in (0, 8, 16)
+    ]
     assert all(len(clients) == 3 for clients in cohorts[0])
     assert len({tuple(clients) for clients in cohorts[0]}) > 1
 
@@ -234,8 +294,14 @@ def test_the_model_is_built_once():
 
 def test_the_model_of_a_result_is_a_module_of_its_own():
     result = run()
-    assert all(parameter.grad is None and parameter.is_leaf for parameter in result.model.parameters())
-    pointers = {parameter.untyped_storage().data_ptr() for parameter in result.model.parameters()}
+    assert all(
+        parameter.grad is None and parameter.is_leaf
+        for parameter in result.model.parameters()
+    )
+    pointers = {
+        parameter.untyped_storage().data_ptr()
+        for parameter in result.model.parameters()
+    }
     assert len(pointers) == 4  # not slices of one row
     torch.optim.SGD(result.model.parameters(), 0.1).zero_grad()
     result.model(samples().x_test).sum().backward()  # and it can be trained on
@@ -247,7 +313,10 @@ def test_the_model_of_a_result_is_a_module_of_its_own():
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
-        self.encoder, self.decoder = nn.Linear(5, 5, bias=False), nn.Linear(5, 5, bias=False)
+        self.encoder, self.decoder = (
+            nn.Linear(5, 5, bias=False),
+            nn.Linear(5, 5, bias=False),
+        )
         self.decoder.weight = self.encoder.weight
         self.head = nn.Linear(5, CLASSES)
 
@@ -257,10 +326,16 @@ class Tied(nn.Module):
 
 def test_tied_weights_are_one_layer_and_stay_tied():
     result = run(Tied)
-    assert [layer.name for layer in result.layers] == ["encoder.weight", "head.weight", "head.bias"]
+    assert [layer.name for layer in result.layers] == [
+        "encoder.weight",
+        "head.weight",
+        "head.bias",
+    ]
     assert result.model.decoder.weight is result.model.encoder.weight
     # 16 steps at interval 2 are 8 rounds; with a share of the bytes for each of 6 clients, 4 bytes a number
-    assert result.uplink_bytes == 6 * 4 * sum(layer.size * layer.aggregations for layer in result.layers)
+    assert result.uplink_bytes == 6 * 4 * sum(
+        layer.size * layer.aggregations for layer in result.layers
+    )
 
 
 def test_frozen_parameters_stay_as_they_were_and_cost_nothing():
@@ -280,7 +355,8 @@ def test_frozen_parameters_stay_as_they_were_and_cost_nothing():
 
 def test_whole_number_buffers_count_on():
     result = everything()
-    assert result.model[1].num_batches_tracked == 16  # one batch a step, on through windows of other clients
+    # One batch a step, on through windows of other clients
+    assert result.model[1].num_batches_tracked == 16
     assert result.model[1].num_batches_tracked.dtype == torch.int64
 
 
@@ -320,13 +396,27 @@ class Constant(nn.Module):
         return self.layer(x)
 
 
-ONES = arrays(torch.ones(4, 1), torch.ones(4), torch.ones(1, 1), torch.ones(1), clients=torch.tensor([0, 0, 1, 1]))
+ONES = arrays(
+    torch.ones(4, 1),
+    torch.ones(4),
+    torch.ones(1, 1),
+    torch.ones(1),
+    clients=torch.tensor([0, 0, 1, 1]),
+)
 
 
 def descend(rule, *, factor=1.0, **changes):
     """The weight and the bias after a run on the loss `factor · mean output`."""
-    options = {"policy": fedlama.FedAvg(2), "iterations": 6, "partition": None, "local": rule, **changes}
-    result = run(Constant, ONES, loss=lambda outputs, targets: factor * outputs.mean(), **options)
+    options = {
+        "policy": fedlama.FedAvg(2),
+        "iterations": 6,
+        "partition": None,
+        "local": rule,
+        **changes,
+    }
+    result = run(
+        Constant, ONES, loss=lambda outputs, targets: factor * outputs.mean(), **options
+    )
     return result.model.layer.weight.item(), result.model.layer.bias.item()
 
 
@@ -338,21 +428,36 @@ def test_the_learning_rate_warms_up_linearly_and_decays_at_steps():
     # Warm-up over 4 steps: ¼, ½, ¾, 1, 1, 1 of 0.5. Decay by ½ at step 3 (counted from 0) and again at step 5:
     # .125 + .25 + .375 + .25 + .25 + .125 = 1.375
     rule = fedlama.SGD(0.5, 2, warmup_steps=4, decay_steps=(3, 5), decay_factor=0.5)
-    assert [rule.rate(step) for step in range(6)] == [0.125, 0.25, 0.375, 0.25, 0.25, 0.125]
+    assert [rule.rate(step) for step in range(6)] == [
+        0.125,
+        0.25,
+        0.375,
+        0.25,
+        0.25,
+        0.125,
+    ]
     assert descend(rule) == (1 - 1.375, 1 - 1.375)
 
 
 def test_rounds_do_not_disturb_the_schedule():
     rule = fedlama.SGD(0.5, 2, warmup_steps=4, decay_steps=(3, 5), decay_factor=0.5)
-    assert descend(rule, policy=fedlama.FedAvg(4)) == descend(rule, policy=fedlama.FedAvg(1)) == descend(rule)
+    assert (
+        descend(rule, policy=fedlama.FedAvg(4))
+        == descend(rule, policy=fedlama.FedAvg(1))
+        == descend(rule)
+    )
 
 
 def test_momentum_adds_up_within_a_window_and_starts_anew_with_the_next():
     # v: 1, 1.5, 1.75 in a window of three steps: 4.25 · 0.1 each window, over two windows .85
     rule = fedlama.SGD(0.1, 2, momentum=0.5)
-    assert descend(rule, policy=fedlama.FedAvg(3))[0] == pytest.approx(1 - 0.85, rel=1e-6)
+    assert descend(rule, policy=fedlama.FedAvg(3))[0] == pytest.approx(
+        1 - 0.85, rel=1e-6
+    )
     # One window of six steps, in two rounds: 1, 1.5, 1.75, 1.875, 1.9375, 1.96875 = 10.03125
-    assert descend(rule, policy=fedlama.FedAvg(3), window=6)[0] == pytest.approx(1 - 1.003125, rel=1e-4)
+    assert descend(rule, policy=fedlama.FedAvg(3), window=6)[0] == pytest.approx(
+        1 - 1.003125, rel=1e-4
+    )
 
 
 def test_weight_decay_on_kernels_only_leaves_biases_alone():
@@ -365,16 +470,31 @@ def test_weight_decay_on_kernels_only_leaves_biases_alone():
 def test_a_weight_by_samples_is_a_share_of_the_cohorts_samples():
     # Client 0 has 3 samples of input 1, client 1 one sample of input 5; one step of 0.1 · mean input each:
     # uniform 1 − .1·(1 + 5)/2 = .7, by samples 1 − .1·(¾·1 + ¼·5) = .8
-    data = arrays([[1.0], [1.0], [1.0], [5.0]], torch.ones(4), [[1.0]], [1.0], clients=[0, 0, 0, 1])
-    options = {"policy": fedlama.FedAvg(1), "local": fedlama.SGD(0.1, 4), "partition": None, "iterations": 1}
+    data = arrays(
+        [[1.0], [1.0], [1.0], [5.0]],
+        torch.ones(4),
+        [[1.0]],
+        [1.0],
+        clients=[0, 0, 0, 1],
+    )
+    options = {
+        "policy": fedlama.FedAvg(1),
+        "local": fedlama.SGD(0.1, 4),
+        "partition": None,
+        "iterations": 1,
+    }
     options["loss"] = lambda outputs, targets: outputs.mean()
     for weighting, expected in (("uniform", 0.7), ("samples", 0.8)):
         result = run(Constant, data, weights=weighting, **options)
         assert result.model.layer.weight.item() == pytest.approx(expected)
         # Distances to the mean: x = .9 and .5. uniform: ½(.2² + .2²) = .04; samples: ¾·.1² + ¼·.3² = .03
-        assert result.records[0].discrepancy[0] == pytest.approx({"uniform": 0.04, "samples": 0.03}[weighting])
+        assert result.records[0].discrepancy[0] == pytest.approx(
+            {"uniform": 0.04, "samples": 0.03}[weighting]
+        )
         # The loss is the mean output before the step: 1·1 + 1 = 2 and 5·1 + 1 = 6
-        assert result.records[0].loss == pytest.approx({"uniform": 4.0, "samples": 3.0}[weighting])
+        assert result.records[0].loss == pytest.approx(
+            {"uniform": 4.0, "samples": 3.0}[weighting]
+        )
 
 
 # -- the account
@@ -383,18 +503,32 @@ def test_a_weight_by_samples_is_a_share_of_the_cohorts_samples():
 def test_records_add_up_to_the_result():
     result = everything()
     assert sum(record.uplink_bytes for record in result.records) == result.uplink_bytes
-    assert sum(record.downlink_bytes for record in result.records) == result.downlink_bytes
-    assert sum(layer.uplink_bytes for layer in result.layers) + result.statistics_bytes == result.uplink_bytes
-    assert sum(layer.downlink_bytes for layer in result.layers) + result.statistics_bytes == result.downlink_bytes
-    assert [record.round for record in result.records] == list(range(1, len(result.records) + 1))
+    assert (
+        sum(record.downlink_bytes for record in result.records) == result.downlink_bytes
+    )
+    assert (
+        sum(layer.uplink_bytes for layer in result.layers) + result.statistics_bytes
+        == result.uplink_bytes
+    )
+    assert (
+        sum(layer.downlink_bytes for layer in result.layers) + result.statistics_bytes
+        == result.downlink_bytes
+    )
+    assert [record.round for record in result.records] == list(
+        range(1, len(result.records) + 1)
+    )
     assert result.records[-1].step == result.iterations == 16
     assert result.records[-1].cost == result.cost
     for layer in result.layers:
-        assert layer.aggregations == sum(layer.name in record.due for record in result.records)
+        assert layer.aggregations == sum(
+            layer.name in record.due for record in result.records
+        )
 
 
 @pytest.mark.parametrize("iterations", [16, 13, 3])
-@pytest.mark.parametrize("policy", [fedlama.FedAvg(2), fedlama.FedLAMA(2, 2), fedlama.FedLAMA(2, 4)], ids=str)
+@pytest.mark.parametrize(
+    "policy", [fedlama.FedAvg(2), fedlama.FedLAMA(2, 2), fedlama.FedLAMA(2, 4)], ids=str
+)
 def test_what_goes_up_comes_down(policy, iterations):
     result = everything(policy=policy, iterations=iterations)
     assert result.uplink_bytes == result.downlink_bytes
@@ -424,41 +558,62 @@ def test_the_last_cycle_is_cut_and_everything_averaged():
     result = run(iterations=15)
     assert result.records[-1].step == 15
     assert result.records[-1].due == [layer.name for layer in result.layers]
-    assert [layer.interval for layer in result.layers] == result.records[-1].intervals  # nothing was adjusted
+    # Nothing was adjusted
+    assert [layer.interval for layer in result.layers] == result.records[-1].intervals
     assert result.records[-1].accuracy is not None
-    assert [record.cycle for record in result.records if record.step > 12] == [4] * (len(result.records) - 6)
+    assert [record.cycle for record in result.records if record.step > 12] == [4] * (
+        len(result.records) - 6
+    )
     # The base interval fits 15 steps ⌈15/2⌉ = 8 times.
     total = sum(layer.size for layer in result.layers)
-    assert result.cost == sum(layer.size * layer.aggregations for layer in result.layers) / (8 * total)
+    assert result.cost == sum(
+        layer.size * layer.aggregations for layer in result.layers
+    ) / (8 * total)
 
 
 def test_records_show_the_intervals_in_force_and_the_discrepancy_of_layers_due():
     result = run()
     names = [layer.name for layer in result.layers]
     for record in result.records:
-        shown = [name for name, value in zip(names, record.discrepancy, strict=True) if value is not None]
+        shown = [
+            name
+            for name, value in zip(names, record.discrepancy, strict=True)
+            if value is not None
+        ]
         assert shown == record.due
         assert all(value is None or value > 0 for value in record.discrepancy)
         position = (record.step - 1) % 4 + 1
         assert record.due == [
-            name for name, interval in zip(names, record.intervals, strict=True) if position % interval == 0
+            name
+            for name, interval in zip(names, record.intervals, strict=True)
+            if position % interval == 0
         ]
     assert result.records[0].intervals == [2, 2, 2, 2]
-    assert {4, 2} == {interval for record in result.records[2:] for interval in record.intervals}
+    assert {4, 2} == {
+        interval for record in result.records[2:] for interval in record.intervals
+    }
 
 
 def test_a_layer_can_be_a_module():
     result = run(layers="module")
-    assert [(layer.name, layer.size, layer.adaptive) for layer in result.layers] == [("0", 24, True), ("2", 15, True)]
+    assert [(layer.name, layer.size, layer.adaptive) for layer in result.layers] == [
+        ("0", 24, True),
+        ("2", 15, True),
+    ]
     assert {layer.interval for layer in result.layers} <= {2, 4}
 
 
 def test_patterns_say_which_layers_may_be_lengthened():
     result = run(adaptive=["2.*"])
-    assert [layer.name for layer in result.layers if layer.adaptive] == ["2.weight", "2.bias"]
+    assert [layer.name for layer in result.layers if layer.adaptive] == [
+        "2.weight",
+        "2.bias",
+    ]
     for record in result.records:
         assert record.intervals[:2] == [2, 2]  # the first module's weight and bias
-    assert any(interval == 4 for record in result.records for interval in record.intervals[2:])
+    assert any(
+        interval == 4 for record in result.records for interval in record.intervals[2:]
+    )
 
 
 def test_training_learns():
@@ -474,8 +629,12 @@ def test_accuracy_and_loss_are_those_of_the_models_weights():
     result.model.eval()
     with torch.no_grad():
         outputs = result.model(data.x_test)
-    assert result.accuracy == pytest.approx((outputs.argmax(1) == data.y_test).double().mean().item())
-    assert result.loss == pytest.approx(nn.functional.cross_entropy(outputs, data.y_test).item(), rel=1e-6)
+    assert result.accuracy == pytest.approx(
+        (outputs.argmax(1) == data.y_test).double().mean().item()
+    )
+    assert result.loss == pytest.approx(
+        nn.functional.cross_entropy(outputs, data.y_test).item(), rel=1e-6
+    )
 
 
 def test_regression_with_a_loss_and_a_metric_of_ones_own():
@@ -489,11 +648,15 @@ def test_regression_with_a_loss_and_a_metric_of_ones_own():
     def worst(outputs, targets):
         return (outputs[:, 0] - targets).abs().max()
 
-    result = run(lambda: nn.Linear(1, 1), data, loss=squared, metric=worst, iterations=300)
+    result = run(
+        lambda: nn.Linear(1, 1), data, loss=squared, metric=worst, iterations=300
+    )
     assert result.loss < 1e-3
     with torch.no_grad():
         outputs = result.model(data.x_test)
-    assert result.metrics == {"worst": pytest.approx(worst(outputs, data.y_test).item())}
+    assert result.metrics == {
+        "worst": pytest.approx(worst(outputs, data.y_test).item())
+    }
     assert result.score == result.metrics["worst"] == result.records[-1].score
     assert result.accuracy is None is result.records[-1].accuracy
     assert run(lambda: nn.Linear(1, 1), data, loss=squared).metric is None
@@ -520,11 +683,17 @@ def test_a_metric_has_its_own_name_and_direction():
 def test_a_test_set_of_several_batches_is_averaged_over_samples():
     # 1,500 test samples are evaluated in parts that are not equal; the metric is a mean over each.
     data = samples()
-    data = replace(data, x_test=data.x_train.repeat(28, 1)[:1500], y_test=data.y_train.repeat(28)[:1500])
+    data = replace(
+        data,
+        x_test=data.x_train.repeat(28, 1)[:1500],
+        y_test=data.y_train.repeat(28)[:1500],
+    )
     result = run(data=data, iterations=4)
     with torch.no_grad():
         outputs = result.model(data.x_test)
-    assert result.accuracy == pytest.approx((outputs.argmax(1) == data.y_test).double().mean().item(), rel=1e-12)
+    assert result.accuracy == pytest.approx(
+        (outputs.argmax(1) == data.y_test).double().mean().item(), rel=1e-12
+    )
 
 
 def test_records_arrive_as_rounds_end():
@@ -535,7 +704,9 @@ def test_records_arrive_as_rounds_end():
 
 def test_natural_clients_are_the_owners_in_the_data():
     result = run(partition=None, participation=2)
-    assert result.uplink_bytes == 2 * 4 * sum(layer.size * layer.aggregations for layer in result.layers)
+    assert result.uplink_bytes == 2 * 4 * sum(
+        layer.size * layer.aggregations for layer in result.layers
+    )
 
 
 # -- what goes wrong
@@ -550,7 +721,10 @@ def test_training_that_diverges_ends_with_a_run_error(rate):
         match=r"(loss|weights) of client \d+ (was|were) not finite in round \d+ .* lower local.learning_rate",
     ):
         run(
-            data=data, loss=lambda outputs, targets: outputs.square().mean(), local=fedlama.SGD(rate, 4), iterations=200
+            data=data,
+            loss=lambda outputs, targets: outputs.square().mean(),
+            local=fedlama.SGD(rate, 4),
+            iterations=200,
         )
 
 
@@ -598,20 +772,26 @@ def test_participation_out_of_range_is_refused():
 
 @pytest.mark.parametrize("one", [1, np.int64(1)])
 def test_a_bare_1_is_refused_because_it_may_mean_one_client_or_all(one):
-    with refused(r"participation = 1 may mean one client or all.*Participation\(clients=1\).*fraction=1.0"):
+    with refused(
+        r"participation = 1 may mean one client or all.*Participation\(clients=1\).*fraction=1.0"
+    ):
         run(participation=one)
     job = {"policy": fedlama.FedAvg(2)}
     alone = run(participation=fedlama.Participation(clients=1), **job)
     everyone = run(participation=fedlama.Participation(fraction=1.0), **job)
     assert everyone.uplink_bytes == 6 * alone.uplink_bytes
-    assert run(**job).records == everyone.records == run(participation=1.0, **job).records
+    assert (
+        run(**job).records == everyone.records == run(participation=1.0, **job).records
+    )
 
 
 def test_participation_asks_for_clients_or_a_fraction():
     assert fedlama.Participation(clients=3).count(8) == 3
     assert fedlama.Participation(fraction=0.25).count(8) == 2
     assert fedlama.Participation().count(8) == 8
-    with refused(r"participation.clients must be a whole number, not 0.25: .* write Participation\(fraction=0.25\)"):
+    with refused(
+        r"participation.clients must be a whole number, not 0.25: .* write Participation\(fraction=0.25\)"
+    ):
         fedlama.Participation(0.25)
     with refused("give clients= or fraction=, not both"):
         fedlama.Participation(clients=2, fraction=0.5)
@@ -621,7 +801,9 @@ def test_participation_asks_for_clients_or_a_fraction():
 
 
 def test_a_window_must_be_a_whole_number_of_cycles():
-    with refused(r"window = 2 steps must be a whole number of cycles, and a cycle of FedLAMA\(2, 2\) is 4 steps"):
+    with refused(
+        r"window = 2 steps must be a whole number of cycles, and a cycle of FedLAMA\(2, 2\) is 4 steps"
+    ):
         run(window=2)
     with refused("window = 6 steps"):
         run(window=6)
@@ -656,13 +838,18 @@ def test_labels_outside_the_models_classes_are_refused():
 
 
 def test_empty_clients_are_refused():
-    with refused("partition.clients is 100, but there are only 54 training samples: a client would be empty"):
+    with refused(
+        "partition.clients is 100, but there are only 54 training samples: a client would be empty"
+    ):
         run(partition=fedlama.IID(100))
 
 
 def test_no_partition_and_no_owners_is_32_clients_alike():
     data = replace(samples(), clients=None)
-    assert run(data=data, partition=None).records == run(data=data, partition=fedlama.IID(32)).records
+    assert (
+        run(data=data, partition=None).records
+        == run(data=data, partition=fedlama.IID(32)).records
+    )
 
 
 def test_float_targets_without_a_loss_are_refused():
@@ -695,12 +882,21 @@ def test_a_model_that_returns_a_tuple_is_refused():
         run(lambda: Pair(5, CLASSES))
 
 
-@pytest.mark.parametrize("shape", [(-1, 1), (-1,)], ids=["a column of labels", "labels for one output"])
+@pytest.mark.parametrize(
+    "shape", [(-1, 1), (-1,)], ids=["a column of labels", "labels for one output"]
+)
 def test_outputs_and_targets_that_the_loss_does_not_take_are_refused(shape):
     data = samples()
-    data = arrays(data.x_train, data.y_train.view(shape), data.x_test, data.y_test.view(shape))
+    data = arrays(
+        data.x_train, data.y_train.view(shape), data.x_test, data.y_test.view(shape)
+    )
     with refused("loss"):
-        run((lambda: nn.Sequential(nn.Linear(5, 1), nn.Flatten(0))) if shape == (-1,) else small, data)
+        run(
+            (lambda: nn.Sequential(nn.Linear(5, 1), nn.Flatten(0)))
+            if shape == (-1,)
+            else small,
+            data,
+        )
 
 
 def test_targets_of_two_kinds_are_refused():
@@ -732,32 +928,52 @@ def test_the_callers_default_type_does_not_matter():
         result = run(lambda: small().float())
     finally:
         torch.set_default_dtype(torch.float32)
-    assert all(parameter.dtype == torch.float32 for parameter in result.model.parameters())
+    assert all(
+        parameter.dtype == torch.float32 for parameter in result.model.parameters()
+    )
 
 
 def test_a_class_for_every_position_of_a_sample_is_fine():
     generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(24, 5, 4, generator=generator), torch.randint(0, CLASSES, (24, 4), generator=generator)
+    x, y = (
+        torch.randn(24, 5, 4, generator=generator),
+        torch.randint(0, CLASSES, (24, 4), generator=generator),
+    )
     assert run(lambda: nn.Conv1d(5, CLASSES, 1), arrays(x, y, x, y)).loss > 0
 
 
 def test_class_probabilities_are_fine_with_a_loss():
     x = samples().x_train
     shares = torch.softmax(x[:, :CLASSES], dim=1)
-    assert run(data=arrays(x, shares, x, shares), loss=nn.functional.cross_entropy).loss > 0
+    assert (
+        run(data=arrays(x, shares, x, shares), loss=nn.functional.cross_entropy).loss
+        > 0
+    )
 
 
-def test_a_large_parameter_that_the_loss_does_not_use_is_decayed_like_any_other(monkeypatch):
+def test_a_large_parameter_that_the_loss_does_not_use_is_decayed_like_any_other(
+    monkeypatch,
+):
     class Unused(Constant):
         def __init__(self):
             super().__init__()
             self.unused = nn.Parameter(torch.ones(40))
 
-    rule, options = fedlama.SGD(0.5, 2, weight_decay=0.5), {"partition": None, "iterations": 6}
+    rule, options = (
+        fedlama.SGD(0.5, 2, weight_decay=0.5),
+        {"partition": None, "iterations": 6},
+    )
     for large in (1000, 10):  # small: in the gradient row; large: a gradient of its own
         monkeypatch.setattr("fedlama.rows.binding.LARGE", large)
-        result = run(Unused, ONES, local=rule, loss=lambda outputs, targets: outputs.mean(), **options)
-        assert torch.equal(result.model.unused, torch.full((40,), 0.75**6))  # 1 − 0.5·0.5 a step, as above
+        result = run(
+            Unused,
+            ONES,
+            local=rule,
+            loss=lambda outputs, targets: outputs.mean(),
+            **options,
+        )
+        # 1 − 0.5·0.5 a step, as above
+        assert torch.equal(result.model.unused, torch.full((40,), 0.75**6))
 
 
 def test_a_batch_of_one_left_over_is_refused_before_training_where_batchnorm_cannot_take_it():
@@ -765,7 +981,9 @@ def test_a_batch_of_one_left_over_is_refused_before_training_where_batchnorm_can
         return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
 
     x, y = torch.ones(50, 5), torch.arange(50) % 3
-    with refused(r"client 0 has 25 samples, so batches of 8 leave one over, .* choose another local\.batch_size"):
+    with refused(
+        r"client 0 has 25 samples, so batches of 8 leave one over, .* choose another local\.batch_size"
+    ):
         fedlama.simulate(
             normalised,
             arrays(x, y, x, y),

@@ -35,11 +35,20 @@ def simulate(workers: int, **changes):
         "weights": "samples",
         "evaluate_every": 6,
     }
-    return fedlama.simulate(net_with_everything, fedlama.data.digits(), workers=workers, **{**arguments, **changes})
+    return fedlama.simulate(
+        net_with_everything,
+        fedlama.data.digits(),
+        workers=workers,
+        **{**arguments, **changes},
+    )
 
 
 def same_bits(first: fedlama.Result, second: fedlama.Result) -> bool:
-    weights = zip(first.model.state_dict().values(), second.model.state_dict().values(), strict=True)
+    weights = zip(
+        first.model.state_dict().values(),
+        second.model.state_dict().values(),
+        strict=True,
+    )
     return (
         first.records == second.records
         and first.layers == second.layers
@@ -133,7 +142,9 @@ def test_no_process_is_left_behind_when_the_parent_is_killed(tmp_path):
     _wait_until(lambda: not any(_alive(pid) for pid in workers))
 
 
-def test_no_temporary_folder_is_made_that_a_killed_parent_would_leave(tmp_path, monkeypatch):
+def test_no_temporary_folder_is_made_that_a_killed_parent_would_leave(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def work(world, emit):
@@ -154,7 +165,9 @@ def _wait_until(condition, seconds=30.0):
 
 def _alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
     except FileNotFoundError:
         return False
 
@@ -171,7 +184,9 @@ def test_work_is_dealt_so_that_uneven_cohorts_stay_balanced():
 def test_torchrun_is_recognised_by_its_environment():
     assert not launched_by_torchrun({})
     assert not launched_by_torchrun({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "1"})
-    assert launched_by_torchrun({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "0"})
+    assert launched_by_torchrun(
+        {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "0"}
+    )
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, True])

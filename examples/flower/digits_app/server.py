@@ -41,7 +41,10 @@ def setting(config):
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = LayerwiseStrategy(
-        **setting(config), clients=config["clients"], deadline=config["deadline"], seed=config["seed"]
+        **setting(config),
+        clients=config["clients"],
+        deadline=config["deadline"],
+        seed=config["seed"],
     )
     folder = {}
     if config["save-to"]:

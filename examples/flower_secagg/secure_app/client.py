@@ -13,7 +13,8 @@ from fedlama.data import Batches, digits
 from fedlama.rows import Binding, describe, pack, unpack
 from secure_app.task import BATCH, PARTITION, RATE, SEED, network
 
-KEPT = "kept"  # in Flower's state: the client's own row, and every layer as it was last averaged
+# In Flower's state: the client's own row, and every layer as it was last averaged
+KEPT = "kept"
 
 
 class Client(NumPyClient):
@@ -60,7 +61,9 @@ class Client(NumPyClient):
         if KEPT not in self.context.state.array_records:
             return torch.zeros(width), torch.zeros(width)
         kept = self.context.state.array_records[KEPT]
-        return torch.from_numpy(kept["row"].numpy().copy()), torch.from_numpy(kept["anchor"].numpy().copy())
+        return torch.from_numpy(kept["row"].numpy().copy()), torch.from_numpy(
+            kept["anchor"].numpy().copy()
+        )
 
     def store(self, row: torch.Tensor, anchor: torch.Tensor) -> None:
         rows = {"row": Array(row.numpy()), "anchor": Array(anchor.numpy())}

@@ -58,12 +58,15 @@ class SecureFedLAMA(Strategy):
         self.state = self.server.start(self.binding.read())
         self.iterations = rounds * POLICY.base_interval
         self.plan = self.server.plan(self.state, self.iterations)
-        self.sent = list(range(len(self.layout.layers)))  # the whole model at first, then what was averaged last
+        # The whole model at first, then what was averaged last
+        self.sent = list(range(len(self.layout.layers)))
         self.intervals = []
         self.accuracy = 0.0
 
     def initialize_parameters(self, client_manager):
-        return ndarrays_to_parameters([pack(self.state.row, self.layout.slices_of(self.sent)).numpy()])
+        return ndarrays_to_parameters(
+            [pack(self.state.row, self.layout.slices_of(self.sent)).numpy()]
+        )
 
     def configure_fit(self, server_round, parameters, client_manager):
         client_manager.wait_for(CLIENTS)
@@ -78,12 +81,17 @@ class SecureFedLAMA(Strategy):
 
     def aggregate_fit(self, server_round, results, failures):
         if failures or len(results) != CLIENTS:
-            raise RuntimeError(f"{len(results)} of {CLIENTS} clients replied: {failures}")
+            raise RuntimeError(
+                f"{len(results)} of {CLIENTS} clients replied: {failures}"
+            )
         # SecAgg+ puts the average in the place of every client's parameters.
         difference, squares = parameters_to_ndarrays(results[0][1].parameters)
         self.intervals.append(list(self.state.policy.intervals))
         reduce = SumsReduce(
-            self.layout, self.state.row, torch.from_numpy(difference).float(), [float(square) for square in squares]
+            self.layout,
+            self.state.row,
+            torch.from_numpy(difference).float(),
+            [float(square) for square in squares],
         )
         up = self.state.ledger.plain_message(self.plan.due).times(CLIENTS)
         self.state = self.server.close(self.state, self.plan, reduce, Traffic(up=up))
@@ -127,6 +135,9 @@ def main(grid: Grid, context: Context) -> None:
             "intervals": strategy.intervals,
             "accuracy": strategy.accuracy,
             "aggregations": list(strategy.state.ledger.aggregations),
-            "model": {name: values.tolist() for name, values in strategy.module.state_dict().items()},
+            "model": {
+                name: values.tolist()
+                for name, values in strategy.module.state_dict().items()
+            },
         }
         Path(path).write_text(json.dumps(outcome))

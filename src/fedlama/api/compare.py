@@ -30,7 +30,14 @@ from fedlama.training.simulation import participation_of
 
 SOURCE = "fedlama.compare"
 NEEDED = ("model", "data", "policy", "local", "iterations")
-OTHERS = ("server", "partition", "participation", "window", "metric", "checkpoint_minutes")
+OTHERS = (
+    "server",
+    "partition",
+    "participation",
+    "window",
+    "metric",
+    "checkpoint_minutes",
+)
 
 
 def compare(
@@ -68,7 +75,9 @@ def compare(
     numbers = _seeds(seeds)
     first = next(iter(arguments))
     if baseline is not None and baseline not in arguments:
-        raise InputError(f"baseline={shown(baseline)} is none of the settings: {', '.join(arguments)}")
+        raise InputError(
+            f"baseline={shown(baseline)} is none of the settings: {', '.join(arguments)}"
+        )
     study = _study(arguments, numbers, baseline or first)
     folder = Path(out)
     with _watching(study, folder, workers, progress) as watch:
@@ -99,15 +108,21 @@ class PythonStudy(Study):
         return list(self.table)
 
 
-def _arguments(settings: Mapping[str, Mapping[str, Any]], common: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _arguments(
+    settings: Mapping[str, Mapping[str, Any]], common: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """What each setting is simulated with; a name that `simulate` does not know is refused."""
     if not isinstance(settings, Mapping) or not settings:
-        raise InputError(f"compare needs settings by name, such as {{'FedAvg': {{…}}}}, not {shown(settings)}")
+        raise InputError(
+            f"compare needs settings by name, such as {{'FedAvg': {{…}}}}, not {shown(settings)}"
+        )
     known = {*NEEDED, *OTHERS, *DEFAULTS}
     found: dict[str, dict[str, Any]] = {}
     for name, own in settings.items():
         if not isinstance(own, Mapping):
-            raise InputError(f"{shown(name)} must have arguments of fedlama.simulate in a dictionary, not {shown(own)}")
+            raise InputError(
+                f"{shown(name)} must have arguments of fedlama.simulate in a dictionary, not {shown(own)}"
+            )
         together = {**common, **own}
         for argument in together:
             if argument not in known:
@@ -116,7 +131,9 @@ def _arguments(settings: Mapping[str, Mapping[str, Any]], common: Mapping[str, A
                 )
         for argument in NEEDED:
             if argument not in together:
-                raise InputError(f"{shown(name)} needs {argument}=, for itself or for all settings")
+                raise InputError(
+                    f"{shown(name)} needs {argument}=, for itself or for all settings"
+                )
         found[str(name)] = together
     return found
 
@@ -134,7 +151,9 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     return numbers
 
 
-def _study(arguments: Mapping[str, dict[str, Any]], seeds: Sequence[int], baseline: str) -> PythonStudy:
+def _study(
+    arguments: Mapping[str, dict[str, Any]], seeds: Sequence[int], baseline: str
+) -> PythonStudy:
     window = _common_window(arguments)
     settings: list[Setting] = []
     planned: dict[str, list[Resolved]] = {}
@@ -157,7 +176,9 @@ def _study(arguments: Mapping[str, dict[str, Any]], seeds: Sequence[int], baseli
     return PythonStudy(tuple(settings), options, table=tuple(cells))
 
 
-def _planned(own: Mapping[str, Any], seeds: Sequence[int], window: int) -> list[Resolved]:
+def _planned(
+    own: Mapping[str, Any], seeds: Sequence[int], window: int
+) -> list[Resolved]:
     """The runs of one setting, one per seed."""
     arguments = dict(own)
     model = arguments.pop("model")
@@ -193,7 +214,9 @@ def _participation(own: Mapping[str, Any], window: int) -> Participation:
 
 
 @contextmanager
-def _watching(study: Study, folder: Path, workers: int | None, wanted: bool) -> Iterator[Watch]:
+def _watching(
+    study: Study, folder: Path, workers: int | None, wanted: bool
+) -> Iterator[Watch]:
     if not wanted:
         yield lambda cell, news: None
         return

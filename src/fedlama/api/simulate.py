@@ -127,7 +127,9 @@ def simulate(
     if resume and out is None:
         raise InputError("resume=True needs out=, the folder of the run that goes on")
     if checkpointing is not None and out is not None:
-        raise InputError("checkpointing= means nothing with out=, which keeps its own checkpoints")
+        raise InputError(
+            "checkpointing= means nothing with out=, which keeps its own checkpoints"
+        )
     arguments: dict[str, Any] = {
         "policy": policy,
         "local": local,
@@ -179,7 +181,9 @@ def simulate(
         check_numbers(workers=workers)
         folder = Path(out)
         if (folder / CONFIG).exists() and not resume:
-            raise InputError(f"{folder} already holds a run: resume=True goes on with it, or choose another out=")
+            raise InputError(
+                f"{folder} already holds a run: resume=True goes on with it, or choose another out="
+            )
         done = execute(planned, folder, observers, workers=workers, resume=resume)
     if done is not None:
         _draw_page(folder)
@@ -212,7 +216,9 @@ def _each(observers: Sequence[Observer]) -> Observer:
 
 
 @contextmanager
-def _display(iterations: int, policy: Policy, wanted: bool) -> Iterator[Observer | None]:
+def _display(
+    iterations: int, policy: Policy, wanted: bool
+) -> Iterator[Observer | None]:
     if not wanted:
         yield None
         return

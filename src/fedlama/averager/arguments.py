@@ -9,14 +9,23 @@ from fedlama.compress import Channel, Codec
 from fedlama.core import FROZEN, FedLAMA, Layout, Policy, Rule
 
 
-def policy_of(policy: Policy | None, base_interval: int | None, increase_factor: int | None, rule: Rule) -> Policy:
+def policy_of(
+    policy: Policy | None,
+    base_interval: int | None,
+    increase_factor: int | None,
+    rule: Rule,
+) -> Policy:
     """The policy that was asked for, in one of two ways."""
     if policy is None:
         if base_interval is None or increase_factor is None:
-            raise InputError("say how often to average: base_interval and increase_factor, or policy=")
+            raise InputError(
+                "say how often to average: base_interval and increase_factor, or policy="
+            )
         return FedLAMA(base_interval, increase_factor, rule)
     if base_interval is not None or increase_factor is not None:
-        raise InputError("base_interval and increase_factor belong to the policy: leave them out beside policy=")
+        raise InputError(
+            "base_interval and increase_factor belong to the policy: leave them out beside policy="
+        )
     if FROZEN in policy.uses:
         raise InputError(
             f"{policy} freezes layers, and an averager has no say in what is trained: choose another policy"
@@ -24,7 +33,9 @@ def policy_of(policy: Policy | None, base_interval: int | None, increase_factor:
     return policy
 
 
-def channel_of(codec: Codec | None, layout: Layout, seed: int, dtype: torch.dtype) -> Channel | None:
+def channel_of(
+    codec: Codec | None, layout: Layout, seed: int, dtype: torch.dtype
+) -> Channel | None:
     """The code of what ranks send, if there is one."""
     if codec is None:
         return None
@@ -35,5 +46,7 @@ def channel_of(codec: Codec | None, layout: Layout, seed: int, dtype: torch.dtyp
                 "ranks stay for the whole run, so write fedlama.compress.ErrorFeedback(codec, lifetime='run')"
             )
     if dtype != torch.float32:
-        raise InputError(f"an uplink codes float32, and the module is {dtype}: build it with .float()")
+        raise InputError(
+            f"an uplink codes float32, and the module is {dtype}: build it with .float()"
+        )
     return channel

@@ -30,7 +30,8 @@ from fedlama.compress import Codec, Place
 from fedlama.core import Ledger, Message, Policy, PolicyState, RoundPlan, Rule, Traffic
 from fedlama.server import LAST_CHANGE, Reduce, Server, ServerRule
 
-NO_END = sys.maxsize  # the training loop belongs to someone else: nobody here knows when it ends
+# The training loop belongs to someone else: nobody here knows when it ends
+NO_END = sys.maxsize
 
 
 class LayerwiseModelAverager(ModelAverager):
@@ -78,7 +79,9 @@ class LayerwiseModelAverager(ModelAverager):
         self.policy = policy_of(policy, base_interval, increase_factor, rule)
         check_whole("warmup_steps", warmup_steps, minimum=0)
         if process_group is None and not dist.is_initialized():
-            raise InputError("there is no process group: call torch.distributed.init_process_group first")
+            raise InputError(
+                "there is no process group: call torch.distributed.init_process_group first"
+            )
         if isinstance(module, nn.parallel.DistributedDataParallel):
             module = module.module
         self.warmup_steps = warmup_steps
@@ -93,7 +96,8 @@ class LayerwiseModelAverager(ModelAverager):
         if channel is not None:
             self._messages = Messages(channel, self._ranks, row)
         self._has_common_model = False  # whether that was checked
-        self.overhead_bytes = 0  # handed over beside the layers: distances, or what pads a coded message
+        # Handed over beside the layers: distances, or what pads a coded message
+        self.overhead_bytes = 0
         self._step = 0
         super().__init__(process_group)
         self._check_same_settings()
@@ -113,7 +117,9 @@ class LayerwiseModelAverager(ModelAverager):
         if trained in this_round:
             return
         everywhere = (trained,) * len(self.layout.layers)
-        self.state = replace(self.state, step=trained, cycle_start=trained, synchronised_at=everywhere)
+        self.state = replace(
+            self.state, step=trained, cycle_start=trained, synchronised_at=everywhere
+        )
 
     @property
     def state(self) -> PolicyState:
@@ -134,7 +140,9 @@ class LayerwiseModelAverager(ModelAverager):
         """All bytes that this rank handed to the process group for averaging, the overhead included."""
         return self.ledger.uplink_bytes + self.overhead_bytes
 
-    def average_parameters(self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]) -> None:
+    def average_parameters(
+        self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+    ) -> None:
         """Call after every optimizer step, on every rank.
 
         Arguments:
@@ -180,7 +188,13 @@ class LayerwiseModelAverager(ModelAverager):
         slots: dict[str, Tensor] = {}
         for name in self._server_state.slots:
             slots[name] = state.rows[SERVER + name]
-        self._server_state = replace(self._server_state, policy=state.policy, ledger=state.ledger, row=row, slots=slots)
+        self._server_state = replace(
+            self._server_state,
+            policy=state.policy,
+            ledger=state.ledger,
+            row=row,
+            slots=slots,
+        )
         if self._messages is not None:
             for name in self._messages.residuals:
                 self._messages.residuals[name] = state.rows[OWN + name]
@@ -237,7 +251,8 @@ class LayerwiseModelAverager(ModelAverager):
         """What must be the same on all ranks and in a state that is loaded."""
         settings: dict[str, Any] = {"policy": repr(self.policy)}
         if is_dataclass(self.policy) and not isinstance(self.policy, type):
-            settings = asdict(self.policy)  # by name, so that a message can say which one differs
+            # By name, so that a message can say which one differs
+            settings = asdict(self.policy)
         settings["warmup_steps"] = self.warmup_steps
         settings["server"] = repr(self._server.rule)
         settings["uplink"] = "none"
@@ -305,19 +320,25 @@ class LayerwiseModelAverager(ModelAverager):
         content: bytes | None = None
         if bool(difference.isfinite().all()):
             warm = self._server_state.slots.get(LAST_CHANGE)
-            content = messages.code(difference, anchor, plan, Place(round_, client=own), warm)
+            content = messages.code(
+                difference, anchor, plan, Place(round_, client=own), warm
+            )
         before = messages.handed_bytes
         contents = messages.exchange(content, self._step)
         handed = messages.handed_bytes - before
         self.overhead_bytes += handed - len(contents[own])
         decoded = messages.decode(contents, anchor, plan, round_)
-        reduce = GatheredReduce(messages.channel, anchor, decoded, Place(round_, client=0))
+        reduce = GatheredReduce(
+            messages.channel, anchor, decoded, Place(round_, client=0)
+        )
         of_all_ranks = Message()
         for message in decoded:
             of_all_ranks = of_all_ranks.plus(message.charged)
         self._close(plan, reduce, decoded[own].charged, of_all_ranks)
 
-    def _close(self, plan: RoundPlan, reduce: Reduce, upload: Message, of_all_ranks: Message) -> None:
+    def _close(
+        self, plan: RoundPlan, reduce: Reduce, upload: Message, of_all_ranks: Message
+    ) -> None:
         """The account is of this rank's upload; the policy is told that of all ranks, so that all decide alike."""
         self._server_state = self._server.close(
             self._server_state,

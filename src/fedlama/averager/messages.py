@@ -14,7 +14,8 @@ from fedlama.core import RoundPlan
 
 NOT_FINITE = 0xFFFFFFFF  # in place of a message's length
 LENGTH = struct.Struct("<I")
-SPARE = 8  # a buffer is longer by an eighth than the longest message of the round before
+# A buffer is longer by an eighth than the longest message of the round before
+SPARE = 8
 
 
 class Messages:
@@ -37,7 +38,14 @@ class Messages:
         self.capacity = 0  # of a buffer; 0 before the first message
         self.handed_bytes = 0  # to the process group, padding included
 
-    def code(self, difference: Tensor, anchor: Tensor, plan: RoundPlan, place: Place, warm: Tensor | None) -> bytes:
+    def code(
+        self,
+        difference: Tensor,
+        anchor: Tensor,
+        plan: RoundPlan,
+        place: Place,
+        warm: Tensor | None,
+    ) -> bytes:
         """This rank's message; its residuals are updated.
 
         Arguments:
@@ -47,10 +55,14 @@ class Messages:
             place: Where this rank's message belongs.
             warm: The server's last change, where the code wants it.
         """
-        message = self.channel.simulate(difference, plan.due, place, anchor=anchor, own=self.residuals, warm=warm)
+        message = self.channel.simulate(
+            difference, plan.due, place, anchor=anchor, own=self.residuals, warm=warm
+        )
         return message.to_bytes()
 
-    def decode(self, contents: list[bytes], anchor: Tensor, plan: RoundPlan, round_: int) -> list[Decoded]:
+    def decode(
+        self, contents: list[bytes], anchor: Tensor, plan: RoundPlan, round_: int
+    ) -> list[Decoded]:
         """What every rank sent, in their order.
 
         Arguments:
@@ -88,13 +100,17 @@ class Messages:
             lengths.append(length)
         if NOT_FINITE in lengths:
             rank = lengths.index(NOT_FINITE)
-            raise RunError(f"the weights of rank {rank} are not finite after step {step}: the training diverged")
+            raise RunError(
+                f"the weights of rank {rank} are not finite after step {step}: the training diverged"
+            )
 
         longest = LENGTH.size + max(lengths)
         if longest > self.capacity:
             missing = longest - self.capacity
             rest = self._gather(buffer[self.capacity :], missing)
-            received = [first + second for first, second in zip(received, rest, strict=True)]
+            received = [
+                first + second for first, second in zip(received, rest, strict=True)
+            ]
         self.capacity = longest + longest // SPARE
 
         messages: list[bytes] = []

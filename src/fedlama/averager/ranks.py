@@ -68,7 +68,8 @@ class Ranks:
 
     def check_same_model(self, row: Tensor) -> None:
         """Refuse ranks that have other weights than this one."""
-        content = row.cpu().view(torch.uint8)  # numpy does not know every type of number
+        # Numpy does not know every type of number
+        content = row.cpu().view(torch.uint8)
         rank = self._first_that_differs(content.numpy().tobytes())
         if rank is not None:
             raise InputError(

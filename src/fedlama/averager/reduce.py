@@ -55,7 +55,9 @@ class AllReduce:
         for layer, value in spread.items():
             if not math.isfinite(value):
                 name = self.layout.layers[layer].name
-                raise RunError(f"{name} is not finite on some rank: the training diverged")
+                raise RunError(
+                    f"{name} is not finite on some rank: the training diverged"
+                )
         return spread
 
 
@@ -69,7 +71,9 @@ class GatheredReduce:
         place: Where the round belongs.
     """
 
-    def __init__(self, uplink: Channel, anchor: Tensor, messages: Sequence[Decoded], place: Place) -> None:
+    def __init__(
+        self, uplink: Channel, anchor: Tensor, messages: Sequence[Decoded], place: Place
+    ) -> None:
         self.uplink = uplink
         self.anchor = anchor
         self.messages = messages

@@ -72,8 +72,16 @@ class AveragerState:
                 rows={},
                 capacity=int(saved.get("capacity", 0)),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise InputError(f"this is not a state of a LayerwiseModelAverager ({error!r})") from None
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
+            raise InputError(
+                f"this is not a state of a LayerwiseModelAverager ({error!r})"
+            ) from None
         _check_fits(state, here)
         return replace(state, rows=_checked_rows(saved.get("rows"), here.rows))
 
@@ -85,11 +93,15 @@ def _check_fits(state: AveragerState, here: AveragerState) -> None:
         raise InputError("this state is of another model: its layers have other sizes")
     smallest_count = min(state.step, state.overhead_bytes, state.capacity)
     if smallest_count < 0 or min(intervals) < 1:
-        raise InputError("this is not a state of a LayerwiseModelAverager: it counts below zero")
+        raise InputError(
+            "this is not a state of a LayerwiseModelAverager: it counts below zero"
+        )
     for name, value in here.settings.items():
         before = state.settings.get(name)
         if before != value:
-            raise InputError(f"this state was saved with {name} = {before!r}, not {value!r}")
+            raise InputError(
+                f"this state was saved with {name} = {before!r}, not {value!r}"
+            )
 
 
 def _checked_rows(saved: Any, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -97,7 +109,9 @@ def _checked_rows(saved: Any, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if not here:
         return {}
     if not isinstance(saved, Mapping) or sorted(saved) != sorted(here):
-        raise InputError("this state has other rows than this averager keeps: its rule or codec was another one")
+        raise InputError(
+            "this state has other rows than this averager keeps: its rule or codec was another one"
+        )
     rows: dict[str, Tensor] = {}
     for name, like in here.items():
         row = saved[name]

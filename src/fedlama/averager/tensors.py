@@ -23,7 +23,14 @@ class ModuleTensors:
         buffers: Whether BatchNorm's statistics are averaged, too.
     """
 
-    def __init__(self, module: nn.Module, layers: str, adaptive: Sequence[str] | None, *, buffers: bool) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        layers: str,
+        adaptive: Sequence[str] | None,
+        *,
+        buffers: bool,
+    ) -> None:
         self.layout = describe(module, layers, adaptive)
         self.parameters = [parameter for _, parameter in trainable(module)]
         self.buffers: list[Tensor] = []
@@ -32,10 +39,14 @@ class ModuleTensors:
         else:
             self.layout = replace(self.layout, statistics=(), roles=())
         self._parameter_at: dict[int, nn.Parameter] = {}
-        for parameter, part in zip(self.parameters, self.layout.tensor_slices, strict=True):
+        for parameter, part in zip(
+            self.parameters, self.layout.tensor_slices, strict=True
+        ):
             self._parameter_at[part.start] = parameter
 
-    def check_given(self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]) -> None:
+    def check_given(
+        self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+    ) -> None:
         """Raise InputError unless these are the module's parameters, or an optimizer's groups of them."""
         given: list[nn.Parameter] = []
         for entry in params:

@@ -15,7 +15,9 @@ MAX_SEED = 2**62
 MAX_SIZE = 2**62  # what is counted in numbers or bytes of a model
 
 
-def check_whole(name: str, value: object, minimum: float | None, maximum: float = MAX_WHOLE) -> None:
+def check_whole(
+    name: str, value: object, minimum: float | None, maximum: float = MAX_WHOLE
+) -> None:
     """Raise InputError unless `value` is a whole number from `minimum` to `maximum`.
 
     Arguments:
@@ -87,5 +89,6 @@ def _float(value: Any) -> float:
         return math.nan
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):  # the last for a whole number beyond 10³⁰⁸
+    except (TypeError, ValueError, OverflowError):
+        # The last for a whole number beyond 10³⁰⁸
         return math.nan

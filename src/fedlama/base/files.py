@@ -12,7 +12,11 @@ from fedlama.base.errors import InputError
 from fedlama.base.text import printable, shown
 
 # Opening a named pipe waits for somebody to write into it, unless it is opened like this. Windows has no such pipes.
-_WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_WITHOUT_WAITING = (
+    getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -29,7 +33,9 @@ def open_regular(path: Path) -> BufferedReader:
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
     if stat.S_ISDIR(kind):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        raise IsADirectoryError(
+            errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path)
+        )
     raise InputError(f"{printable(path)} is {_named(kind)}, not a regular file")
 
 
@@ -44,11 +50,15 @@ def read_regular(path: Path, maximum: int, what: str) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > maximum:
-            raise InputError(f"{printable(path)} has {size:,} bytes; {what} has at most {maximum:,}")
+            raise InputError(
+                f"{printable(path)} has {size:,} bytes; {what} has at most {maximum:,}"
+            )
         content = file.read(size)
         # Those of /proc claim to be empty, and a file that grows would be read in part.
         if file.read(1):
-            raise InputError(f"{printable(path)} has more bytes than it claims, so it is not read")
+            raise InputError(
+                f"{printable(path)} has more bytes than it claims, so it is not read"
+            )
     return content
 
 

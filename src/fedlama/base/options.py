@@ -66,7 +66,10 @@ class Checked:
             return value
 
         # Nothing else looks at the value: pydantic's own errors would name each alternative as if it were a key.
-        return {"type": "function-plain", "function": {"type": "no-info", "function": unchanged}}
+        return {
+            "type": "function-plain",
+            "function": {"type": "no-info", "function": unchanged},
+        }
 
 
 def check_options(options: object, prefix: str = "") -> None:
@@ -81,7 +84,9 @@ def check_options(options: object, prefix: str = "") -> None:
     """
     annotations = annotated_fields(type(options))
     for field in fields(options):  # type: ignore[arg-type] - it is a dataclass
-        _check(prefix + field.name, getattr(options, field.name), annotations[field.name])
+        _check(
+            prefix + field.name, getattr(options, field.name), annotations[field.name]
+        )
 
 
 @cache
@@ -110,7 +115,12 @@ def _check(name: str, value: Any, annotation: Any) -> None:
         check_whole(name, value, minimum=limits.minimum, maximum=maximum)
     elif annotation is float:
         check_number(
-            name, value, minimum=limits.minimum, above=limits.above, maximum=limits.maximum, below=limits.below
+            name,
+            value,
+            minimum=limits.minimum,
+            above=limits.above,
+            maximum=limits.maximum,
+            below=limits.below,
         )
 
 
@@ -136,4 +146,6 @@ def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     for choice in choices:
         if isinstance(value, type(choice)) and value == choice:
             return
-    raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {shown(value)}")
+    raise InputError(
+        f"{name} must be one of {', '.join(map(str, choices))}, not {shown(value)}"
+    )

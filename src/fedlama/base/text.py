@@ -61,7 +61,8 @@ def shown(value: object, limit: int = MAX_VALUE) -> str:
     """
     if type(value) in _BRACKETS:
         return printable(_shown_inside(value, MAX_DEPTH), limit)
-    return printable(_shown_single(value, limit), limit + 3)  # for the quotes, and the b of bytes
+    # For the quotes, and the b of bytes
+    return printable(_shown_single(value, limit), limit + 3)
 
 
 def message_of(lines: tuple[object, ...]) -> str:

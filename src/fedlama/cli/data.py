@@ -13,7 +13,9 @@ import typer
 from fedlama.cli.flags import Command, Group
 
 app = typer.Typer(
-    cls=Group, help="Data sets: what is there, how they fall on clients, how to get them.", no_args_is_help=True
+    cls=Group,
+    help="Data sets: what is there, how they fall on clients, how to get them.",
+    no_args_is_help=True,
 )
 
 
@@ -34,28 +36,46 @@ def list_sets() -> None:
         if entry.present:
             place = str(entry.where or entry.how)
         # Text, because the name of a file or a folder may look like markup.
-        table.add_row(*(Text(printable(cell)) for cell in (entry.name, entry.what, place)))
+        table.add_row(
+            *(Text(printable(cell)) for cell in (entry.name, entry.what, place))
+        )
     console = Console()
     console.print(table)
-    console.print("A path to an .npz file or to a LEAF folder works wherever a name does; see docs/data.md.")
+    console.print(
+        "A path to an .npz file or to a LEAF folder works wherever a name does; see docs/data.md."
+    )
 
 
 @app.command(cls=Command)
 def show(
-    name: Annotated[str, typer.Argument(help="A name that `fedlama data list` shows, or a path.")],
+    name: Annotated[
+        str, typer.Argument(help="A name that `fedlama data list` shows, or a path.")
+    ],
     partition: Annotated[
         Literal["iid", "dirichlet", "natural"] | None,
-        typer.Option(help="How it falls on clients \\[default: the data's own client ids, otherwise iid]."),
+        typer.Option(
+            help="How it falls on clients \\[default: the data's own client ids, otherwise iid]."
+        ),
     ] = None,
-    clients: Annotated[int | None, typer.Option(min=1, help="How many clients.")] = None,
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="How many clients.")
+    ] = None,
     alpha: Annotated[
-        float | None, typer.Option(help="Of the Dirichlet draw: smaller is more uneven \\[default: 0.5].")
+        float | None,
+        typer.Option(
+            help="Of the Dirichlet draw: smaller is more uneven \\[default: 0.5]."
+        ),
     ] = None,
     min_samples: Annotated[
-        int | None, typer.Option(min=1, help="What a Dirichlet draw must give every client \\[default: 10].")
+        int | None,
+        typer.Option(
+            min=1, help="What a Dirichlet draw must give every client \\[default: 10]."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(help="The picture \\[default: NAME-partition.png].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The picture \\[default: NAME-partition.png].")
+    ] = None,
 ) -> None:
     """Sizes, class balance and label entropy of every client, as a table and a picture."""
     from rich.console import Console
@@ -66,23 +86,39 @@ def show(
     from fedlama.report.tables.partition import partition_table
     from fedlama.run.config import parse_config
 
-    options = {"kind": partition, "clients": clients, "alpha": alpha, "min_samples": min_samples}
+    options = {
+        "kind": partition,
+        "clients": clients,
+        "alpha": alpha,
+        "min_samples": min_samples,
+    }
     given = {key: value for key, value in options.items() if value is not None}
-    config = parse_config({"data": {"name": name}, "train": {"iterations": 1}, "partition": given}, "data show")
+    config = parse_config(
+        {"data": {"name": name}, "train": {"iterations": 1}, "partition": given},
+        "data show",
+    )
     data = load(name)
     shape = "×".join(map(str, data.x_train.shape[1:]))
-    print(f"{data.name}: {len(data.x_train):,} training and {len(data.x_test):,} test samples of {shape}", end=", ")
+    print(
+        f"{data.name}: {len(data.x_train):,} training and {len(data.x_test):,} test samples of {shape}",
+        end=", ",
+    )
     print(f"{data.classes} classes" if data.classes else "no class labels")
-    view = view_partition(data, config.partition.build(data.clients is not None).assign(data, seed))
+    view = view_partition(
+        data, config.partition.build(data.clients is not None).assign(data, seed)
+    )
     Console().print(partition_table(view))
-    print(f"picture: {draw_partition(view, out or Path(f'{Path(name).stem}-partition.png'))}")
+    print(
+        f"picture: {draw_partition(view, out or Path(f'{Path(name).stem}-partition.png'))}"
+    )
 
 
 @app.command(cls=Command)
 def fetch(
     name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
     folder: Annotated[
-        Path | None, typer.Option(help="Where to \\[default: FEDLAMA_DATA, or the user's cache].")
+        Path | None,
+        typer.Option(help="Where to \\[default: FEDLAMA_DATA, or the user's cache]."),
     ] = None,
 ) -> None:
     """Download a data set, continue a partial download, and verify its SHA-256."""
@@ -97,9 +133,22 @@ def fetch(
 @contextmanager
 def _download_progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+    columns = (
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=Console(stderr=True), disable=not sys.stderr.isatty()
+    ) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -15,10 +15,16 @@ DEFAULT_FOLDER = Path("fedlama-demo")
 def demo(
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to write the runs and the report \\[default: fedlama-demo, and what options differ]."),
+        typer.Option(
+            help="Where to write the runs and the report \\[default: fedlama-demo, and what options differ]."
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to average over.")] = 4,
-    iterations: Annotated[int, typer.Option(min=24, help="Steps every client takes.")] = 480,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many seeds to average over.")
+    ] = 4,
+    iterations: Annotated[
+        int, typer.Option(min=24, help="Steps every client takes.")
+    ] = 480,
     learning_rate: Annotated[float, typer.Option(help="Of every client's SGD.")] = 0.1,
     workers: StudyWorkers = None,
 ) -> None:

@@ -22,10 +22,20 @@ def diagnose(
     config: Annotated[Path, typer.Argument(help="A TOML file, as for `fedlama run`.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key: --set policy.base_interval=12. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key: --set policy.base_interval=12. Repeatable.",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The picture \\[default: NAME-OF-CONFIG-diagnosis.png].")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON in place of the page.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The picture \\[default: NAME-OF-CONFIG-diagnosis.png]."),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print everything as JSON in place of the page."),
+    ] = False,
     workers: Workers = None,
 ) -> None:
     """Estimate what the theory needs, and what each policy would send, before a long run.
@@ -82,7 +92,13 @@ def _progress() -> Iterator[Callable[[float, str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description:<26}"), BarColumn(), TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+    columns = (
+        TextColumn("{task.description:<26}"),
+        BarColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(
+        *columns, console=Console(stderr=True), disable=not sys.stderr.isatty()
+    ) as bar:
         task = bar.add_task("reading", total=1.0)
         yield lambda share, what: bar.update(task, completed=share, description=what)

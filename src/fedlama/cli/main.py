@@ -66,14 +66,18 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Options that come before a command."""
 
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it under its own name
+# typer does not export it under its own name
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
@@ -95,7 +99,10 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # typer, too, turns Ctrl-C into this
-        _fail("interrupted; the rounds that were finished are on disk, and --resume goes on", INTERRUPTED)
+        _fail(
+            "interrupted; the rounds that were finished are on disk, and --resume goes on",
+            INTERRUPTED,
+        )
     sys.exit(code)
 
 

@@ -16,24 +16,48 @@ if TYPE_CHECKING:
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run directories, or folders above them.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: the first DIR].")] = None,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR…", help="Run directories, or folders above them."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it \\[default: the first DIR].")
+    ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Draw again whenever a run's files change, until all runs are finished.")
+        bool,
+        typer.Option(
+            "--watch",
+            help="Draw again whenever a run's files change, until all runs are finished.",
+        ),
     ] = False,
-    uplink: Annotated[str, typer.Option(help="Network replay: bandwidth at which each client sends.")] = "10Mbit",
-    downlink: Annotated[str, typer.Option(help="Bandwidth at which each client receives.")] = "50Mbit",
-    latency: Annotated[str, typer.Option(help="Time of a round trip, charged once a round.")] = "50ms",
+    uplink: Annotated[
+        str, typer.Option(help="Network replay: bandwidth at which each client sends.")
+    ] = "10Mbit",
+    downlink: Annotated[
+        str, typer.Option(help="Bandwidth at which each client receives.")
+    ] = "50Mbit",
+    latency: Annotated[
+        str, typer.Option(help="Time of a round trip, charged once a round.")
+    ] = "50ms",
     step_time: Annotated[str, typer.Option(help="Time of one local step.")] = "20ms",
     round_overhead: Annotated[
-        str, typer.Option(help="Fixed time of every round, such as for starting a client's process.")
+        str,
+        typer.Option(
+            help="Fixed time of every round, such as for starting a client's process."
+        ),
     ] = "0s",
     stragglers: Annotated[
         str | None,
-        typer.Option(metavar="lognormal:SIGMA", help="Clients differ in speed; a round waits for the slowest."),
+        typer.Option(
+            metavar="lognormal:SIGMA",
+            help="Clients differ in speed; a round waits for the slowest.",
+        ),
     ] = None,
     target: Annotated[
-        float | None, typer.Option(help="Accuracy to get to, 0 to 1 \\[default: the best that every setting reaches].")
+        float | None,
+        typer.Option(
+            help="Accuracy to get to, 0 to 1 \\[default: the best that every setting reaches]."
+        ),
     ] = None,
 ) -> None:
     """Draw the report of finished or running runs (again): a table here, and a page with charts.
@@ -80,5 +104,8 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
             print(f"{now} {page}: {title}{verdict(group.comparison)}", flush=True)
 
     named = ", ".join(map(str, folders))
-    print(f"following the runs in {named} until they are finished; Ctrl-C ends it", flush=True)
+    print(
+        f"following the runs in {named} until they are finished; Ctrl-C ends it",
+        flush=True,
+    )
     watch(folders, draw)

@@ -35,7 +35,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="table1 … table12, figure1 … figure6, all of them (`all`), frontier, or `list`."
+            metavar="NAME",
+            help="table1 … table12, figure1 … figure6, all of them (`all`), frontier, or `list`.",
         ),
     ],
     scale: Annotated[
@@ -46,20 +47,37 @@ def reproduce(
     ] = "cpu",
     group: Annotated[
         int | None,
-        typer.Option(min=1, help="Only this group of lines, counted from 1: one activity and one α."),
+        typer.Option(
+            min=1,
+            help="Only this group of lines, counted from 1: one activity and one α.",
+        ),
     ] = None,
-    iterations: Annotated[int | None, typer.Option(min=24, help="Steps \\[default: the scale's].")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=24, help="Steps \\[default: the scale's].")
+    ] = None,
     decay: Annotated[
-        bool, typer.Option(help="Divide the learning rate by 10 at half and at three quarters of the run.")
+        bool,
+        typer.Option(
+            help="Divide the learning rate by 10 at half and at three quarters of the run."
+        ),
     ] = True,
     pilots: Annotated[
-        bool, typer.Option("--pilots", help="Choose a learning rate for each setting by pilots (scale cpu).")
+        bool,
+        typer.Option(
+            "--pilots",
+            help="Choose a learning rate for each setting by pilots (scale cpu).",
+        ),
     ] = False,
     precision: Annotated[
         str,
-        typer.Option(help="Of local steps: float32, or bfloat16, which is faster where the processor has it."),
+        typer.Option(
+            help="Of local steps: float32, or bfloat16, which is faster where the processor has it."
+        ),
     ] = "float32",
-    out: Annotated[Path | None, typer.Option(help="Where to write it \\[default: reproduction/SCALE].")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write it \\[default: reproduction/SCALE]."),
+    ] = None,
     workers: StudyWorkers = None,
     minutes: Minutes = None,
     checkpoints: Checkpoints = None,
@@ -107,13 +125,20 @@ def _default_folder(name: str, scale: str) -> Path:
 
 
 def _run(
-    every: Sequence[Reproduction], folder: Path, workers: int | None, sit_down: SitDown, *, plan_only: bool
+    every: Sequence[Reproduction],
+    folder: Path,
+    workers: int | None,
+    sit_down: SitDown,
+    *,
+    plan_only: bool,
 ) -> None:
     """Announce, run and show tables and figures, which may share their runs."""
     from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
 
-    studies: Studies = [(panel.study, folder / panel.folder) for made in every for panel in made.panels]
+    studies: Studies = [
+        (panel.study, folder / panel.folder) for made in every for panel in made.panels
+    ]
     announce(studies, workers)
     if plan_only:
         return
@@ -123,7 +148,10 @@ def _run(
     with study_progress(studies) as display:
         outcomes: list[list[PanelOutcome]] = []
         for made in every:
-            own = [_outcome(panel, folder, workers, display, sitting, pages) for panel in made.panels]
+            own = [
+                _outcome(panel, folder, workers, display, sitting, pages)
+                for panel in made.panels
+            ]
             outcomes.append(own)
     for made, own in zip(every, outcomes, strict=True):
         _show(made, own, folder)
@@ -171,7 +199,9 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     print_lines(grid.notes, list(dict.fromkeys(files)))  # panels may share a page
 
 
-def _frontier(folder: Path, scale: str, workers: int | None, sit_down: SitDown, *, plan_only: bool) -> None:
+def _frontier(
+    folder: Path, scale: str, workers: int | None, sit_down: SitDown, *, plan_only: bool
+) -> None:
     """Our own question: FedAvg's accuracy for how few of its bytes?"""
     from rich.console import Console
 
@@ -195,7 +225,11 @@ def _frontier(folder: Path, scale: str, workers: int | None, sit_down: SitDown, 
     grid.write(folder, "paired")
     Console().print(grid.terminal())
     picture = draw_paired(comparison, folder)
-    files = [f"table: {folder / 'paired.md'} (and .csv, .tex)", f"figure: {picture}", f"report: {page}"]
+    files = [
+        f"table: {folder / 'paired.md'} (and .csv, .tex)",
+        f"figure: {picture}",
+        f"report: {page}",
+    ]
     print_lines(grid.notes, files)
 
 

@@ -11,14 +11,29 @@ from fedlama.cli.shared import Workers, show_report
 
 
 def run(
-    config: Annotated[Path, typer.Argument(help="A TOML file; see `fedlama --help` for the smallest one.")],
+    config: Annotated[
+        Path,
+        typer.Argument(help="A TOML file; see `fedlama --help` for the smallest one."),
+    ],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key: --set policy.base_interval=12. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key: --set policy.base_interval=12. Repeatable.",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory \\[default: runs/NAME-OF-CONFIG].")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The run directory \\[default: runs/NAME-OF-CONFIG]."),
+    ] = None,
     workers: Workers = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run directory's last checkpoint.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on from the run directory's last checkpoint."
+        ),
+    ] = False,
 ) -> None:
     """Train one configuration and write its run directory and report.
 

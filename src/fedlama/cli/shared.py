@@ -13,19 +13,31 @@ if TYPE_CHECKING:
     from fedlama.report.page.draw import View
 
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes that share the work \\[default: one per GPU, or per core].")
+    int | None,
+    typer.Option(
+        min=1,
+        help="Processes that share the work \\[default: one per GPU, or per core].",
+    ),
 ]
 StudyWorkers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes: runs go side by side, one worker each \\[default: one per GPU, or per core]."),
+    typer.Option(
+        min=1,
+        help="Processes: runs go side by side, one worker each \\[default: one per GPU, or per core].",
+    ),
 ]
 Minutes = Annotated[
     float | None,
-    typer.Option(min=0, help="Stop after so many, with checkpoints saved; the same command goes on from there."),
+    typer.Option(
+        min=0,
+        help="Stop after so many, with checkpoints saved; the same command goes on from there.",
+    ),
 ]
 Checkpoints = Annotated[
     Path | None,
-    typer.Option(help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."),
+    typer.Option(
+        help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."
+    ),
 ]
 PLAN_ONLY = "Print what it would take, and stop."
 RESUME_STUDY = "Accepted for symmetry: a study always goes on where it stopped."
@@ -75,7 +87,9 @@ def _print_replay(comparison: Comparison, view: View, was_told: bool) -> bool:
     if not was_told:
         print(f"The network: {network_text(played.network)}.")
     for row in network_rows(played, comparison):
-        print(f"{row.label}: {row.time} to {target_text(played, comparison)} on this network")
+        print(
+            f"{row.label}: {row.time} to {target_text(played, comparison)} on this network"
+        )
     for sentence in payoff_sentences(played, comparison):
         print(sentence)
     return True

@@ -18,8 +18,16 @@ from fedlama.cli.shared import (
 
 
 def study(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="A configuration with a \\[study] table.")],
-    out: Annotated[Path | None, typer.Option(help="The study's folder \\[default: studies/NAME-OF-FILE].")] = None,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STUDY.toml", help="A configuration with a \\[study] table."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The study's folder \\[default: studies/NAME-OF-FILE]."),
+    ] = None,
     workers: StudyWorkers = None,
     minutes: Minutes = None,
     checkpoints: Checkpoints = None,

@@ -28,7 +28,8 @@ LARGEST_HALF = torch.finfo(torch.float16).max
 # Below this, the fixed spacing of float16's smallest numbers, 2⁻²⁴, would err more than its eleven digits do.
 SMALL_FOR_HALF = 2.0**-10
 TOP = 15  # the exponent of two that a scaled tensor's largest number gets, at most
-MAX_EXPONENT = 120  # so that its factor and the factor's inverse are float32 numbers of full precision
+# So that its factor and the factor's inverse are float32 numbers of full precision
+MAX_EXPONENT = 120
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,14 @@ class Cast(Codec):
     def __post_init__(self) -> None:
         check_options(self)
 
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+    def code(
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        bits: float | None = None,
+        warm: Tensor | None = None,
+    ) -> Coded:
         """Two or four bytes per number; with float16 first the exponent, one byte."""
         head = b""
         if self.dtype == "float16":

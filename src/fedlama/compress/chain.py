@@ -26,10 +26,13 @@ AS_THEY_ARE = Cast("float32")
 class Projection(Codec):
     """A codec that leaves fewer numbers, which are sent as float32 or handed to the next codec of a chain."""
 
-    needs_matrix: ClassVar[bool] = False  # whether it only does something with tensors of two dimensions and more
+    # Whether it only does something with tensors of two dimensions and more
+    needs_matrix: ClassVar[bool] = False
 
     @abstractmethod
-    def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+    def reduce(
+        self, x: Tensor, *, key: int, warm: Tensor | None
+    ) -> tuple[Coded, Tensor]:
         """Side bytes and symbols, and the numbers that are left.
 
         Arguments:
@@ -61,7 +64,14 @@ class Projection(Codec):
             shape: The tensor's.
         """
 
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+    def code(
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        bits: float | None = None,
+        warm: Tensor | None = None,
+    ) -> Coded:
         """As a chain that ends here."""
         return _code_reduced(self, AS_THEY_ARE, x, key, bits, warm)
 
@@ -103,13 +113,19 @@ class Chain(Codec):
             if not isinstance(codec, Codec):
                 raise InputError(f"a chain is made of codecs, not of {shown(codec)}")
             if codec.slots:
-                raise InputError(f"put the chain inside {type(codec).__name__}, which must be the outermost codec")
+                raise InputError(
+                    f"put the chain inside {type(codec).__name__}, which must be the outermost codec"
+                )
         following = _first_of(self.second)
         if type(following) is type(self._projection):
-            raise InputError(f"{type(following).__name__} cannot follow itself in a chain: once with less is the same")
+            raise InputError(
+                f"{type(following).__name__} cannot follow itself in a chain: once with less is the same"
+            )
         if isinstance(following, Projection) and following.needs_matrix:
             name = type(following).__name__
-            raise InputError(f"{name} must come first in a chain: it needs a matrix, and {self.first!r} leaves a list")
+            raise InputError(
+                f"{name} must come first in a chain: it needs a matrix, and {self.first!r} leaves a list"
+            )
 
     @cached_property
     def _projection(self) -> Projection:
@@ -126,7 +142,14 @@ class Chain(Codec):
         """If the first does: what it leaves does not resemble a layer any more."""
         return self.first.wants_warm
 
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+    def code(
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        bits: float | None = None,
+        warm: Tensor | None = None,
+    ) -> Coded:
         """The first codec's side bytes and symbols, then the second's."""
         return _code_reduced(self._projection, self.second, x, key, bits, warm)
 
@@ -164,20 +187,29 @@ def _first_of(codec: Codec) -> Codec:
 
 
 def _code_reduced(
-    first: Projection, second: Codec, x: Tensor, key: int, bits: float | None, warm: Tensor | None
+    first: Projection,
+    second: Codec,
+    x: Tensor,
+    key: int,
+    bits: float | None,
+    warm: Tensor | None,
 ) -> Coded:
     coded, values = first.reduce(x, key=key, warm=warm)
     coded.inner = second.code(values, key=_next(key), bits=bits)
     return coded
 
 
-def _expect_reduced(first: Projection, second: Codec, side: Reader, shape: Shape) -> Coded:
+def _expect_reduced(
+    first: Projection, second: Codec, side: Reader, shape: Shape
+) -> Coded:
     coded = first.expect_reduced(side, shape)
     coded.inner = second.expect(side, first.reduced_shape(shape))
     return coded
 
 
-def _rebuild_reduced(first: Projection, second: Codec, coded: Coded, shape: Shape, key: int) -> Tensor:
+def _rebuild_reduced(
+    first: Projection, second: Codec, coded: Coded, shape: Shape, key: int
+) -> Tensor:
     assert coded.inner is not None
     values = second.rebuild(coded.inner, first.reduced_shape(shape), key=_next(key))
     return first.expand(coded, values, shape)

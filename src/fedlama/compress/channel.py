@@ -52,11 +52,17 @@ class Channel:
         direction: "uplink" or "downlink"; the draws of the two differ.
     """
 
-    def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str = "uplink") -> None:
+    def __init__(
+        self, codec: Codec, layout: Layout, *, seed: int, direction: str = "uplink"
+    ) -> None:
         if not isinstance(codec, Codec):
-            raise InputError(f"{direction} must be a codec of fedlama.compress, not {shown(codec)}")
+            raise InputError(
+                f"{direction} must be a codec of fedlama.compress, not {shown(codec)}"
+            )
         if direction not in DIRECTIONS:
-            raise InputError(f"direction must be one of {', '.join(DIRECTIONS)}, not {shown(direction)}")
+            raise InputError(
+                f"direction must be one of {', '.join(DIRECTIONS)}, not {shown(direction)}"
+            )
         codec = codec.fitted(layout)
         self.codec = codec
         self.layout = layout
@@ -104,7 +110,9 @@ class Channel:
             out: Where the decoded differences are written, which may be `difference` itself (default: a row of zeros).
         """
         if difference.device.type != "cpu":
-            return self._simulate_elsewhere(difference, due, place, anchor, own, warm, out)
+            return self._simulate_elsewhere(
+                difference, due, place, anchor, own, warm, out
+            )
         begin_message()
         groups = self._groups(tuple(due))
         exact_sq = as_sent(squares(groups, difference))
@@ -126,7 +134,9 @@ class Channel:
             exact_sq=exact_sq,
             decoded_sq=squares(groups, row),
             kept=self._group_code.kept(groups, coded),
-            charged=shared_out(groups, coded, list(exact_sq), estimated_nbytes(head, coded)),
+            charged=shared_out(
+                groups, coded, list(exact_sq), estimated_nbytes(head, coded)
+            ),
             head=head,
             coded=coded,
             context=self._context(due, place),
@@ -152,10 +162,14 @@ class Channel:
             own: The sender's slots.
             warm: The server's last change.
         """
-        message = self.simulate(difference, due, place, anchor=anchor, own=own, warm=warm)
+        message = self.simulate(
+            difference, due, place, anchor=anchor, own=own, warm=warm
+        )
         return message.to_bytes()
 
-    def settle(self, difference: Tensor, due: Sequence[int], own: Mapping[str, Tensor]) -> None:
+    def settle(
+        self, difference: Tensor, due: Sequence[int], own: Mapping[str, Tensor]
+    ) -> None:
         """Add to a difference all that earlier messages left out, in place: for receivers that are sent it uncoded.
 
         Nothing is left over afterwards. Statistics keep their difference: they are estimated anew in every round, and
@@ -262,7 +276,11 @@ class Channel:
         )
 
     def spread(
-        self, weights: Sequence[float], messages: Sequence[Decoded], mean_sq: Mapping[int, float], place: Place
+        self,
+        weights: Sequence[float],
+        messages: Sequence[Decoded],
+        mean_sq: Mapping[int, float],
+        place: Place,
     ) -> dict[int, float]:
         """Σ w_i‖x_i − u‖² of each layer as it would be without the code (`discrepancy.py`).
 
@@ -287,7 +305,9 @@ class Channel:
 
     # What a sender keeps
 
-    def _codec_slots(self, own: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+    def _codec_slots(
+        self, own: Mapping[str, Tensor] | None
+    ) -> dict[str, Tensor] | None:
         """The sender's rows under the codec's own names."""
         if not self.codec.slots or own is None:
             return None

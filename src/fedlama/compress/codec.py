@@ -20,7 +20,12 @@ from fedlama.base import InputError
 from fedlama.compress.coded import Coded, Shape
 from fedlama.compress.draws import check_key
 from fedlama.compress.framing import Reader, check_version, unsealed, wrong_place
-from fedlama.compress.limits import FREE_NUMBERS, MAX_DIMENSIONS, MAX_NUMBERS, MAX_NUMBERS_PER_BYTE
+from fedlama.compress.limits import (
+    FREE_NUMBERS,
+    MAX_DIMENSIONS,
+    MAX_NUMBERS,
+    MAX_NUMBERS_PER_BYTE,
+)
 from fedlama.compress.numbers import as_numbers
 from fedlama.compress.payload import Payload, context_of
 from fedlama.compress.streams import read_stream
@@ -34,7 +39,14 @@ class Codec(ABC):
     # What a codec has to say
 
     @abstractmethod
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+    def code(
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        bits: float | None = None,
+        warm: Tensor | None = None,
+    ) -> Coded:
         """Code a float32 tensor with at least one number, all of them finite.
 
         Arguments:
@@ -87,7 +99,9 @@ class Codec(ABC):
             coded.append(one)
         return coded
 
-    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
+    def rebuild_all(
+        self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]
+    ) -> list[Tensor]:
         """`rebuild` for each of several tensors, to the same bits.
 
         Arguments:
@@ -149,7 +163,9 @@ class Codec(ABC):
         """The variant for a sender that stays as long as the run does: nothing that it keeps is ever forgotten."""
         return self
 
-    def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
+    def for_round(
+        self, round_in_window: int, rounds_per_window: int
+    ) -> tuple[float | None, float]:
         """The rate in a round of a window (None: as always), and the factor by which the server multiplies.
 
         Arguments:
@@ -162,7 +178,9 @@ class Codec(ABC):
         """What is to be coded for `x`, given this client's slots in `own`."""
         return x
 
-    def remember(self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None) -> None:
+    def remember(
+        self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None
+    ) -> None:
         """Update this client's slots in place.
 
         Arguments:
@@ -175,7 +193,12 @@ class Codec(ABC):
     # What users call
 
     def encode(
-        self, x: Tensor, *, key: int, own: Mapping[str, Tensor] | None = None, warm: Tensor | None = None
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        own: Mapping[str, Tensor] | None = None,
+        warm: Tensor | None = None,
     ) -> Payload:
         """Code a tensor of floats.
 
@@ -197,7 +220,9 @@ class Codec(ABC):
                 self.remember(target, self.rebuild(coded, shape, key=key), own)
         return Payload(self, coded, shape, key)
 
-    def decode(self, payload: Payload | bytes, *, key: int, shape: Sequence[int] | None = None) -> Tensor:
+    def decode(
+        self, payload: Payload | bytes, *, key: int, shape: Sequence[int] | None = None
+    ) -> Tensor:
         """The tensor of a payload or of its bytes, float32 and shaped like the one that was coded.
 
         Arguments:
@@ -217,17 +242,23 @@ class Codec(ABC):
         elif isinstance(payload, bytes | bytearray | memoryview):
             coded, found = self._read(bytes(payload), key, shape)
         else:
-            raise InputError(f"a payload must be bytes or a Payload, not {type(payload).__name__}")
+            raise InputError(
+                f"a payload must be bytes or a Payload, not {type(payload).__name__}"
+            )
         if not math.prod(found):
             return torch.zeros(found)
         return self.rebuild(coded, found, key=key)
 
-    def _read(self, content: bytes, key: int, expected: Sequence[int] | None) -> tuple[Coded, Shape]:
+    def _read(
+        self, content: bytes, key: int, expected: Sequence[int] | None
+    ) -> tuple[Coded, Shape]:
         reader = Reader(unsealed(content, context_of(self, key)))
         check_version(reader.take(1)[0])
         dimensions = reader.take(1)[0]
         if dimensions > MAX_DIMENSIONS:
-            raise InputError(f"a tensor must have at most {MAX_DIMENSIONS} dimensions, not {dimensions}")
+            raise InputError(
+                f"a tensor must have at most {MAX_DIMENSIONS} dimensions, not {dimensions}"
+            )
         shape = tuple(reader.whole_number() for _ in range(dimensions))
         plausible = FREE_NUMBERS + MAX_NUMBERS_PER_BYTE * len(content)
         _check_shape(shape, expected, min(plausible, MAX_NUMBERS))
@@ -241,6 +272,10 @@ class Codec(ABC):
 def _check_shape(shape: Shape, expected: Sequence[int] | None, limit: int) -> None:
     if expected is not None:
         if tuple(expected) != shape:
-            raise InputError(f"the tensor must have the shape {tuple(expected)}, not {shape}")
+            raise InputError(
+                f"the tensor must have the shape {tuple(expected)}, not {shape}"
+            )
     elif math.prod(shape) > limit:
-        raise InputError(f"a tensor of {math.prod(shape)} numbers is refused unless its shape is expected")
+        raise InputError(
+            f"a tensor of {math.prod(shape)} numbers is refused unless its shape is expected"
+        )

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 
 from fedlama.compress.codec import Codec
 
-STATIONARY = 64  # rounds after which a residual that is never dropped has reached its size
+# Rounds after which a residual that is never dropped has reached its size
+STATIONARY = 64
 
 
 def estimated_spread(
@@ -56,13 +57,19 @@ def estimated_spread(
     if codec.slots:
         sent = _weighted(weights, exact_sq)
         arrived = _weighted(weights, decoded_sq) / gain**2
-        echo = measured_echo(mean_kept, _earlier_distortions(codec, mean_kept, *turn), sent, arrived)
-    spread, _ = corrected_spread(weights, exact_sq, decoded_sq, mean_sq, kept=mean_kept * gain, echo=echo)
+        echo = measured_echo(
+            mean_kept, _earlier_distortions(codec, mean_kept, *turn), sent, arrived
+        )
+    spread, _ = corrected_spread(
+        weights, exact_sq, decoded_sq, mean_sq, kept=mean_kept * gain, echo=echo
+    )
     return spread
 
 
 def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
-    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
+    return math.fsum(
+        weight * value for weight, value in zip(weights, values, strict=True)
+    )
 
 
 def _mean_kept(weights: Sequence[float], kept: Sequence[float | None]) -> float | None:
@@ -74,7 +81,9 @@ def _mean_kept(weights: Sequence[float], kept: Sequence[float | None]) -> float 
     return total
 
 
-def _earlier_distortions(codec: Codec, kept: float, round_in_window: int, rounds_per_window: int) -> list[float]:
+def _earlier_distortions(
+    codec: Codec, kept: float, round_in_window: int, rounds_per_window: int
+) -> list[float]:
     """D of the rounds that the residual has seen, as planned."""
     if codec.slots[0].lifetime == "run":
         return [1.0 - kept] * STATIONARY
@@ -125,7 +134,9 @@ def corrected_spread(
     return total - mean, mean
 
 
-def measured_echo(kept: float, earlier: Sequence[float], sent: float, arrived: float) -> float:
+def measured_echo(
+    kept: float, earlier: Sequence[float], sent: float, arrived: float
+) -> float:
     """By how much the updates of earlier rounds add to the inner products of two clients under error feedback.
 
     What is coded, x_k = Δ_k + e, consists of the update, of shrunken earlier ones, and of the errors of earlier
@@ -150,7 +161,10 @@ def measured_echo(kept: float, earlier: Sequence[float], sent: float, arrived: f
 
 
 def coherent_spread(
-    weights: Sequence[float], exact_sq: Sequence[float], decoded_sq: Sequence[float], mean_sq: float
+    weights: Sequence[float],
+    exact_sq: Sequence[float],
+    decoded_sq: Sequence[float],
+    mean_sq: float,
 ) -> float:
     """The same for codes whose errors are not independent between clients (`TopK`, `LowRank`): an approximation.
 

@@ -10,7 +10,9 @@ from fedlama.base import InputError, shown
 def check_key(key: int) -> None:
     """A key is a whole number that a generator can be seeded with."""
     if not isinstance(key, int | np.integer) or isinstance(key, bool) or key < 0:
-        raise InputError(f"key must be a whole number that is not negative, not {shown(key)}")
+        raise InputError(
+            f"key must be a whole number that is not negative, not {shown(key)}"
+        )
 
 
 def bit_source(key: int) -> np.random.Philox:

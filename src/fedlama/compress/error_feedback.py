@@ -51,14 +51,20 @@ class ErrorFeedback(Forwarding):
 
     def __post_init__(self) -> None:
         if not isinstance(self.codec, Codec):
-            raise InputError(f"error feedback goes around a codec, not around {shown(self.codec)}")
+            raise InputError(
+                f"error feedback goes around a codec, not around {shown(self.codec)}"
+            )
         if self.codec.slots:
-            raise InputError(f"error feedback goes around a codec without memory, not around {self.codec!r}")
+            raise InputError(
+                f"error feedback goes around a codec without memory, not around {self.codec!r}"
+            )
         profile: object = self.profile
         if profile is not None:
             is_list = isinstance(profile, Sequence) and not isinstance(profile, str)
             if not is_list:
-                raise InputError(f"profile must be a list of shares, not {shown(profile)}")
+                raise InputError(
+                    f"profile must be a list of shares, not {shown(profile)}"
+                )
         check_options(self)
         if self.gain is not None:
             self._check_gain(self.gain)
@@ -71,17 +77,27 @@ class ErrorFeedback(Forwarding):
         if not isinstance(gain, bool):
             raise InputError(f"gain must be true or false, not {shown(gain)}")
         if gain and self.lifetime != "window":
-            raise InputError("a gain makes up for what is lost at a window's end, so lifetime must be window")
+            raise InputError(
+                "a gain makes up for what is lost at a window's end, so lifetime must be window"
+            )
         if gain and self.codec.kept() is None:
-            raise InputError(f"a gain needs a codec whose error is known, not {self.codec!r}")
+            raise InputError(
+                f"a gain needs a codec whose error is known, not {self.codec!r}"
+            )
 
     def _check_profile(self, profile: Sequence[float]) -> None:
         if not math.isclose(sum(profile), 1.0, abs_tol=1e-6):
-            raise InputError(f"the shares of profile must add up to 1, not to {sum(profile):g}")
+            raise InputError(
+                f"the shares of profile must add up to 1, not to {sum(profile):g}"
+            )
         if self.codec.rate is None:
-            raise InputError(f"a profile needs a codec with a rate, such as Rotate, not {self.codec!r}")
+            raise InputError(
+                f"a profile needs a codec with a rate, such as Rotate, not {self.codec!r}"
+            )
         if self.lifetime != "window":
-            raise InputError("a profile is over the rounds of a window, so lifetime must be window")
+            raise InputError(
+                "a profile is over the rounds of a window, so lifetime must be window"
+            )
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -105,7 +121,9 @@ class ErrorFeedback(Forwarding):
             return x
         return x + self._residual(own).reshape(x.shape)
 
-    def remember(self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None) -> None:
+    def remember(
+        self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None
+    ) -> None:
         """e ← x + e − C(x + e)."""
         if own is not None:
             residual = self._residual(own)
@@ -113,7 +131,9 @@ class ErrorFeedback(Forwarding):
 
     def _residual(self, own: Mapping[str, Tensor]) -> Tensor:
         if RESIDUAL not in own:
-            raise InputError(f"error feedback needs the slot {RESIDUAL!r}, and was given {', '.join(own) or 'none'}")
+            raise InputError(
+                f"error feedback needs the slot {RESIDUAL!r}, and was given {', '.join(own) or 'none'}"
+            )
         return own[RESIDUAL]
 
     def fitted(self, layout: Layout) -> ErrorFeedback:
@@ -122,23 +142,32 @@ class ErrorFeedback(Forwarding):
 
     def for_small_tensors(self) -> ErrorFeedback:
         """The same feedback, without a profile: they are too few to be worth one."""
-        return ErrorFeedback(self.codec.for_small_tensors(), self.lifetime, None, self.gain)
+        return ErrorFeedback(
+            self.codec.for_small_tensors(), self.lifetime, None, self.gain
+        )
 
     def for_whole_run(self) -> ErrorFeedback:
         """With a residual that is never dropped, and so nothing that makes up for a loss at a window's end."""
         if self.lifetime == "run":
             return self
         if self.profile is not None or self.gain:
-            raise InputError("downlink takes no profile and no gain: the server loses nothing when a window ends")
+            raise InputError(
+                "downlink takes no profile and no gain: the server loses nothing when a window ends"
+            )
         return replace(self, lifetime="run")
 
-    def for_round(self, round_in_window: int, rounds_per_window: int) -> tuple[float | None, float]:
+    def for_round(
+        self, round_in_window: int, rounds_per_window: int
+    ) -> tuple[float | None, float]:
         """The profile's rate in this round, and the gain of the window."""
         rates, gain = _plan(self, rounds_per_window)
         return rates[round_in_window], gain
 
-    def _rates(self, profile: tuple[float, ...], rounds_per_window: int) -> list[float | None]:
-        if rounds_per_window == 1:  # synchronised once in the window: nothing to share out
+    def _rates(
+        self, profile: tuple[float, ...], rounds_per_window: int
+    ) -> list[float | None]:
+        # Synchronised once in the window: nothing to share out
+        if rounds_per_window == 1:
             return [None]
         if len(profile) % rounds_per_window:
             raise InputError(
@@ -157,7 +186,9 @@ class ErrorFeedback(Forwarding):
 
 
 @lru_cache(maxsize=256)
-def _plan(feedback: ErrorFeedback, rounds_per_window: int) -> tuple[list[float | None], float]:
+def _plan(
+    feedback: ErrorFeedback, rounds_per_window: int
+) -> tuple[list[float | None], float]:
     """The rate of every round of a window, and its gain; asked for every group of every message."""
     rates: list[float | None] = [None] * rounds_per_window
     if feedback.profile is not None:

@@ -24,7 +24,8 @@ NORM = 4  # bytes per layer
 SIDE = 6  # bytes per group: step and scale
 PADDED_TO = 64  # numbers: the shortest block of a rotation
 SMALL_SHARE = 0.1  # of a message at most, for all small tensors and statistics
-MARGIN = 0.99  # chance lets lengths vary at a given rate, by a per cent or so for one message
+# Chance lets lengths vary at a given rate, by a per cent or so for one message
+MARGIN = 0.99
 
 
 @dataclass(frozen=True)

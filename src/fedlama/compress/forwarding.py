@@ -24,7 +24,14 @@ class Forwarding(Codec):
         """The codec that does the work."""
         raise NotImplementedError
 
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+    def code(
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        bits: float | None = None,
+        warm: Tensor | None = None,
+    ) -> Coded:
         """As the codec inside."""
         return self.inner.code(x, key=key, bits=bits, warm=warm)
 
@@ -47,7 +54,9 @@ class Forwarding(Codec):
         """As the codec inside."""
         return self.inner.rebuild(coded, shape, key=key)
 
-    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
+    def rebuild_all(
+        self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]
+    ) -> list[Tensor]:
         """As the codec inside."""
         return self.inner.rebuild_all(coded, shapes, keys=keys)
 

@@ -66,7 +66,9 @@ def sealed(content: bytes, context: str) -> bytes:
 def unsealed(content: bytes, context: str) -> bytes:
     """The content without its checksum, if that is right."""
     if len(content) < SEAL:
-        raise InputError(f"a message must have at least {SEAL} bytes, not {len(content)}")
+        raise InputError(
+            f"a message must have at least {SEAL} bytes, not {len(content)}"
+        )
     body = content[:-SEAL]
     if sealed(body, context) != content:
         raise wrong_place()
@@ -81,4 +83,6 @@ def check_version(version: int) -> None:
 
 def wrong_place() -> InputError:
     """What is said of bytes whose checksum is wrong: nobody can tell which of the three it is."""
-    return InputError("the message is damaged, or was made by another codec or for another place")
+    return InputError(
+        "the message is damaged, or was made by another codec or for another place"
+    )

@@ -28,7 +28,9 @@ class GroupCode:
         direction: "uplink" or "downlink"; the draws of the two differ.
     """
 
-    def __init__(self, codec: Codec, layout: Layout, *, seed: int, direction: str) -> None:
+    def __init__(
+        self, codec: Codec, layout: Layout, *, seed: int, direction: str
+    ) -> None:
         self._large_codec = codec
         self._small_codec = codec.for_small_tensors()
         self._layout = layout
@@ -46,13 +48,16 @@ class GroupCode:
         targets: list[Tensor] = []
         for group in groups:
             values = group.to_codable(difference, anchor)
-            if not group.sizes:  # the norms of the layers are finite, so only statistics may not be
+            # The norms of the layers are finite, so only statistics may not be
+            if not group.sizes:
                 check_finite(values)
             target = self.codec_of(group).target(values, _part(slots, group))
             targets.append(target)
         return targets
 
-    def rates(self, groups: Sequence[Group], targets: Sequence[Tensor], place: Place) -> list[float | None]:
+    def rates(
+        self, groups: Sequence[Group], targets: Sequence[Tensor], place: Place
+    ) -> list[float | None]:
         """The rate of each group, None for the codec's own."""
         rates: list[float | None] = []
         for group in groups:
@@ -62,7 +67,12 @@ class GroupCode:
             self._pour(groups, targets, rates)
         return rates
 
-    def _pour(self, groups: Sequence[Group], targets: Sequence[Tensor], rates: list[float | None]) -> None:
+    def _pour(
+        self,
+        groups: Sequence[Group],
+        targets: Sequence[Tensor],
+        rates: list[float | None],
+    ) -> None:
         """Share the bits of the large groups among them as `water.py` says, in place."""
         large = [number for number, group in enumerate(groups) if group.is_large]
         sizes: list[int] = []
@@ -81,7 +91,8 @@ class GroupCode:
             return
 
         mean_rate = budget / sum(sizes)
-        has_residual = bool(self._large_codec.slots)  # what is skipped now is sent later
+        # What is skipped now is sent later
+        has_residual = bool(self._large_codec.slots)
         poured = shared_step_rates(sigmas, sizes, mean_rate, may_skip=has_residual)
         for number, rate in zip(large, poured, strict=True):
             rates[number] = rate
@@ -109,7 +120,9 @@ class GroupCode:
             )
         return coded
 
-    def rebuild(self, groups: Sequence[Group], coded: Sequence[Coded], place: Place) -> list[Tensor]:
+    def rebuild(
+        self, groups: Sequence[Group], coded: Sequence[Coded], place: Place
+    ) -> list[Tensor]:
         """What a receiver makes of every group."""
         decoded: list[Tensor] = []
         for part in _by_codec(groups):
@@ -121,7 +134,14 @@ class GroupCode:
             )
         return decoded
 
-    def write(self, group: Group, decoded: Tensor, row: Tensor, anchor: Tensor | None, place: Place) -> None:
+    def write(
+        self,
+        group: Group,
+        decoded: Tensor,
+        row: Tensor,
+        anchor: Tensor | None,
+        place: Place,
+    ) -> None:
         """What the server gets, times the gain, into the row."""
         _, gain = self.codec_of(group).for_round(*_turn(group, place))
         if gain != 1.0:
@@ -129,7 +149,13 @@ class GroupCode:
         values = group.from_codable(decoded, anchor)
         group.write(row, values)
 
-    def remember(self, group: Group, target: Tensor, decoded: Tensor, slots: Mapping[str, Tensor] | None) -> None:
+    def remember(
+        self,
+        group: Group,
+        target: Tensor,
+        decoded: Tensor,
+        slots: Mapping[str, Tensor] | None,
+    ) -> None:
         """Update what the sender keeps for this group, in place."""
         part = _part(slots, group)
         if slots is None or part is None:
@@ -139,7 +165,9 @@ class GroupCode:
             for name, values in part.items():
                 group.write(slots[name], values)
 
-    def kept(self, groups: Sequence[Group], coded: Sequence[Coded]) -> dict[int, float | None]:
+    def kept(
+        self, groups: Sequence[Group], coded: Sequence[Coded]
+    ) -> dict[int, float | None]:
         """Which part of a difference the code keeps: the mean over each layer's numbers."""
         sums: dict[int, float | None] = {}
         for group, one in zip(groups, coded, strict=True):
@@ -149,7 +177,9 @@ class GroupCode:
                 if share is None or before is None:
                     sums[layer] = None
                 else:
-                    sums[layer] = before + share * size / self._layout.layers[layer].size
+                    sums[layer] = (
+                        before + share * size / self._layout.layers[layer].size
+                    )
         return sums
 
     def codec_of(self, group: Group) -> Codec:
@@ -161,7 +191,11 @@ class GroupCode:
     def _keys(self, groups: Sequence[Group], place: Place) -> list[int]:
         keys: list[int] = []
         for group in groups:
-            keys.append(random_key(self._seed, self._purpose, place.round, place.client, group.number))
+            keys.append(
+                random_key(
+                    self._seed, self._purpose, place.round, place.client, group.number
+                )
+            )
         return keys
 
 

@@ -20,7 +20,8 @@ from fedlama.compress.numbers import SLAB, squared_norm
 from fedlama.compress.statistics import Statistics
 from fedlama.core import Layout
 
-SMALL_GROUP, STATISTICS_GROUP = -1, -2  # beside the numbers of tensors, which begin at 0
+# Beside the numbers of tensors, which begin at 0
+SMALL_GROUP, STATISTICS_GROUP = -1, -2
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,8 @@ class Grouping:
         for index, layer in enumerate(layout.layers):
             for part in layer.slices:
                 owner[part.start] = index
-        self._tensors: list[tuple[int, slice, tuple[int, ...]]] = []  # layer, where, shape
+        # Layer, where, shape
+        self._tensors: list[tuple[int, slice, tuple[int, ...]]] = []
         for part, shape in zip(layout.tensor_slices, layout.shapes, strict=True):
             layer = owner[part.start]
             self._tensors.append((layer, part, _as_matrix(shape)))

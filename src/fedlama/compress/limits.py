@@ -6,12 +6,14 @@ from typing import Annotated, Literal
 
 from fedlama.base import Limits
 
-DType = Literal["bfloat16", "float16", "float32"]  # Cast; float32 sends the numbers as they are
+# Cast; float32 sends the numbers as they are
+DType = Literal["bfloat16", "float16", "float32"]
 MIN_QUANTIZE_BITS, MAX_QUANTIZE_BITS = 2, 8
 DEFAULT_BLOCK = 1024  # numbers per scale: 0.03 bits per number for the scales
 MIN_BLOCK, MAX_BLOCK = 8, 1 << 20
 MIN_BITS, MAX_BITS = 0.1, 8.0  # Rotate: bits per number, any real number between
-DEFAULT_SMALL_BITS = 2.5  # biases, norms' parameters and statistics: few numbers that matter much
+# Biases, norms' parameters and statistics: few numbers that matter much
+DEFAULT_SMALL_BITS = 2.5
 Bits = Annotated[float, Limits(minimum=MIN_BITS, maximum=MAX_BITS)]
 Allocation = Literal["uniform", "water"]
 Scale = Literal["unbiased", "least_squares"]

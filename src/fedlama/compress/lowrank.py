@@ -39,14 +39,17 @@ class LowRank(Projection):
 
     def __post_init__(self) -> None:
         check_options(self)
-        object.__setattr__(self, "rank", int(self.rank))  # numpy's are equal, but not written alike
+        # Numpy's are equal, but not written alike
+        object.__setattr__(self, "rank", int(self.rank))
 
     @property
     def wants_warm(self) -> bool:
         """The iteration starts from it."""
         return True
 
-    def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+    def reduce(
+        self, x: Tensor, *, key: int, warm: Tensor | None
+    ) -> tuple[Coded, Tensor]:
         """Algorithm 1 of the paper, for one sender."""
         sides = self._sides(tuple(x.shape))
         if sides is None:
@@ -55,7 +58,8 @@ class LowRank(Projection):
         matrix = x.reshape(rows, columns)
 
         largest = matrix.abs().max().clamp(min=torch.finfo(torch.float32).tiny)
-        unit = matrix / largest  # squares of what is very small or very large would leave float32's range
+        # Squares of what is very small or very large would leave float32's range
+        unit = matrix / largest
         right = self._start(warm, rows, columns, key)
         left = torch.linalg.qr(unit @ right).Q
         right = unit.T @ left

@@ -120,7 +120,9 @@ def all_runs(coded: Sequence[Coded]) -> list[Run]:
     return runs
 
 
-def shared_out(groups: Sequence[Group], coded: Sequence[Coded], layers: Sequence[int], total: int) -> Message:
+def shared_out(
+    groups: Sequence[Group], coded: Sequence[Coded], layers: Sequence[int], total: int
+) -> Message:
     """Whole bytes per layer and for the statistics that add up to `total`.
 
     A group's bytes are shared by the sizes of its layers. What belongs to none (format, checksum, the end of the

@@ -25,7 +25,8 @@ LARGEST_EXPONENT = 2.5  # of the step: 0.06 bits
 KNOTS_PER_OCTAVE = 64
 OCTAVES = 8.75  # from 2^2.5 down to 2^−6.25: 8.3 bits
 MAX_INDEX = int(OCTAVES * INDICES_PER_OCTAVE)
-REACH = 8.0  # standard deviations that the table covers; what lies beyond is clipped, and the scale makes up for it
+# Standard deviations that the table covers; what lies beyond is clipped, and the scale makes up for it
+REACH = 8.0
 
 
 def step_of(index: int) -> float:
@@ -50,7 +51,9 @@ def entropy_of_steps(steps: np.ndarray) -> np.ndarray:
     """H(Δ) of these steps, in bits; beyond the largest step it falls off to zero."""
     knots, entropies = _entropy_curve()
     exponents = np.log2(steps)
-    return np.interp((LARGEST_EXPONENT - exponents) * INDICES_PER_OCTAVE, knots, entropies, left=0.0)
+    return np.interp(
+        (LARGEST_EXPONENT - exponents) * INDICES_PER_OCTAVE, knots, entropies, left=0.0
+    )
 
 
 def distortion(bits: float) -> float:

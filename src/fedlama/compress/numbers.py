@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fedlama.base import InputError
 
-SLAB = 1 << 16  # numbers of a large tensor that are computed with at a time, so that they stay in the cache
+# Numbers of a large tensor that are computed with at a time, so that they stay in the cache
+SLAB = 1 << 16
 
 
 def as_numbers(x: Tensor) -> Tensor:

@@ -35,7 +35,9 @@ class Place:
             check_whole("rounds_per_window", count, minimum=1)
             check_whole("round_in_window", position, minimum=0)
             if position >= count:
-                raise InputError(f"round_in_window must be below {count}, not {position}")
+                raise InputError(
+                    f"round_in_window must be below {count}, not {position}"
+                )
 
     @property
     def of_window(self) -> tuple[int, int]:

@@ -18,7 +18,13 @@ from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded, Shape
 from fedlama.compress.draws import generator
 from fedlama.compress.framing import Reader
-from fedlama.compress.limits import DEFAULT_BLOCK, MAX_BLOCK, MAX_QUANTIZE_BITS, MIN_BLOCK, MIN_QUANTIZE_BITS
+from fedlama.compress.limits import (
+    DEFAULT_BLOCK,
+    MAX_BLOCK,
+    MAX_QUANTIZE_BITS,
+    MIN_BLOCK,
+    MIN_QUANTIZE_BITS,
+)
 from fedlama.compress.streams import Run, Table, flat_table
 
 
@@ -43,9 +49,18 @@ class Quantize(Codec):
         object.__setattr__(self, "bits", int(self.bits))
         object.__setattr__(self, "block", int(self.block))
         if not isinstance(self.stochastic, bool):
-            raise InputError(f"stochastic must be true or false, not {shown(self.stochastic)}")
+            raise InputError(
+                f"stochastic must be true or false, not {shown(self.stochastic)}"
+            )
 
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+    def code(
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        bits: float | None = None,
+        warm: Tensor | None = None,
+    ) -> Coded:
         """ξ = ⌊s·x/N + u⌋ with u uniform in [0, 1), N the block's largest magnitude."""
         blocks = self._in_blocks(x.reshape(-1))
         scales = blocks.abs().amax(dim=1)

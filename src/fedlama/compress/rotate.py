@@ -22,7 +22,14 @@ from fedlama.base import InputError, check_options
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded, Shape
 from fedlama.compress.framing import Reader
-from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS, Allocation, Bits, Scale
+from fedlama.compress.limits import (
+    DEFAULT_SMALL_BITS,
+    MAX_BITS,
+    MIN_BITS,
+    Allocation,
+    Bits,
+    Scale,
+)
 from fedlama.compress.normal import MAX_INDEX, distortion, distortion_at, table
 from fedlama.compress.rotation import Blocks, Rotations, together
 from fedlama.compress.streams import Run
@@ -52,10 +59,18 @@ class Rotate(Codec):
 
     def __post_init__(self) -> None:
         check_options(self)
-        object.__setattr__(self, "bits", float(self.bits))  # 1 and 1.0 are the same code, under one checksum
+        # 1 and 1.0 are the same code, under one checksum
+        object.__setattr__(self, "bits", float(self.bits))
         object.__setattr__(self, "small_bits", float(self.small_bits))
 
-    def code(self, x: Tensor, *, key: int, bits: float | None = None, warm: Tensor | None = None) -> Coded:
+    def code(
+        self,
+        x: Tensor,
+        *,
+        key: int,
+        bits: float | None = None,
+        warm: Tensor | None = None,
+    ) -> Coded:
         """j = round(y/(Δσ)) of the rotated numbers y, and the scale S that multiplies j."""
         (coded,) = self.code_all([x], keys=[key], bits=[bits], warm=[warm])
         return coded
@@ -89,7 +104,9 @@ class Rotate(Codec):
             if len(places) == 1:
                 results = [quantised(y, own_rates[0], members[0])]
             else:
-                results = quantised_together(y, rotations.sizes, rotations.block, own_rates, members)
+                results = quantised_together(
+                    y, rotations.sizes, rotations.block, own_rates, members
+                )
             for place, result in zip(places, results, strict=True):
                 coded[place] = self._coded(result)
         return coded
@@ -107,7 +124,9 @@ class Rotate(Codec):
             raise InputError("the numbers are too large to be coded")
         if single <= 0:
             return _nothing()
-        run = Run(table(result.index), len(result.codes), result.codes, known_bits=result.bits)
+        run = Run(
+            table(result.index), len(result.codes), result.codes, known_bits=result.bits
+        )
         return Coded(side=struct.pack("<Hf", result.index, single), runs=[run])
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
@@ -117,7 +136,9 @@ class Rotate(Codec):
         if index == EMPTY:
             return _nothing()
         if index > MAX_INDEX:
-            raise InputError(f"the rate must be {MIN_BITS} to {MAX_BITS} bits per number: there is no step {index}")
+            raise InputError(
+                f"the rate must be {MIN_BITS} to {MAX_BITS} bits per number: there is no step {index}"
+            )
         tail = side.take(4)
         (scale,) = struct.unpack("<f", tail)
         if not math.isfinite(scale) or scale <= 0:
@@ -130,7 +151,9 @@ class Rotate(Codec):
         (x,) = self.rebuild_all([coded], [shape], keys=[key])
         return x
 
-    def rebuild_all(self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]) -> list[Tensor]:
+    def rebuild_all(
+        self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]
+    ) -> list[Tensor]:
         """Rotations undone together, to the same bits: sums of whole numbers are exact."""
         result: dict[int, Tensor] = {}
         counts: dict[int, int] = {}  # of what was sent

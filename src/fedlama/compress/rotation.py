@@ -23,8 +23,10 @@ from fedlama.compress.draws import bit_source, generator, rekey
 from fedlama.compress.numbers import SLAB
 from fedlama.compress.scratch import lasting_tensor, working_tensor
 
-MIN_BLOCK, MAX_BLOCK = 64, 1024  # two products with 32 × 32 matrices; larger blocks cost more and mix no better
-MAX_JOINT = 1 << 16  # numbers: larger tensors gain nothing from being rotated with others
+# Two products with 32 × 32 matrices; larger blocks cost more and mix no better
+MIN_BLOCK, MAX_BLOCK = 64, 1024
+# Numbers: larger tensors gain nothing from being rotated with others
+MAX_JOINT = 1 << 16
 MAX_BATCH = 1 << 18  # numbers that are rotated as one
 MAX_PIECES = 1 << 18  # entries of a permutation that is kept: 4 MB with its inverse
 WORD = 64  # signs per random word
@@ -65,7 +67,8 @@ class Draws:
     """What is random in the rotations of some keys."""
 
     shifts: tuple[int, ...]  # of each tensor
-    signs: np.ndarray  # eight per byte, the highest bit first, one tensor behind the other
+    # Eight per byte, the highest bit first, one tensor behind the other
+    signs: np.ndarray
 
     def between(self, start: int, stop: int, factor: float = 1.0) -> Tensor:
         """±1 for these numbers, times a float32 factor; `start` is a multiple of eight."""
@@ -90,7 +93,9 @@ class Rotations:
         self.sizes = tuple(one.padded for one in blocks)
         self.total = sum(self.sizes)
 
-        self._blocks_per_tensor = torch.tensor([size // self.block for size in self.sizes])
+        self._blocks_per_tensor = torch.tensor(
+            [size // self.block for size in self.sizes]
+        )
         # Single numbers are permuted, or in a large tensor a few neighbours as one.
         self._piece = 1
         if len(blocks) == 1:
@@ -125,7 +130,9 @@ class Rotations:
             transform(mixed, self.block, normalised=True, out=here)
         return y
 
-    def backward(self, codes: Tensor, scales: Sequence[float], keys: Sequence[int]) -> list[Tensor]:
+    def backward(
+        self, codes: Tensor, scales: Sequence[float], keys: Sequence[int]
+    ) -> list[Tensor]:
         """π⁻¹(ε ⊙ WHT(j))·S/√B for each tensor, from the codes of all.
 
         The codes are whole numbers and so are all sums of them: float32 holds them exactly, in whatever order a
@@ -154,7 +161,9 @@ class Rotations:
             return [whole[: self.blocks[0].count]]
         shifted = mixed.index_select(0, self._inverse)
         result: list[Tensor] = []
-        for blocks, own, shift in zip(self.blocks, shifted.split(self.sizes), draws.shifts, strict=True):
+        for blocks, own, shift in zip(
+            self.blocks, shifted.split(self.sizes), draws.shifts, strict=True
+        ):
             # What was in front before the shift is at the end now.
             split = blocks.padded - shift
             x = torch.cat((own[split:], own[:split]))
@@ -200,7 +209,8 @@ def _take_rows(matrix: Tensor, order: Tensor, out: Tensor) -> None:
 def together(counts: Mapping[int, int]) -> list[list[int]]:
     """Which tensors are rotated as one: those of equal blocks. Given is how many numbers the tensor of a place has."""
     result: list[list[int]] = []
-    open_batches: dict[int, tuple[list[int], int]] = {}  # by block: which tensors, and how many numbers they have
+    # By block: which tensors, and how many numbers they have
+    open_batches: dict[int, tuple[list[int], int]] = {}
     for place, count in counts.items():
         blocks = Blocks.of(count)
         if blocks.stands_alone:
@@ -247,7 +257,8 @@ def hadamard(size: int) -> Tensor:
     return matrix
 
 
-@lru_cache(maxsize=16)  # as many as there are block sizes: a simulator undoes rotations right after they were made
+# As many as there are block sizes: a simulator undoes rotations right after they were made
+@lru_cache(maxsize=16)
 def _draws(sizes: tuple[int, ...], keys: tuple[int, ...]) -> Draws:
     """By how much the numbers are shifted before they are permuted, and ε."""
     shifts: list[int] = []

@@ -13,7 +13,8 @@ from torch import Tensor
 from fedlama.base import InputError
 from fedlama.core import Layout
 
-VARIANCE_FLOOR = 1e-5  # what torch's norms add to a variance: anything below makes no difference
+# What torch's norms add to a variance: anything below makes no difference
+VARIANCE_FLOOR = 1e-5
 MAX_LOG_RATIO = 20.0  # a variance changes at most by e²⁰ in one message
 
 
@@ -63,7 +64,9 @@ class Statistics:
 
     def _base(self, anchor: Tensor | None) -> Tensor:
         if anchor is None:
-            raise InputError("the statistics of this model can only be coded beside their anchor")
+            raise InputError(
+                "the statistics of this model can only be coded beside their anchor"
+            )
         return anchor.index_select(0, self.index)
 
     def _units(self, base: Tensor) -> Tensor:

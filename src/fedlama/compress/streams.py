@@ -25,7 +25,8 @@ WORD = 4  # bytes: the coder writes whole words
 # An empty coder swallows the first symbol of a table without a trace. It begins with a full state instead, at which
 # it has to arrive again when all symbols are read: what was changed on the way shows.
 FIRST_STATE = (0, 1)  # words
-STREAM_END = 6.1  # bytes beyond the symbols' information: 33 bits of state, and half a word of rounding on average
+# Bytes beyond the symbols' information: 33 bits of state, and half a word of rounding on average
+STREAM_END = 6.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,8 @@ def to_stream(runs: Sequence[Run]) -> bytes:
     if not any(run.count for run in runs):
         return b""
     coder = _coding.stack.AnsCoder(np.array(FIRST_STATE, dtype=np.uint32))
-    for run in reversed(runs):  # the coder is a stack: what is written last is read first
+    # The coder is a stack: what is written last is read first
+    for run in reversed(runs):
         assert run.symbols is not None
         places = (run.symbols - run.table.lowest).to(torch.int32)
         if run.count:
@@ -116,7 +118,9 @@ def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
     expected = sum(run.count * run.table.least_cost for run in runs)
     # Before memory is asked for: a stream of a few bytes cannot hold millions of symbols.
     if expected / 8 > len(stream) + 2 * WORD:
-        raise InputError(f"the stream of {len(stream)} bytes is too short for the numbers it should hold")
+        raise InputError(
+            f"the stream of {len(stream)} bytes is too short for the numbers it should hold"
+        )
     if not any(run.count for run in runs):
         if stream:
             raise InputError(f"there are {len(stream)} bytes where none should follow")
@@ -124,18 +128,29 @@ def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
             run.symbols = torch.zeros(0)
         return
     if not stream or len(stream) % WORD:
-        raise InputError(f"a stream must have whole words of {WORD} bytes, not {len(stream)} bytes")
+        raise InputError(
+            f"a stream must have whole words of {WORD} bytes, not {len(stream)} bytes"
+        )
     words = np.frombuffer(stream, dtype="<u4").astype(np.uint32)
     try:
         coder = _coding.stack.AnsCoder(words)
         for run in runs:
-            places = coder.decode(run.table.model, run.count) if run.count else np.zeros(0, np.int32)
+            places = (
+                coder.decode(run.table.model, run.count)
+                if run.count
+                else np.zeros(0, np.int32)
+            )
             run.symbols = torch.from_numpy(places).float() + run.table.lowest
-        finished = coder.num_words() == len(FIRST_STATE) and tuple(coder.get_compressed()) == FIRST_STATE
+        finished = (
+            coder.num_words() == len(FIRST_STATE)
+            and tuple(coder.get_compressed()) == FIRST_STATE
+        )
     except (ValueError, AssertionError) as error:
         raise InputError("the stream is damaged") from error
     if not finished:
-        raise InputError("the stream is damaged: it holds more than the numbers it should hold")
+        raise InputError(
+            "the stream is damaged: it holds more than the numbers it should hold"
+        )
 
 
 @cache

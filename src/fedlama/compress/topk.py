@@ -36,7 +36,9 @@ class TopK(Projection):
         check_options(self)
         object.__setattr__(self, "share", float(self.share))
 
-    def reduce(self, x: Tensor, *, key: int, warm: Tensor | None) -> tuple[Coded, Tensor]:
+    def reduce(
+        self, x: Tensor, *, key: int, warm: Tensor | None
+    ) -> tuple[Coded, Tensor]:
         """Which are kept, as one symbol per number, and their values in order."""
         flat = x.reshape(-1)
         total = len(flat)
@@ -71,7 +73,9 @@ class TopK(Projection):
         assert kept is not None
         places = kept.nonzero().view(-1)
         if len(places) != len(values):
-            raise InputError(f"{len(values)} numbers should have been kept, not {len(places)}")
+            raise InputError(
+                f"{len(values)} numbers should have been kept, not {len(places)}"
+            )
         result = torch.zeros(len(kept))
         result[places] = values
         return result.reshape(shape)

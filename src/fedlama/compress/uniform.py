@@ -15,11 +15,19 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
-from fedlama.compress.normal import INDICES_PER_OCTAVE, MAX_INDEX, index_for, largest_symbol, step_of, table
+from fedlama.compress.normal import (
+    INDICES_PER_OCTAVE,
+    MAX_INDEX,
+    index_for,
+    largest_symbol,
+    step_of,
+    table,
+)
 from fedlama.compress.numbers import SLAB, squared_norm
 from fedlama.compress.scratch import lasting_tensor
 
-LEAST_CODES = 8  # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
+# Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
+LEAST_CODES = 8
 # Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is
 # corrected until the length is right, with the bytes around the symbols counted as far as they are a small share of
 # it.
@@ -27,7 +35,8 @@ RATE_IS_MET = 1 << 16
 RATE_TOLERANCE = 0.002
 CORRECTIONS = 4
 FRAME, FRAME_SHARE = 16, 0.015
-MAX_TOGETHER, MAX_ROWS = 4, 1 << 17  # symbols that are looked up as one, and entries of such a table
+# Symbols that are looked up as one, and entries of such a table
+MAX_TOGETHER, MAX_ROWS = 4, 1 << 17
 TOO_SMALL = 1e-35  # a standard deviation that float32 cannot divide by
 
 
@@ -76,7 +85,11 @@ def quantised(y: Tensor, rate: float, count: int) -> Quantised | None:
 
 
 def quantised_together(
-    y: Tensor, sizes: Sequence[int], block: int, rates: Sequence[float], counts: Sequence[int]
+    y: Tensor,
+    sizes: Sequence[int],
+    block: int,
+    rates: Sequence[float],
+    counts: Sequence[int],
 ) -> list[Quantised | None]:
     """`quantised` for each of several tensors that lie one behind the other, to the same bits.
 
@@ -108,8 +121,19 @@ def quantised_together(
     result: list[Quantised | None] = []
     codes = codes.view(-1)
     whole = codes.double().split(list(sizes))
-    parts = zip(codes.split(list(sizes)), exact, whole, indices, squares, factors, lengths, strict=True)
-    for own, (symbols, numbers, integers, index, square, factor, bits) in enumerate(parts):
+    parts = zip(
+        codes.split(list(sizes)),
+        exact,
+        whole,
+        indices,
+        squares,
+        factors,
+        lengths,
+        strict=True,
+    )
+    for own, (symbols, numbers, integers, index, square, factor, bits) in enumerate(
+        parts
+    ):
         if factor == 0.0:
             result.append(None)
             continue
@@ -123,7 +147,9 @@ def quantised_together(
     return result
 
 
-def _clipped(codes: Tensor, indices: Sequence[int], blocks: Tensor, sizes: Sequence[int]) -> list[float]:
+def _clipped(
+    codes: Tensor, indices: Sequence[int], blocks: Tensor, sizes: Sequence[int]
+) -> list[float]:
     """Keep the codes of each tensor, blocks in rows, to the symbols of its table, in place; what they cost in bits."""
     different = sorted(set(indices))
     if len(different) == 1:
@@ -158,7 +184,9 @@ def _per_block(values: Sequence[float], blocks: Tensor) -> Tensor:
     return column.repeat_interleave(blocks)[:, None]
 
 
-def _attempt(y: Tensor, square: float, sigma: float, index: int, codes: Tensor) -> Quantised:
+def _attempt(
+    y: Tensor, square: float, sigma: float, index: int, codes: Tensor
+) -> Quantised:
     """The codes at one step, written into `codes`."""
     factor = 1 / (step_of(index) * sigma)
     largest = largest_symbol(index)

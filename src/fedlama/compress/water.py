@@ -17,7 +17,9 @@ from fedlama.compress.normal import entropy_of_steps, index_for, step_of
 HALVINGS = 50
 
 
-def shared_step_rates(sigmas: Sequence[float], sizes: Sequence[int], bits: float, *, may_skip: bool) -> list[float]:
+def shared_step_rates(
+    sigmas: Sequence[float], sizes: Sequence[int], bits: float, *, may_skip: bool
+) -> list[float]:
     """The rate of every group, such that all have about one step and the mean over all numbers is `bits`.
 
     `sigmas` are the groups' root mean squares, `sizes` their numbers. Rates stay within 0.1 … 8 bits; with `may_skip`

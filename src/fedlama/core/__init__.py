@@ -20,7 +20,16 @@ from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curve
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic
 from fedlama.core.policies import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed
-from fedlama.core.policy import FROZEN, RECYCLED, Evidence, Policy, PolicyState, RoundPlan, advance, plan_by_intervals
+from fedlama.core.policy import (
+    FROZEN,
+    RECYCLED,
+    Evidence,
+    Policy,
+    PolicyState,
+    RoundPlan,
+    advance,
+    plan_by_intervals,
+)
 
 __all__ = [
     "BYTES_PER_NUMBER",

@@ -53,7 +53,9 @@ class BoundTerms:
         return max(values, key=lambda name: values[name])
 
 
-def largest_learning_rate(*, smoothness: float, interval: int, dissimilarity: float = 1.0) -> float:
+def largest_learning_rate(
+    *, smoothness: float, interval: int, dissimilarity: float = 1.0
+) -> float:
     """The limit on η in Theorem 5.3, min{1/(τL), 1/(L√(2τ(τ−1)(2β²+1)))}, in [x]²/[F].
 
     Arguments:
@@ -67,7 +69,10 @@ def largest_learning_rate(*, smoothness: float, interval: int, dissimilarity: fl
     descent_limit = 1 / (interval * smoothness)  # Lemma 5.1
     if interval == 1:
         return descent_limit
-    drift_limit = 1 / (smoothness * math.sqrt(2 * interval * (interval - 1) * (2 * dissimilarity + 1)))  # A ≤ 1/(2β²+1)
+    # A ≤ 1/(2β²+1)
+    drift_limit = 1 / (
+        smoothness * math.sqrt(2 * interval * (interval - 1) * (2 * dissimilarity + 1))
+    )
     return min(descent_limit, drift_limit)
 
 
@@ -151,15 +156,20 @@ def discrepancy_bound(
         squared_gradient: E‖∇F(u_t)‖² ≥ 0, where the cycle begins.
         dissimilarity: β² ≥ 1 (assumption 4).
     """
-    factor = drift_factor(learning_rate=learning_rate, smoothness=smoothness, interval=interval)
+    factor = drift_factor(
+        learning_rate=learning_rate, smoothness=smoothness, interval=interval
+    )
     if factor >= 1:
-        raise InputError(f"Lemma 5.2 needs A = 2η²L²τ(τ−1) < 1, but learning_rate = {learning_rate:g} gives {factor:g}")
+        raise InputError(
+            f"Lemma 5.2 needs A = 2η²L²τ(τ−1) < 1, but learning_rate = {learning_rate:g} gives {factor:g}"
+        )
     check_number("gradient_variance", gradient_variance, minimum=0)
     check_number("heterogeneity", heterogeneity, minimum=0)
     check_number("squared_gradient", squared_gradient, minimum=0)
     check_number("dissimilarity", dissimilarity, minimum=1)
     from_noise = learning_rate**2 * interval * (interval - 1) * gradient_variance
-    of_clients = dissimilarity * squared_gradient + heterogeneity  # bounds the mean of the clients' squared gradients
+    # Bounds the mean of the clients' squared gradients
+    of_clients = dissimilarity * squared_gradient + heterogeneity
     from_gradients = interval * factor * of_clients / smoothness**2
     return (from_noise + from_gradients) / (1 - factor)
 
@@ -193,7 +203,9 @@ def convergence_terms(
         dissimilarity: β² ≥ 1 (assumption 4); it enters through the limit only.
         as_printed: multiply the drift term by T, as Eq. 6 does in print.
     """
-    limit = largest_learning_rate(smoothness=smoothness, interval=interval, dissimilarity=dissimilarity)
+    limit = largest_learning_rate(
+        smoothness=smoothness, interval=interval, dissimilarity=dissimilarity
+    )
     _check_learning_rate(learning_rate, limit, "the theorem")
     check_whole("rounds", rounds, minimum=1, maximum=math.inf)
     check_whole("clients", clients, minimum=1)
@@ -281,14 +293,18 @@ def linear_speedup_rounds(
         heterogeneity: κ² ≥ 0 (assumption 4).
         dissimilarity: β² ≥ 1 (assumption 4).
     """
-    limit = largest_learning_rate(smoothness=smoothness, interval=interval, dissimilarity=dissimilarity)
+    limit = largest_learning_rate(
+        smoothness=smoothness, interval=interval, dissimilarity=dissimilarity
+    )
     check_whole("clients", clients, minimum=1)
     check_number("initial_gap", initial_gap, minimum=0)
     check_number("gradient_variance", gradient_variance, minimum=0)
     check_number("heterogeneity", heterogeneity, minimum=0)
     averaged = 4 * initial_gap / interval + 2 * smoothness * gradient_variance
     if averaged == 0:
-        raise InputError("initial_gap and gradient_variance are both zero: there is nothing left to speed up")
+        raise InputError(
+            "initial_gap and gradient_variance are both zero: there is nothing left to speed up"
+        )
     sources = gradient_variance + 2 * interval * heterogeneity
     apart = 3 * smoothness**2 * (interval - 1) * sources
     until_allowed = clients / limit**2
@@ -304,4 +320,6 @@ def _check_learning_rate(learning_rate: float, limit: float, statement: str) -> 
     check_number("learning_rate", learning_rate, above=-math.inf)
     # The limit itself is allowed, also where it was computed in another order and differs in its last bit.
     if not 0 < learning_rate <= limit * (1 + 1e-12):
-        raise InputError(f"{statement} needs 0 < learning_rate <= {limit:.6g}, not {learning_rate:.6g}")
+        raise InputError(
+            f"{statement} needs 0 < learning_rate <= {limit:.6g}, not {learning_rate:.6g}"
+        )

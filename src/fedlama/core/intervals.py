@@ -71,7 +71,10 @@ def adjust_intervals(
 
 
 def crossing_curves(
-    discrepancy: Sequence[float], sizes: Sequence[int], adaptive: Sequence[bool] | None = None, rule: str = "crossing"
+    discrepancy: Sequence[float],
+    sizes: Sequence[int],
+    adaptive: Sequence[bool] | None = None,
+    rule: str = "crossing",
 ) -> tuple[list[float], list[float]]:
     """Figure 1's two curves, δ_l and 1 − λ_l, along the layers that the rule walks by ascending d_l.
 
@@ -136,7 +139,12 @@ def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None
 class _Shares:
     """Exact sums over the layers: the mass of a layer is d_l · dim(u_l)."""
 
-    def __init__(self, discrepancy: Sequence[float], sizes: Sequence[int], adaptive: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        discrepancy: Sequence[float],
+        sizes: Sequence[int],
+        adaptive: Sequence[bool],
+    ) -> None:
         self.discrepancy: list[float] = []
         self.sizes: list[int] = []
         self.mass: list[Fraction] = []
@@ -166,7 +174,10 @@ class _Shares:
 
 
 def _until(
-    order: Sequence[int], shares: _Shares, total_size: int, crossed: Callable[[Fraction, Fraction], bool]
+    order: Sequence[int],
+    shares: _Shares,
+    total_size: int,
+    crossed: Callable[[Fraction, Fraction], bool],
 ) -> set[int]:
     """Walk `order`, accumulating δ and λ, up to and including the first layer where `crossed(δ, λ)`."""
     chosen: set[int] = set()
@@ -190,7 +201,9 @@ def _crossing(shares: _Shares) -> set[int]:
 
 def _released(shares: _Shares) -> set[int]:
     order = shares.ascending(shares.adaptive)
-    return _until(order, shares, shares.adaptive_size, lambda delta, lam: 1 - lam < delta)
+    return _until(
+        order, shares, shares.adaptive_size, lambda delta, lam: 1 - lam < delta
+    )
 
 
 def _printed(shares: _Shares) -> set[int]:
@@ -237,9 +250,18 @@ def _check_layers(
     for layer in range(count):
         d = discrepancy[layer]
         if not math.isfinite(d) or d < 0:
-            raise InputError(f"discrepancy must be finite and not negative, but layer {layer} has {d}")
-        check_whole(f"the size of layer {layer}", sizes[layer], minimum=1, maximum=MAX_SIZE)
+            raise InputError(
+                f"discrepancy must be finite and not negative, but layer {layer} has {d}"
+            )
+        check_whole(
+            f"the size of layer {layer}", sizes[layer], minimum=1, maximum=MAX_SIZE
+        )
     if current is None:
         return
     for layer, interval in enumerate(current):
-        check_whole(f"the current interval of layer {layer}", interval, minimum=1, maximum=MAX_SIZE)
+        check_whole(
+            f"the current interval of layer {layer}",
+            interval,
+            minimum=1,
+            maximum=MAX_SIZE,
+        )

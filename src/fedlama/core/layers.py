@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 16  # float32 numbers, 64 bytes: the last bits of a vectorised sum can depend on where its data begins
+# float32 numbers, 64 bytes: the last bits of a vectorised sum can depend on where its data begins
+ALIGNMENT = 16
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,13 @@ class Policy(Protocol):
         """
         ...
 
-    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    def observe(
+        self,
+        state: PolicyState,
+        plan: RoundPlan,
+        evidence: Evidence,
+        layers: Sequence[Layer],
+    ) -> PolicyState:
         """The state after a round that went as planned.
 
         Arguments:
@@ -161,7 +167,9 @@ class Policy(Protocol):
         ...
 
 
-def plan_by_intervals(state: PolicyState, iterations: int, cycle_steps: int) -> RoundPlan:
+def plan_by_intervals(
+    state: PolicyState, iterations: int, cycle_steps: int
+) -> RoundPlan:
     """The next round where each layer has an interval and everything is averaged every `cycle_steps` steps.
 
     A round lasts until the next layer falls due. The last round of a run averages everything.
@@ -183,7 +191,9 @@ def plan_by_intervals(state: PolicyState, iterations: int, cycle_steps: int) -> 
     is_last = state.step + steps == iterations
     if is_last or steps == cycle_left:
         every_layer = tuple(range(len(state.intervals)))
-        return RoundPlan(steps, every_layer, cycle, ends_cycle=True, adjusts=steps == cycle_left)
+        return RoundPlan(
+            steps, every_layer, cycle, ends_cycle=True, adjusts=steps == cycle_left
+        )
     after = into_cycle + steps
     due: list[int] = []
     for layer, interval in enumerate(state.intervals):
@@ -192,7 +202,9 @@ def plan_by_intervals(state: PolicyState, iterations: int, cycle_steps: int) -> 
     return RoundPlan(steps, tuple(due), cycle, ends_cycle=False)
 
 
-def advance(state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+def advance(
+    state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]
+) -> PolicyState:
     """The state after a round: time has passed, and the due layers have a new discrepancy. Intervals stay.
 
     Arguments:
@@ -205,7 +217,8 @@ def advance(state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Seq
     discrepancy = list(state.discrepancy)
     synchronised_at = list(state.synchronised_at)
     for layer in plan.due:
-        steps_apart = step - state.synchronised_at[layer]  # τ_l, except where the run's end cut the interval
+        # τ_l, except where the run's end cut the interval
+        steps_apart = step - state.synchronised_at[layer]
         size = layers[layer].size
         discrepancy[layer] = evidence.spread[layer] / (steps_apart * size)  # Eq. 2
         synchronised_at[layer] = step

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 MAX_COUNT = 1 << 62  # of steps and bytes
-PER_LAYER = ("intervals", "discrepancy", "synchronised_at", "sizes", "aggregations", "layer_uplink", "layer_downlink")
+PER_LAYER = (
+    "intervals",
+    "discrepancy",
+    "synchronised_at",
+    "sizes",
+    "aggregations",
+    "layer_uplink",
+    "layer_downlink",
+)
 
 
 def check_saved(state: Mapping[str, Any], ledger: Mapping[str, Any]) -> None:
@@ -49,4 +57,6 @@ def _check_number(name: str, value: Any) -> None:
     if name == "intervals":
         smallest = 1
     if type(value) not in kinds or not smallest <= value < MAX_COUNT:
-        raise ValueError(f"{name} holds something else than numbers that are not negative")
+        raise ValueError(
+            f"{name} holds something else than numbers that are not negative"
+        )

@@ -18,14 +18,16 @@ from pathlib import Path
 from fedlama.base import InputError, open_regular, printable, reason
 
 MAX_UNPACKED = 512 << 20  # bytes of a whole archive; CIFAR's have 186 million
-MAX_FILE = 256 << 20  # bytes of a wanted member; the largest official one, CIFAR-100's train, has 155 million
+# Bytes of a wanted member; the largest official one, CIFAR-100's train, has 155 million
+MAX_FILE = 256 << 20
 MAX_MEMBERS = 100
 MAX_EXTENSION = 4096  # bytes of an extension header
 BLOCK = 512
 CHUNK = 1 << 20
 
 PLAIN_FILES = (b"0", b"\x00")
-EXTENSIONS = (b"x", b"g", b"L", b"K", b"X")  # pax of one member and of all, GNU's long names and links, Solaris
+# Pax of one member and of all, GNU's long names and links, Solaris
+EXTENSIONS = (b"x", b"g", b"L", b"K", b"X")
 
 
 @dataclass(frozen=True)
@@ -180,9 +182,13 @@ def _check(path: Path, member: Member) -> None:
 def _content(path: Path, stream: _Bounded, member: Member) -> bytes:
     where = f"{printable(path)}: {printable(member.name)}"
     if member.kind not in PLAIN_FILES:
-        raise InputError(f"{where} is a link or a special file; only plain files are read")
+        raise InputError(
+            f"{where} is a link or a special file; only plain files are read"
+        )
     if member.size > MAX_FILE:
-        raise InputError(f"{where} claims {member.size:,} bytes; an official file has at most 155 million")
+        raise InputError(
+            f"{where} claims {member.size:,} bytes; an official file has at most 155 million"
+        )
     content = stream.read_exactly(member.size)
     stream.skip(_padded(member.size) - member.size)
     return content

@@ -15,7 +15,8 @@ from fedlama.data.dataset import Dataset, Transform
 from fedlama.data.shards import Shards
 
 GATHERED = 1 << 18  # numbers of input that are prepared at a time
-MARGIN = 4  # pixels of black around an image that a crop may reach into: He et al. 2016, section 4.2
+# Pixels of black around an image that a crop may reach into: He et al. 2016, section 4.2
+MARGIN = 4
 ALWAYS_PADDED_TO = 4096  # samples
 
 
@@ -29,7 +30,9 @@ class Batches:
         seed: Of the run; every draw is a function of it, of the client and of the step.
     """
 
-    def __init__(self, data: Dataset, shards: Shards, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, data: Dataset, shards: Shards, batch_size: int, seed: int
+    ) -> None:
         self.data = data
         self.shards = shards
         # Stacked clients are padded to the size of a batch, so it must not be far beyond what any client has. Small
@@ -82,7 +85,9 @@ class Batches:
             targets = data.y_train[indices]
             inputs_by_step = inputs.split(sizes)
             targets_by_step = targets.split(sizes)
-            for some_inputs, some_targets in zip(inputs_by_step, targets_by_step, strict=True):
+            for some_inputs, some_targets in zip(
+                inputs_by_step, targets_by_step, strict=True
+            ):
                 # In memory of its own, because the last bits of a sum can depend on where its numbers begin
                 yield some_inputs.clone(), some_targets.clone()
 
@@ -133,7 +138,9 @@ class Batches:
         samples = self.shards.size_of(client)
         return -(-samples // self.batch_size)
 
-    def _epoch_order(self, own: NDArray[np.int64], client: int, epoch: int) -> NDArray[np.int64]:
+    def _epoch_order(
+        self, own: NDArray[np.int64], client: int, epoch: int
+    ) -> NDArray[np.int64]:
         """A client's own samples in the order of one of its epochs."""
         key = random_key(self.seed, "batches", client, epoch)
         generator = self._draws.from_key(key)
@@ -176,7 +183,9 @@ def augmented(inputs: Tensor, augment: Transform, key: int) -> Tensor:
             torch.cuda.manual_seed(key % 2**63)
         changed = augment(inputs)
     if not isinstance(changed, Tensor) or len(changed) != len(inputs):
-        raise InputError(f"augment must return a tensor with as many samples as it was given, not {shown(changed)}")
+        raise InputError(
+            f"augment must return a tensor with as many samples as it was given, not {shown(changed)}"
+        )
     return changed
 
 

@@ -54,7 +54,9 @@ def load(name: str) -> Dataset:
             return read_leaf(path)
         return read_npz(path)
     except OSError as error:
-        raise InputError(f"{printable(name)} cannot be read: {reason(error)}") from error
+        raise InputError(
+            f"{printable(name)} cannot be read: {reason(error)}"
+        ) from error
 
 
 def locate(name: str) -> Path | None:
@@ -70,8 +72,11 @@ def locate(name: str) -> Path | None:
         find = _find
     try:
         found = find(name)
-    except OSError as error:  # a name too long for a file, or a folder that may not be looked into
-        raise InputError(f"{printable(name)} cannot be read: {reason(error)}") from error
+    except OSError as error:
+        # A name too long for a file, or a folder that may not be looked into
+        raise InputError(
+            f"{printable(name)} cannot be read: {reason(error)}"
+        ) from error
     if found is not None:
         return found
     if name in KNOWN:
@@ -169,7 +174,9 @@ def _missing(name: str) -> str:
 def _unknown(name: str) -> str:
     path = expand_home(name)
     given = printable(name)
-    allowed = "a path must be that of an .npz file, or of a LEAF folder with train/ and test/"
+    allowed = (
+        "a path must be that of an .npz file, or of a LEAF folder with train/ and test/"
+    )
     if name and path.exists():
         return f"{given} is neither of the two kinds of data that are read by path: {allowed}"
     if path.suffix == ".npz" or os.sep in name:

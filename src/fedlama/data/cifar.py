@@ -85,7 +85,9 @@ def read_cifar(kind: Cifar, path: Path) -> Dataset:
         parts[file] = _images_and_labels(kind, where, content)
     missing = [file for file in kind.files if file not in parts]
     if missing:
-        raise InputError(f"{printable(path)} is incomplete: {', '.join(missing)} is missing from {kind.folder}")
+        raise InputError(
+            f"{printable(path)} is incomplete: {', '.join(missing)} is missing from {kind.folder}"
+        )
 
     train_images = [parts[file][0] for file in kind.train]
     train_labels = [parts[file][1] for file in kind.train]
@@ -128,11 +130,15 @@ def _from_folder(kind: Cifar, folder: Path) -> Iterator[tuple[str, str, bytes]]:
         except FileNotFoundError:
             continue  # all that are missing are named at once
         except OSError as error:
-            raise InputError(f"{printable(path)} cannot be read: {reason(error)}") from error
+            raise InputError(
+                f"{printable(path)} cannot be read: {reason(error)}"
+            ) from error
         yield file, printable(path), content
 
 
-def _images_and_labels(kind: Cifar, where: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _images_and_labels(
+    kind: Cifar, where: str, content: bytes
+) -> tuple[np.ndarray, np.ndarray]:
     """Checked images [n, 3, 32, 32] and labels [n] of one file, which messages call `where`."""
     try:
         stored = unpickle(content)
@@ -141,7 +147,9 @@ def _images_and_labels(kind: Cifar, where: str, content: bytes) -> tuple[np.ndar
         if isinstance(labels, Call):
             labels = as_array(labels).tolist()
     except NotArraysError as error:
-        raise InputError(f"{where} is not an official {kind.name} file: {error}") from error
+        raise InputError(
+            f"{where} is not an official {kind.name} file: {error}"
+        ) from error
     except Exception as error:  # a broken pickle can fail in any way there is
         raise InputError(
             f"{where} is not an official {kind.name} file: it is broken, or lacks 'data' or its labels"
@@ -158,7 +166,9 @@ def _check_images(where: str, images: np.ndarray) -> None:
     shape = list(images.shape)
     are_pixels = images.dtype == np.uint8 and shape[1:] == [PIXELS]
     if not are_pixels or not len(images):
-        raise InputError(f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}")
+        raise InputError(
+            f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}"
+        )
 
 
 def _check_labels(where: str, kind: Cifar, labels: Any) -> None:
@@ -169,4 +179,6 @@ def _check_labels(where: str, kind: Cifar, labels: Any) -> None:
     last = kind.classes - 1
     for sample, label in enumerate(labels):
         if not 0 <= label <= last:
-            raise InputError(f"{where}: label {shown(label)} of sample {sample} is outside 0 … {last}")
+            raise InputError(
+                f"{where}: label {shown(label)} of sample {sample} is outside 0 … {last}"
+            )

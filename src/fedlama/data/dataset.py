@@ -63,16 +63,22 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if self.transform is not None and not callable(self.transform):
-            raise InputError(f"transform must be a function of a batch of inputs, not {shown(self.transform)}")
+            raise InputError(
+                f"transform must be a function of a batch of inputs, not {shown(self.transform)}"
+            )
         if callable(self.augment):
             return
         if self.augment not in AUGMENTATIONS:
             allowed = ", ".join(map(str, AUGMENTATIONS))
             given = shown(self.augment)
-            raise InputError(f"augment must be one of {allowed}, not {given}, which is no function either")
+            raise InputError(
+                f"augment must be one of {allowed}, not {given}, which is no function either"
+            )
         if self.augment and self.x_train.dim() != 4:
             shape = tuple(self.x_train.shape[1:])
-            raise InputError(f"augment = {self.augment!r} needs images of [channels, height, width], not {shape}")
+            raise InputError(
+                f"augment = {self.augment!r} needs images of [channels, height, width], not {shape}"
+            )
 
     def inputs(self, samples: Tensor) -> Tensor:
         """Stored samples as a model's input."""
@@ -110,7 +116,9 @@ class Dataset:
         samples = len(self.x_train)
         count = max(1, round(share * samples))
         if count >= samples:
-            raise InputError(f"{self.name} has {samples} training samples: holding {share:g} of them out leaves none")
+            raise InputError(
+                f"{self.name} has {samples} training samples: holding {share:g} of them out leaves none"
+            )
 
         # In the order of the files, so that only the choice is drawn.
         key = random_key(seed, "validation")
@@ -149,7 +157,13 @@ class Dataset:
     def content_hash(self) -> str:
         """One SHA-256 over all samples, targets and owners: which data it is, wherever it came from."""
         digest = hashlib.sha256()
-        for part in (self.x_train, self.y_train, self.x_test, self.y_test, self.clients):
+        for part in (
+            self.x_train,
+            self.y_train,
+            self.x_test,
+            self.y_test,
+            self.clients,
+        ):
             if part is None:
                 continue
             header = f"{part.dtype} {tuple(part.shape)}\n"
@@ -165,7 +179,8 @@ class Dataset:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         rows = [
-            f"<tr><th>{escape(name or 'a sample')}</th><td>{escape(value)}</td></tr>" for name, value in self._facts()
+            f"<tr><th>{escape(name or 'a sample')}</th><td>{escape(value)}</td></tr>"
+            for name, value in self._facts()
         ]
         return f"<table><caption>{escape(self.name)}</caption>{''.join(rows)}</table>"
 
@@ -228,7 +243,9 @@ class Preparation:
 
 
 @lru_cache(maxsize=64)
-def _broadcastable(values: tuple[float, ...], dimensions: int, device: torch.device) -> Tensor:
+def _broadcastable(
+    values: tuple[float, ...], dimensions: int, device: torch.device
+) -> Tensor:
     """One number, or one per channel, shaped to meet a batch; kept, because every batch of a run needs the same."""
     tensor = torch.tensor(
         values,
@@ -245,7 +262,8 @@ def places_of(ids: NDArray[Any], known: NDArray[Any]) -> Tensor:
     """For each id its place among those known, which are in order; −1 for one that is not known."""
     places = np.searchsorted(known, ids)
     last = len(known) - 1
-    inside = np.minimum(places, last)  # an id beyond all that are known has the place after the last
+    # An id beyond all that are known has the place after the last
+    inside = np.minimum(places, last)
     is_known = known[inside] == ids
     found = np.where(is_known, inside, NO_CLIENT)
     return torch.from_numpy(found.astype(np.int64))

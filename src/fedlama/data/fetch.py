@@ -17,7 +17,8 @@ from fedlama.base import InputError, RunError, printable, reason, shown
 URL_BASE = "https://www.cs.toronto.edu/~kriz"
 TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 18
-MAX_BYTES = 200_000_000  # both archives have some 170 million, and a server that sends more has another file
+# Both archives have some 170 million, and a server that sends more has another file
+MAX_BYTES = 200_000_000
 
 Progress = Callable[[int, int | None], None]
 
@@ -31,12 +32,24 @@ class Archive:
 
 
 ARCHIVES = {
-    "cifar10": Archive("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"),
-    "cifar100": Archive("cifar-100-python.tar.gz", "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"),
+    "cifar10": Archive(
+        "cifar-10-python.tar.gz",
+        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    ),
+    "cifar100": Archive(
+        "cifar-100-python.tar.gz",
+        "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+    ),
 }
 
 
-def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progress | None = None) -> Path:
+def fetch(
+    name: str,
+    folder: Path,
+    *,
+    url_base: str = URL_BASE,
+    progress: Progress | None = None,
+) -> Path:
     """Download an archive, going on where an earlier attempt stopped; the path of the verified file.
 
     Arguments:
@@ -47,7 +60,9 @@ def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progre
     """
     archive = _archive(name)
     if not url_base.startswith(("http://", "https://")):
-        raise InputError(f"the address {shown(url_base)} must start with http:// or https://")
+        raise InputError(
+            f"the address {shown(url_base)} must start with http:// or https://"
+        )
 
     target = Path(folder) / archive.file
     _make_folder(target.parent)
@@ -58,7 +73,8 @@ def fetch(name: str, folder: Path, *, url_base: str = URL_BASE, progress: Progre
     url = f"{url_base.rstrip('/')}/{archive.file}"
     try:
         _download(url, part, progress or _no_progress)
-    except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # URLError and timeouts are OSErrors.
         raise RunError(
             f"{archive.file} was not fetched from {printable(url)}: {_reason(error)}; "
             f"{_size(part):,} bytes are kept in {printable(part)}, "
@@ -87,7 +103,9 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{printable(folder)} cannot be made a folder for data: {reason(error)}") from error
+        raise InputError(
+            f"{printable(folder)} cannot be made a folder for data: {reason(error)}"
+        ) from error
 
 
 def _download(url: str, part: Path, progress: Progress) -> None:
@@ -127,7 +145,9 @@ def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
     return int(match[1])
 
 
-def _receive(response: http.client.HTTPResponse, part: Path, start: int, progress: Progress) -> None:
+def _receive(
+    response: http.client.HTTPResponse, part: Path, start: int, progress: Progress
+) -> None:
     total = None
     length = response.headers.get("Content-Length", "")
     if length.isdecimal():

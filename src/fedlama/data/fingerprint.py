@@ -51,4 +51,6 @@ def file_hash(path: Path) -> str:
             digest = hashlib.file_digest(file, "sha256")
             return digest.hexdigest()
     except OSError as error:
-        raise InputError(f"{printable(path)} cannot be read ({reason(error)})") from None
+        raise InputError(
+            f"{printable(path)} cannot be read ({reason(error)})"
+        ) from None

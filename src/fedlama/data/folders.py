@@ -15,7 +15,9 @@ def data_folder() -> Path:
     """Where `fetch` puts archives: the folder in FEDLAMA_DATA, or else the user's cache."""
     for folder in _own_folders():
         return folder
-    raise InputError("there is no home folder to keep data in: set FEDLAMA_DATA to a folder")
+    raise InputError(
+        "there is no home folder to keep data in: set FEDLAMA_DATA to a folder"
+    )
 
 
 def data_folders() -> Iterator[Path]:

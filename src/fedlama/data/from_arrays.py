@@ -62,10 +62,14 @@ def arrays(
         if test_clients is not None:
             test_ids = _ids("test_clients", test_clients, len(x_test), "test")
             if (test_ids.dtype.kind in "US") != (known.dtype.kind in "US"):
-                raise InputError("test_clients must hold ids like those in clients: numbers or texts")
+                raise InputError(
+                    "test_clients must hold ids like those in clients: numbers or texts"
+                )
             test_owners = places_of(test_ids, known)
     elif test_clients is not None:
-        raise InputError("test_clients means nothing without clients: who owns the training samples")
+        raise InputError(
+            "test_clients means nothing without clients: who owns the training samples"
+        )
     return Dataset(
         x_train,
         y_train,
@@ -118,7 +122,9 @@ def _samples(name: str, values: Any) -> Tensor:
 def _targets(name: str, values: Any) -> Tensor:
     tensor = _as_tensor(name, values)
     if tensor.dim() < 1:
-        raise InputError(f"{name} must hold a target for each sample, not a single number")
+        raise InputError(
+            f"{name} must hold a target for each sample, not a single number"
+        )
     if not tensor.numel():
         raise InputError(f"{name} is empty (shape {tuple(tensor.shape)})")
     if tensor.is_floating_point():
@@ -139,7 +145,9 @@ def _finite(name: str, tensor: Tensor) -> Tensor:
 
     places = wrong.nonzero()
     first = int(places[0, 0])
-    raise InputError(f"{name} holds {count} NaN or infinite values, the first in sample {first}")
+    raise InputError(
+        f"{name} holds {count} NaN or infinite values, the first in sample {first}"
+    )
 
 
 def _check_lengths(part: str, x: Tensor, y: Tensor) -> None:
@@ -165,7 +173,9 @@ def _ids(name: str, clients: Any, samples: int, part: str) -> NDArray[Any]:
         clients = clients.cpu()
     ids = np.asarray(clients)
     if ids.shape != (samples,):
-        raise InputError(f"{name} must hold one id for each of the {samples} {part} samples, not shape {ids.shape}")
+        raise InputError(
+            f"{name} must hold one id for each of the {samples} {part} samples, not shape {ids.shape}"
+        )
     if ids.dtype.kind == "f" and not np.isfinite(ids).all():
         raise InputError(f"{name} holds NaN or infinite ids")
     if ids.dtype.kind == "O":
@@ -181,7 +191,9 @@ def _check_sortable(name: str, ids: NDArray[Any]) -> None:
     try:
         np.sort(ids)
     except TypeError:
-        raise InputError(f"{name} must hold numbers or texts, not some of each") from None
+        raise InputError(
+            f"{name} must hold numbers or texts, not some of each"
+        ) from None
 
 
 def _names(ids: NDArray[Any]) -> tuple[str, ...] | None:
@@ -198,5 +210,7 @@ def _count_classes(y_train: Tensor, y_test: Tensor) -> int | None:
         return None
     largest = max(int(y_train.max()), int(y_test.max()))
     if largest > y_train.numel() + MAX_UNSEEN_CLASSES:
-        raise InputError(f"there is a label {largest}, far more than there are samples: labels are counted from 0")
+        raise InputError(
+            f"there is a label {largest}, far more than there are samples: labels are counted from 0"
+        )
     return largest + 1

@@ -43,9 +43,20 @@ class IdxSet:
 
 MNIST = IdxSet("mnist", 10, mean=0.1307, std=0.3081)
 FASHION_MNIST = IdxSet("fashion-mnist", 10, mean=0.2860, std=0.3530)
-_SPLITS = {"balanced": 47, "byclass": 62, "bymerge": 47, "digits": 10, "letters": 26, "mnist": 10}
-EMNIST = {split: IdxSet(f"emnist-{split}", classes, f"emnist-{split}-") for split, classes in _SPLITS.items()}
-EMNIST["letters"] = replace(EMNIST["letters"], first_label=1)  # it alone counts its classes from 1
+_SPLITS = {
+    "balanced": 47,
+    "byclass": 62,
+    "bymerge": 47,
+    "digits": 10,
+    "letters": 26,
+    "mnist": 10,
+}
+EMNIST = {
+    split: IdxSet(f"emnist-{split}", classes, f"emnist-{split}-")
+    for split, classes in _SPLITS.items()
+}
+# It alone counts its classes from 1
+EMNIST["letters"] = replace(EMNIST["letters"], first_label=1)
 
 
 def find_idx(kind: IdxSet, folder: Path) -> dict[str, Path]:
@@ -102,7 +113,9 @@ def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
     pixels = x_train.shape[2:]
     test_pixels = x_test.shape[2:]
     if pixels != test_pixels:
-        raise InputError(f"{printable(folder)}: training images are {pixels} and test images {test_pixels} pixels")
+        raise InputError(
+            f"{printable(folder)}: training images are {pixels} and test images {test_pixels} pixels"
+        )
     data = arrays(x_train, y_train, x_test, y_test, name=kind.name)
     return replace(
         data,
@@ -112,7 +125,9 @@ def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
     )
 
 
-def _read_pair(kind: IdxSet, images_file: Path, labels_file: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_pair(
+    kind: IdxSet, images_file: Path, labels_file: Path
+) -> tuple[np.ndarray, np.ndarray]:
     images = read_idx(images_file, 3)
     labels = read_idx(labels_file, 1).astype(np.int64)
     if len(images) != len(labels):
@@ -143,7 +158,9 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
             shape = _shape(path, header, dimensions)
             content = _exactly(path, stream, shape, largest)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{printable(path)} cannot be read ({reason(error)}); fetch it again") from error
+        raise InputError(
+            f"{printable(path)} cannot be read ({reason(error)}); fetch it again"
+        ) from error
     values = np.frombuffer(content, np.uint8)
     return values.reshape(shape)
 
@@ -180,7 +197,9 @@ def _shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
     return shape
 
 
-def _exactly(path: Path, stream: BinaryIO, shape: tuple[int, ...], largest: int) -> bytearray:
+def _exactly(
+    path: Path, stream: BinaryIO, shape: tuple[int, ...], largest: int
+) -> bytearray:
     """The values. Memory grows with what is there, never with what the header claims."""
     claimed = math.prod(shape)
     content = bytearray()

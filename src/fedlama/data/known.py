@@ -10,7 +10,15 @@ from pathlib import Path
 from fedlama.base import InputError, printable
 from fedlama.data.cifar import CIFAR10, CIFAR100, Cifar, cifar_files, read_cifar
 from fedlama.data.dataset import Dataset
-from fedlama.data.idx import EMNIST, FASHION_MNIST, MNIST, IdxSet, find_idx, idx_files, read_idx_set
+from fedlama.data.idx import (
+    EMNIST,
+    FASHION_MNIST,
+    MNIST,
+    IdxSet,
+    find_idx,
+    idx_files,
+    read_idx_set,
+)
 from fedlama.data.leaf import FEMNIST_CLASSES, is_leaf, leaf_files, read_leaf
 
 
@@ -107,7 +115,9 @@ def _read_emnist(folder: Path) -> Dataset:
             splits.append(kind)
     if len(splits) > 1:
         names = ", ".join(kind.name for kind in splits)
-        raise InputError(f"{printable(folder)} has several splits of emnist: name one of {names}")
+        raise InputError(
+            f"{printable(folder)} has several splits of emnist: name one of {names}"
+        )
     return read_idx_set(splits[0], folder)
 
 
@@ -121,7 +131,8 @@ def _emnist_files(folder: Path) -> list[Path]:
 EMNIST_PLACES = ("emnist", "emnist/gzip", "EMNIST/raw", "gzip")
 _GET_MNIST = "put the four files into mnist/ of the data folder"
 _GET_EMNIST = (
-    "unpack gzip.zip of https://www.nist.gov/itl/products-and-services/emnist-dataset into emnist/ of the data folder"
+    "unpack gzip.zip of https://www.nist.gov/itl/products-and-services/emnist-dataset "
+    "into emnist/ of the data folder"
 )
 _GET_FASHION = "run `apt install dataset-fashion-mnist`, or put the four files into fashion-mnist/ of the data folder"
 _GET_FEMNIST = (
@@ -130,8 +141,13 @@ _GET_FEMNIST = (
 )
 
 KNOWN: dict[str, Known] = {
-    "cifar10": _known_cifar(CIFAR10, "CIFAR-10: 50,000 + 10,000 colour images of 32×32 pixels, 10 classes"),
-    "cifar100": _known_cifar(CIFAR100, "CIFAR-100: 50,000 + 10,000 colour images of 32×32 pixels, 100 classes"),
+    "cifar10": _known_cifar(
+        CIFAR10, "CIFAR-10: 50,000 + 10,000 colour images of 32×32 pixels, 10 classes"
+    ),
+    "cifar100": _known_cifar(
+        CIFAR100,
+        "CIFAR-100: 50,000 + 10,000 colour images of 32×32 pixels, 100 classes",
+    ),
     "femnist": Known(
         what="FEMNIST from LEAF: handwritten characters of 28×28 pixels by writer, 62 classes",
         files="femnist/train/*.json and femnist/test/*.json",
@@ -141,7 +157,11 @@ KNOWN: dict[str, Known] = {
         used=leaf_files,
     ),
     "mnist": _known_idx(
-        MNIST, "MNIST: 60,000 + 10,000 digits of 28×28 pixels, 10 classes", _GET_MNIST, "mnist", "MNIST/raw"
+        MNIST,
+        "MNIST: 60,000 + 10,000 digits of 28×28 pixels, 10 classes",
+        _GET_MNIST,
+        "mnist",
+        "MNIST/raw",
     ),
     "fashion-mnist": _known_idx(
         FASHION_MNIST,

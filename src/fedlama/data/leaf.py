@@ -24,7 +24,8 @@ FEMNIST_CLASSES = 62
 MNIST_CLASSES = 10
 SIDE = 28
 LARGEST_LABEL = 1 << 31
-MAX_FILE = 1 << 30  # bytes; preprocess.sh puts a hundred writers into a file, some hundred million bytes
+# Bytes; preprocess.sh puts a hundred writers into a file, some hundred million bytes
+MAX_FILE = 1 << 30
 MAX_DEPTH = 3  # of a sample: channels, rows, columns
 NUMBERS = {int, float}
 NO_NUMBERS = "each x must be a list of numbers, all of one length (texts are not read)"
@@ -56,7 +57,9 @@ def leaf_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_leaf(folder: Path, name: str | None = None, classes: int | None = None) -> Dataset:
+def read_leaf(
+    folder: Path, name: str | None = None, classes: int | None = None
+) -> Dataset:
     """The data set in `folder`; each user of train/ is a client, in the order of their names.
 
     Samples of 784 numbers become images of 1×28×28. These are MNIST's or FEMNIST's, so they have 10 or 62 classes
@@ -125,14 +128,18 @@ def _json(file: Path) -> Any:
     try:
         content = read_regular(file, MAX_FILE, "a LEAF file")
     except OSError as error:
-        raise InputError(f"{printable(file)} is not JSON that can be read: {reason(error)}") from error
+        raise InputError(
+            f"{printable(file)} is not JSON that can be read: {reason(error)}"
+        ) from error
 
     try:
         return json.loads(content, parse_constant=_refuse_constant)
     except InputError as error:
         raise InputError(f"{printable(file)} {error}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"{printable(file)} is not JSON that can be read: {reason(error)}") from error
+        raise InputError(
+            f"{printable(file)} is not JSON that can be read: {reason(error)}"
+        ) from error
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -150,11 +157,15 @@ def _parts(file: Path, content: Any) -> tuple[list[str], list[Any], dict[str, An
 
     counts = content["num_samples"]
     if not isinstance(counts, list) or len(counts) != len(users):
-        raise InputError(f"{where}: num_samples must be a list of {len(users)} numbers, one for each of users")
+        raise InputError(
+            f"{where}: num_samples must be a list of {len(users)} numbers, one for each of users"
+        )
 
     user_data = content["user_data"]
     if not isinstance(user_data, dict):
-        raise InputError(f"{where}: user_data must be an object with an entry for each of users")
+        raise InputError(
+            f"{where}: user_data must be an object with an entry for each of users"
+        )
     return users, counts, user_data
 
 
@@ -167,15 +178,21 @@ def _is_list_of_names(users: Any) -> bool:
 
 def _writer(file: Path, user: str, count: Any, entry: Any) -> _Writer:
     where = f"{printable(file)}: user {_shown(user)}"
-    if not isinstance(entry, dict) or not all(isinstance(entry.get(key), list) for key in "xy"):
+    if not isinstance(entry, dict) or not all(
+        isinstance(entry.get(key), list) for key in "xy"
+    ):
         raise InputError(f"{where} must have lists x and y in user_data")
 
     x = entry["x"]
     y = entry["y"]
     if not y and not x:
-        raise InputError(f"{where} has no samples; take such users out, with preprocess.sh -k 1 for example")
+        raise InputError(
+            f"{where} has no samples; take such users out, with preprocess.sh -k 1 for example"
+        )
     if not len(x) == len(y) == count:
-        raise InputError(f"{where} has {len(x)} x and {len(y)} y, and num_samples says {shown(count, 20)}")
+        raise InputError(
+            f"{where} has {len(x)} x and {len(y)} y, and num_samples says {shown(count, 20)}"
+        )
     return _Writer(
         name=user,
         file=file,
@@ -193,7 +210,9 @@ def _samples(where: str, x: list[Any]) -> np.ndarray:
     except ValueError as error:
         raise InputError(f"{where} has samples of different lengths") from error
     except OverflowError as error:
-        raise InputError(f"{where} has a number in x that is too large for float32") from error
+        raise InputError(
+            f"{where} has a number in x that is too large for float32"
+        ) from error
     if values.dtype.kind not in "if":  # a whole number that is no 64-bit number
         raise InputError(f"{where}: {NO_NUMBERS}")
 
@@ -225,7 +244,9 @@ def _labels(where: str, y: list[Any]) -> np.ndarray:
         if type(label) not in NUMBERS or label != label // 1:
             raise InputError(f"{where}: y must be a list of whole numbers")
         if not 0 <= label < LARGEST_LABEL:
-            raise InputError(f"{where}: a label in y is below 0 or far too large; labels are counted from 0")
+            raise InputError(
+                f"{where}: a label in y is below 0 or far too large; labels are counted from 0"
+            )
     return np.array(y, dtype=np.int64)
 
 

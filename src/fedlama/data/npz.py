@@ -85,7 +85,9 @@ def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
     test = stored["test"]
     if test.dtype != np.bool_ or test.shape != (len(x),):
         kind = f"{test.dtype} of shape {shown(list(test.shape))}"
-        raise InputError(f"test must hold True or False for each of the {len(x)} samples, not {kind}")
+        raise InputError(
+            f"test must hold True or False for each of the {len(x)} samples, not {kind}"
+        )
     if len(y) != len(x):
         raise InputError(f"x has {len(x)} samples and y {len(y)}")
     ids = _ids(stored, JOINT.ids)
@@ -140,8 +142,11 @@ def _read_members(path: Path) -> dict[str, np.ndarray]:
                 stored[key] = _read_member(where, archive, members[key], length)
     except InputError:
         raise
-    except Exception as error:  # zipfile and numpy's header parser fail in many ways on a broken file
-        raise InputError(f"{printable(path)} is not an .npz file that can be read: {reason(error)}") from error
+    except Exception as error:
+        # Zipfile and numpy's header parser fail in many ways on a broken file.
+        raise InputError(
+            f"{printable(path)} is not an .npz file that can be read: {reason(error)}"
+        ) from error
     return stored
 
 
@@ -155,7 +160,9 @@ def _wanted(path: Path, keys: list[str]) -> list[str]:
         misplaced = [key for key in other.ids if key in keys]
         # Ids that are silently ignored would make another experiment.
         if misplaced and not ids:
-            raise InputError(f"{printable(path)} holds {misplaced[0]}; beside {needed} name it {layout.ids[0]}")
+            raise InputError(
+                f"{printable(path)} holds {misplaced[0]}; beside {needed} name it {layout.ids[0]}"
+            )
         test_ids = [key for key in layout.test_ids if key in keys]
         if not ids:
             test_ids = []
@@ -175,7 +182,9 @@ def _described(layout: _Layout) -> str:
     return f"{needed} and optionally {ids}"
 
 
-def _read_member(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int) -> np.ndarray:
+def _read_member(
+    where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int
+) -> np.ndarray:
     """One array of a file of `length` bytes; messages call it `where`."""
     _check_size(where, info, length)
     with archive.open(info) as stream:
@@ -189,7 +198,8 @@ def _read_member(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, le
                 f"({dtype} of shape {shown(list(shape))}), "
                 f"and {held:,} are there"
             )
-        content = bytearray(stream.read(claimed))  # zipfile stops at file_size and checks the sum
+        # Zipfile stops at file_size and checks the sum
+        content = bytearray(stream.read(claimed))
     if len(content) != claimed:
         raise InputError(f"{where} ends after {len(content):,} of {claimed:,} bytes")
     values = np.frombuffer(content, dtype)
@@ -205,7 +215,9 @@ def _check_size(where: str, info: zipfile.ZipInfo, length: int) -> None:
     elif info.compress_type == zipfile.ZIP_DEFLATED:
         maximum = largest_unpacked(info.compress_size)
     else:
-        raise InputError(f"{where} must be stored or deflated, as numpy's savez and savez_compressed do")
+        raise InputError(
+            f"{where} must be stored or deflated, as numpy's savez and savez_compressed do"
+        )
     if info.compress_size > length or info.file_size > maximum:
         raise InputError(
             f"{where} claims {info.file_size:,} bytes, more than the file can hold or than {maximum:,}, to which "
@@ -213,7 +225,9 @@ def _check_size(where: str, info: zipfile.ZipInfo, length: int) -> None:
         )
 
 
-def _read_header(where: str, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _read_header(
+    where: str, stream: IO[bytes]
+) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
@@ -224,8 +238,12 @@ def _read_header(where: str, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, 
 
     if dtype.hasobject or dtype.kind not in NUMBERS_AND_TEXTS:
         kind = printable(str(dtype), 60)
-        raise InputError(f"{where} holds {kind} values; only numbers (and texts as client ids) are read")
+        raise InputError(
+            f"{where} holds {kind} values; only numbers (and texts as client ids) are read"
+        )
     smallest = min(shape, default=-1)
     if smallest < 0:
-        raise InputError(f"{where} has shape {shown(list(shape))}; its first dimension must count the samples")
+        raise InputError(
+            f"{where} has shape {shown(list(shape))}; its first dimension must count the samples"
+        )
     return shape, by_columns, dtype

@@ -122,7 +122,10 @@ class Dirichlet:
         )
 
     def _draw(
-        self, classes: list[NDArray[np.int64]], total: int, generator: np.random.Generator
+        self,
+        classes: list[NDArray[np.int64]],
+        total: int,
+        generator: np.random.Generator,
     ) -> NDArray[np.int64] | None:
         """An owner for each of the `total` samples, from the samples of each class."""
         owners = np.empty(total, dtype=np.int64)
@@ -137,7 +140,8 @@ class Dirichlet:
             shares = generator.dirichlet(concentration)
             shares[held >= fair_share] = 0
             if not shares.sum() > 0:
-                return None  # every client with room drew a share that underflowed to zero
+                # Every client with room drew a share that underflowed to zero
+                return None
 
             # The samples of this class, cut where the shares say.
             ends = np.cumsum(shares / shares.sum())
@@ -166,7 +170,9 @@ class Natural:
     def assign(self, data: Dataset, seed: int) -> Shards:
         """Deal the training samples of `data`; the draws follow from `seed`."""
         if data.clients is None:
-            raise InputError(f"{data.name} has no client ids of its own: choose partition iid or dirichlet")
+            raise InputError(
+                f"{data.name} has no client ids of its own: choose partition iid or dirichlet"
+            )
         owners = data.clients.numpy()
         ids = int(owners.max()) + 1
         if self.clients is None or self.clients == ids:
@@ -191,5 +197,7 @@ def default_partition(data: Dataset) -> Partition:
 
 def _class_labels(data: Dataset) -> NDArray[np.int64]:
     if data.y_train.is_floating_point() or data.y_train.dim() != 1:
-        raise InputError("a Dirichlet partition needs one class label per sample: use IID or the data's own client ids")
+        raise InputError(
+            "a Dirichlet partition needs one class label per sample: use IID or the data's own client ids"
+        )
     return data.y_train.numpy()

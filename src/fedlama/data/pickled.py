@@ -54,7 +54,15 @@ _ADMITTED = {
     "numpy dtype": _DTYPE,
     "_codecs encode": _ENCODE,
 }
-_TEXTS = {"BINSTRING", "SHORT_BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"}
+_TEXTS = {
+    "BINSTRING",
+    "SHORT_BINSTRING",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINBYTES",
+    "SHORT_BINBYTES",
+    "BINBYTES8",
+}
 _VALUES = {"BININT", "BININT1", "BININT2", "LONG1"} | _TEXTS
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _WHOLE_NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
@@ -145,11 +153,15 @@ class _Machine:
 
     def _push_tuple(self, values: tuple[Any, ...]) -> None:
         if len(values) > MAX_TUPLE:
-            raise NotArraysError(f"it holds a tuple of {len(values):,}, and an array needs {MAX_TUPLE} at most")
+            raise NotArraysError(
+                f"it holds a tuple of {len(values):,}, and an array needs {MAX_TUPLE} at most"
+            )
         for value in values:
             if not _fits_into_tuple(value):
                 kind = type(value).__name__
-                raise NotArraysError(f"it holds a {kind} inside a tuple, which no array needs")
+                raise NotArraysError(
+                    f"it holds a {kind} inside a tuple, which no array needs"
+                )
         self.stack.append(values)
 
     def _extend_list(self, values: tuple[Any, ...]) -> None:
@@ -171,12 +183,16 @@ class _Machine:
         for key, value in zip(keys, values, strict=True):
             name = _text(key)
             if not _is_plain(value) and not isinstance(value, Call | list):
-                raise NotArraysError(f"it holds a dictionary with a {type(value).__name__} in it")
+                raise NotArraysError(
+                    f"it holds a dictionary with a {type(value).__name__} in it"
+                )
             target[name] = value
 
     def _note_call(self, function: Any, arguments: Any) -> None:
         if not isinstance(function, Function) or not isinstance(arguments, tuple):
-            raise NotArraysError(f"it calls a {type(function).__name__}, and only arrays are admitted")
+            raise NotArraysError(
+                f"it calls a {type(function).__name__}, and only arrays are admitted"
+            )
         if function == _ENCODE:
             self.stack.append(_encoded(*arguments))
         elif function == _DTYPE and not all(map(_is_plain, arguments)):
@@ -187,7 +203,9 @@ class _Machine:
     def _set_state(self, state: Any) -> None:
         target = self.stack[-1]
         if not isinstance(target, Call) or not isinstance(state, tuple):
-            raise NotArraysError(f"it sets the state of a {type(target).__name__}, and only arrays have one")
+            raise NotArraysError(
+                f"it sets the state of a {type(target).__name__}, and only arrays have one"
+            )
         target.state = state
 
     def _pop(self, count: int) -> tuple[Any, ...]:
@@ -208,7 +226,9 @@ def _admitted(name: str) -> Function:
     if name not in _ADMITTED:
         # GLOBAL has a space between module and name.
         dotted = name.replace(" ", ".")
-        raise NotArraysError(f"it asks for {shown(dotted)}, and only arrays are admitted")
+        raise NotArraysError(
+            f"it asks for {shown(dotted)}, and only arrays are admitted"
+        )
     return _ADMITTED[name]
 
 
@@ -253,7 +273,9 @@ def _text(value: Any) -> str:
 def as_array(value: Any) -> np.ndarray:
     """The array that a call of `_reconstruct`, with its state, stands for."""
     if not isinstance(value, Call) or value.function != _RECONSTRUCT:
-        raise NotArraysError(f"it holds a {type(value).__name__} where an array belongs")
+        raise NotArraysError(
+            f"it holds a {type(value).__name__} where an array belongs"
+        )
     if value.arguments[:1] != (_NDARRAY,):
         raise NotArraysError("it holds another object where an array belongs")
     if value.state is None or len(value.state) != 5:
@@ -266,7 +288,9 @@ def as_array(value: Any) -> np.ndarray:
     numbers = np.frombuffer(_content_of(content), kind)
     if min(shape, default=0) < 0 or math.prod(shape) != len(numbers):
         claimed = shown(list(shape))
-        raise NotArraysError(f"its array claims shape {claimed} and holds {len(numbers):,} numbers")
+        raise NotArraysError(
+            f"its array claims shape {claimed} and holds {len(numbers):,} numbers"
+        )
 
     if by_columns:
         return numbers.reshape(shape, order="F")
@@ -280,7 +304,9 @@ def _dtype(value: Any) -> np.dtype[Any]:
     if value.arguments:
         kind = _text(value.arguments[0])
     if kind not in _WHOLE_NUMBERS:
-        raise NotArraysError(f"its array is of type {shown(kind)}, and only whole numbers are admitted")
+        raise NotArraysError(
+            f"its array is of type {shown(kind)}, and only whole numbers are admitted"
+        )
 
     order = ""
     if value.state and len(value.state) > 1:

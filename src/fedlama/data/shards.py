@@ -85,7 +85,9 @@ class Shards:
         return self
 
     @staticmethod
-    def by_owner(owners: NDArray[np.int64], clients: int, names: tuple[str, ...] | None = None) -> Shards:
+    def by_owner(
+        owners: NDArray[np.int64], clients: int, names: tuple[str, ...] | None = None
+    ) -> Shards:
         """From an owner for each sample.
 
         Arguments:
@@ -109,7 +111,9 @@ class Shards:
         return Shards(torch.from_numpy(order), torch.from_numpy(offsets), names)
 
 
-def class_counts(data: Dataset, shards: Shards, clients: int | None = None) -> NDArray[np.int64]:
+def class_counts(
+    data: Dataset, shards: Shards, clients: int | None = None
+) -> NDArray[np.int64]:
     """How many samples of each class each client has; data without class labels counts as one class.
 
     Arguments:

@@ -1,7 +1,9 @@
 """How much a compressed file may unpack to before it counts as an attack on the memory."""
 
-LARGEST_DEFLATE_RATIO = 1032  # no deflate stream unpacks to more bytes than this for each of its own
-LARGEST_RATIO = 100  # images have 2 to 20; labels that are all alike may have more, but those are small
+# No deflate stream unpacks to more bytes than this for each of its own
+LARGEST_DEFLATE_RATIO = 1032
+# Images have 2 to 20; labels that are all alike may have more, but those are small
+LARGEST_RATIO = 100
 ALWAYS_ADMITTED = 64 << 20  # bytes
 
 

@@ -19,7 +19,9 @@ class NoCurvatureError(Exception):
     """L cannot be estimated; says why in a phrase."""
 
 
-def smoothness(probe: Probe, clients: Sequence[int], advance: Callable[[float], None]) -> float:
+def smoothness(
+    probe: Probe, clients: Sequence[int], advance: Callable[[float], None]
+) -> float:
     """The largest over these clients: assumption 1 asks for a constant that holds for each of them."""
     largest = 0.0
     for client in clients:
@@ -32,18 +34,24 @@ def largest_eigenvalue(probe: Probe, client: int) -> float:
     """The magnitude of the dominant eigenvalue of one client's Hessian, to about one per cent."""
     try:
         hessian = probe.hessian(client)
-        draws = torch.Generator().manual_seed(random_key(probe.seed, "diagnose curvature", client) % 2**63)
+        draws = torch.Generator().manual_seed(
+            random_key(probe.seed, "diagnose curvature", client) % 2**63
+        )
         vector = torch.randn(hessian.width, generator=draws)
         other = torch.randn(hessian.width, generator=draws)
         if not _is_symmetric(hessian, vector, other):
-            raise NoCurvatureError("the loss cannot be differentiated twice: its second derivatives do not agree")
+            raise NoCurvatureError(
+                "the loss cannot be differentiated twice: its second derivatives do not agree"
+            )
         vector /= vector.norm()
         found = 0.0
         for _ in range(MAX_PRODUCTS):
             product = hessian.times(vector)
             length = float(product.norm())
             if not product.isfinite().all():
-                raise NoCurvatureError(f"a Hessian-vector product of client {client} is not finite")
+                raise NoCurvatureError(
+                    f"a Hessian-vector product of client {client} is not finite"
+                )
             if length == 0:
                 return found
             vector = product / length
@@ -53,7 +61,9 @@ def largest_eigenvalue(probe: Probe, client: int) -> float:
             found = length
     except (RuntimeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise NoCurvatureError(f"the loss cannot be differentiated twice ({reason})") from None
+        raise NoCurvatureError(
+            f"the loss cannot be differentiated twice ({reason})"
+        ) from None
     return found
 
 

@@ -13,7 +13,13 @@ from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.diagnose.findings import GRADIENT_VARIANCE, Diagnosis
 from fedlama.diagnose.layers import Prediction, predict, profiles_of, spread_of_roots
 from fedlama.diagnose.recommendation import FACTORS, recommend
-from fedlama.diagnose.theory import BEFORE, Progress, constants_of, look_at_both_ends, theory_of
+from fedlama.diagnose.theory import (
+    BEFORE,
+    Progress,
+    constants_of,
+    look_at_both_ends,
+    theory_of,
+)
 from fedlama.local import SGD, LocalRule
 from fedlama.rows import Grouping, describe
 from fedlama.training import Participation, Record, simulate
@@ -25,7 +31,8 @@ MAX_CLIENTS = 8  # that are looked at
 MAX_CLIENT_STEPS = 400  # of the first cycles, over all clients
 MAX_CYCLES = 4  # the first is special: some layers hardly move before others have
 TEST_SAMPLES = 64  # the first cycles' accuracy is not what they are for
-BUDGET_SHARE = 0.4  # of FedAvg(τ')'s bytes, about what FedLAMA with factor 4 often costs
+# Of FedAvg(τ')'s bytes, about what FedLAMA with factor 4 often costs
+BUDGET_SHARE = 0.4
 
 
 def diagnose(
@@ -87,7 +94,9 @@ def diagnose(
     note(0.0, "first cycles")
     first = simulate(
         model,
-        replace(data, x_test=data.x_test[:TEST_SAMPLES], y_test=data.y_test[:TEST_SAMPLES]),
+        replace(
+            data, x_test=data.x_test[:TEST_SAMPLES], y_test=data.y_test[:TEST_SAMPLES]
+        ),
         policy=policy,
         local=local,
         partition=shards,
@@ -98,20 +107,26 @@ def diagnose(
         layers=layers,
         adaptive=adaptive,
         loss=loss,
-        on_record=lambda record: note(BEFORE * record.step / (steps * cycles), "first cycles"),
+        on_record=lambda record: note(
+            BEFORE * record.step / (steps * cycles), "first cycles"
+        ),
     )
     with torch_settings(uses_gpu=False):
         start = build(model, seed)
     layout = describe(start, layers, adaptive)
     batches = Batches(data, shards, local.batch_size, seed)
-    points, curvature, omitted = look_at_both_ends(start, first.model, batches, loss, seed, probed, note)
+    points, curvature, omitted = look_at_both_ends(
+        start, first.model, batches, loss, seed, probed, note
+    )
     constants = constants_of(points, curvature)
     sgd = getattr(local, "base", local)  # FedProx and the like are built on one
     assert isinstance(sgd, SGD), "every local rule takes its steps with an SGD"
     effective_rate = sgd.learning_rate / (1 - sgd.momentum)
     theory = theory_of(constants, effective_rate, steps, iterations, active)
     if all(shards.size_of(client) == 1 for client in probed):
-        omitted[GRADIENT_VARIANCE] = "a client with one sample draws it every time, so noise cannot be seen"
+        omitted[GRADIENT_VARIANCE] = (
+            "a client with one sample draws it every time, so noise cannot be seen"
+        )
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
     first_cycle = _discrepancy(first.records, steps)
@@ -175,6 +190,8 @@ def _predictions(
         prediction, _ = predict(policy, layout, discrepancy, iterations)
         predictions.append(prediction)
     for name, (policy, codec) in coded.items():
-        prediction, _ = predict(policy, layout, discrepancy, iterations, codec=codec, name=name)
+        prediction, _ = predict(
+            policy, layout, discrepancy, iterations, codec=codec, name=name
+        )
         predictions.append(prediction)
     return predictions

@@ -10,7 +10,8 @@ import torch
 from fedlama.diagnose.probe import Probe
 
 BATCHES = 6  # of each client
-MAX_DISSIMILARITY = 10.0  # a larger β² would say that ‖∇F‖² is too small to compare with: that is κ²'s part
+# A larger β² would say that ‖∇F‖² is too small to compare with: that is κ²'s part
+MAX_DISSIMILARITY = 10.0
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,10 @@ class GradientMoments:
 
 
 def gradient_moments(
-    probe: Probe, clients: Sequence[int], population: int, advance: Callable[[float], None]
+    probe: Probe,
+    clients: Sequence[int],
+    population: int,
+    advance: Callable[[float], None],
 ) -> GradientMoments:
     """Look at several batches of each of these clients, of a population of so many."""
     losses: list[float] = []
@@ -76,7 +80,9 @@ class _ClientMoments:
     batches: int
 
 
-def _client_moments(probe: Probe, client: int, advance: Callable[[float], None], share: float) -> _ClientMoments:
+def _client_moments(
+    probe: Probe, client: int, advance: Callable[[float], None], share: float
+) -> _ClientMoments:
     per_epoch = -(-probe.batches.shards.size_of(client) // probe.batches.batch_size)
     count = BATCHES
     if per_epoch == 1 and probe.batches.data.augment is None:

@@ -10,7 +10,17 @@ from functools import cache
 import torch
 
 from fedlama.compress import Channel, Codec, Place
-from fedlama.core import Evidence, Layer, Layout, Ledger, Message, Policy, Rule, Traffic, adjust_intervals
+from fedlama.core import (
+    Evidence,
+    Layer,
+    Layout,
+    Ledger,
+    Message,
+    Policy,
+    Rule,
+    Traffic,
+    adjust_intervals,
+)
 
 
 @dataclass(frozen=True)
@@ -101,8 +111,12 @@ def predict(
             spread[index] = discrepancy[index] * steps_apart * layout.layers[index].size
         message = weigh(plan.due)
         ledger = ledger.charge(Traffic(up=message), plan.due)
-        state = policy.observe(state, plan, Evidence(spread, sent=message.layers, clients=1), layout.layers)
-    relative, at_equal_bytes = _relative_discrepancy(layout.layers, discrepancy, state.intervals, policy.base_interval)
+        state = policy.observe(
+            state, plan, Evidence(spread, sent=message.layers, clients=1), layout.layers
+        )
+    relative, at_equal_bytes = _relative_discrepancy(
+        layout.layers, discrepancy, state.intervals, policy.base_interval
+    )
     prediction = Prediction(
         policy=name or str(policy),
         uplink_bytes=ledger.uplink_bytes,
@@ -123,13 +137,18 @@ def _coded_weight(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Mes
 
     @cache
     def weigh(due: tuple[int, ...]) -> Message:
-        return channel.simulate(change, due, Place(round=1, client=0), anchor=anchor, own=own).charged
+        return channel.simulate(
+            change, due, Place(round=1, client=0), anchor=anchor, own=own
+        ).charged
 
     return lambda due: weigh(tuple(due))
 
 
 def _relative_discrepancy(
-    layers: Sequence[Layer], discrepancy: Sequence[float], intervals: Sequence[int], base_interval: int
+    layers: Sequence[Layer],
+    discrepancy: Sequence[float],
+    intervals: Sequence[int],
+    base_interval: int,
 ) -> tuple[float, float]:
     grown = 0.0
     equal = 0.0
@@ -148,7 +167,11 @@ def _relative_discrepancy(
 
 
 def profiles_of(
-    base_interval: int, increase_factor: int, rule: Rule, layout: Layout, measured: Sequence[float]
+    base_interval: int,
+    increase_factor: int,
+    rule: Rule,
+    layout: Layout,
+    measured: Sequence[float],
 ) -> list[LayerProfile]:
     """d_l, and the interval that the first adjustment gives; FedAvg's, too, shows what φ = 2 would make long."""
     intervals = adjust_intervals(
@@ -161,5 +184,7 @@ def profiles_of(
     )
     profiles: list[LayerProfile] = []
     for layer, d, interval in zip(layout.layers, measured, intervals, strict=True):
-        profiles.append(LayerProfile(layer.name, layer.size, layer.adaptive, d, interval))
+        profiles.append(
+            LayerProfile(layer.name, layer.size, layer.adaptive, d, interval)
+        )
     return profiles

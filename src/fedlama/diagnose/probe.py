@@ -15,7 +15,8 @@ from fedlama.rows import trainable
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import seed_module_draws
 
-CURVATURE_SAMPLES = 64  # of a client: its Hessian is that of its loss on so many samples
+# Of a client: its Hessian is that of its loss on so many samples
+CURVATURE_SAMPLES = 64
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class Gradient:
 class Probe:
     """Looks at clients' losses as functions of a module's parameters; the module given is copied and left alone."""
 
-    def __init__(self, module: nn.Module, batches: Batches, loss: Loss, seed: int) -> None:
+    def __init__(
+        self, module: nn.Module, batches: Batches, loss: Loss, seed: int
+    ) -> None:
         self.module = deepcopy(module).train()
         self.batches = batches
         self.loss = loss
@@ -80,7 +83,9 @@ class Hessian:
     """
 
     def __init__(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
-        gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(
+            loss, parameters, create_graph=True, allow_unused=True
+        )
         self.parameters: list[Tensor] = []
         pieces: list[Tensor] = []
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -96,7 +101,9 @@ class Hessian:
 
     def times(self, vector: Tensor) -> Tensor:
         """The Hessian times this vector."""
-        parts = torch.autograd.grad(self.gradient, self.parameters, vector, retain_graph=True, allow_unused=True)
+        parts = torch.autograd.grad(
+            self.gradient, self.parameters, vector, retain_graph=True, allow_unused=True
+        )
         return flat(parts, self.parameters)
 
 

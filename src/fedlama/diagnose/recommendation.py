@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from fedlama.diagnose.layers import Prediction
 
 FACTORS = (2, 4, 8)
-WORTH_WHILE = 0.95  # of a FedAvg's discrepancy at equal bytes: above it, layer-wise intervals gain next to nothing
+# Of a FedAvg's discrepancy at equal bytes: above it, layer-wise intervals gain next to nothing
+WORTH_WHILE = 0.95
 TOLERABLE = 2.0  # times the discrepancy of FedAvg(τ')
 
 
-def recommend(predictions: Sequence[Prediction], root_spread: float, base_interval: int) -> str:
+def recommend(
+    predictions: Sequence[Prediction], root_spread: float, base_interval: int
+) -> str:
     """The largest factor whose discrepancy is tolerable, if layer-wise intervals gain at all.
 
     Arguments:

@@ -7,7 +7,12 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from fedlama.core import BoundTerms, convergence_terms, largest_learning_rate, linear_speedup_rounds
+from fedlama.core import (
+    BoundTerms,
+    convergence_terms,
+    largest_learning_rate,
+    linear_speedup_rounds,
+)
 from fedlama.data import Batches
 from fedlama.diagnose.curvature import NoCurvatureError, smoothness
 from fedlama.diagnose.findings import Constants, Theory
@@ -49,11 +54,17 @@ def look_at_both_ends(
         for module, where in ((start, "at the start"), (end, "after the cycles")):
             probe = Probe(module, batches, loss, seed)
             gradients = advance_by(0.1, f"gradients {where}")
-            points.append(gradient_moments(probe, probed, len(batches.shards), gradients))
+            points.append(
+                gradient_moments(probe, probed, len(batches.shards), gradients)
+            )
             if curvature is None:
                 continue
             try:
-                found = smoothness(probe, probed[:CURVATURE_CLIENTS], advance_by(0.2, f"curvature {where}"))
+                found = smoothness(
+                    probe,
+                    probed[:CURVATURE_CLIENTS],
+                    advance_by(0.2, f"curvature {where}"),
+                )
                 curvature = max(curvature, found)
             except NoCurvatureError as error:
                 curvature = None
@@ -66,7 +77,9 @@ def look_at_both_ends(
     return points, curvature, omitted
 
 
-def constants_of(points: Sequence[GradientMoments], curvature: float | None) -> Constants:
+def constants_of(
+    points: Sequence[GradientMoments], curvature: float | None
+) -> Constants:
     """The largest that was seen, where a constant has to hold everywhere."""
     unlike, left = dissimilarity(points)
     return Constants(
@@ -80,7 +93,11 @@ def constants_of(points: Sequence[GradientMoments], curvature: float | None) -> 
 
 
 def theory_of(
-    constants: Constants, learning_rate: float, interval: int, iterations: int, clients: int
+    constants: Constants,
+    learning_rate: float,
+    interval: int,
+    iterations: int,
+    clients: int,
 ) -> Theory | None:
     """The theorem's limit, and its terms there and at the configured rate; None without L."""
     if constants.smoothness is None:
@@ -95,7 +112,9 @@ def theory_of(
         "dissimilarity": constants.dissimilarity,
     }
     limit = largest_learning_rate(
-        smoothness=constants.smoothness, interval=interval, dissimilarity=constants.dissimilarity
+        smoothness=constants.smoothness,
+        interval=interval,
+        dissimilarity=constants.dissimilarity,
     )
     cycles = max(1, math.ceil(iterations / interval))
     at_limit = convergence_terms(learning_rate=limit, rounds=cycles, **problem)

@@ -31,7 +31,9 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "flwr":
                 raise
-            raise ImportError(f"fedlama.flower.{name} needs Flower: pip install 'fedlama[flower]'") from error
+            raise ImportError(
+                f"fedlama.flower.{name} needs Flower: pip install 'fedlama[flower]'"
+            ) from error
     raise AttributeError(f"module 'fedlama.flower' has no attribute {name!r}")
 
 

@@ -17,7 +17,13 @@ from torch import nn
 from fedlama.base import InputError
 from fedlama.data import Partition
 from fedlama.flower.client_round import ClientRound
-from fedlama.flower.trainers import ClientTrainer, Data, FunctionTrainer, RuleTrainer, TrainFunction
+from fedlama.flower.trainers import (
+    ClientTrainer,
+    Data,
+    FunctionTrainer,
+    RuleTrainer,
+    TrainFunction,
+)
 from fedlama.flower.wire import RECORD, read_task
 from fedlama.local import LocalRule
 from fedlama.training.evaluation import Loss
@@ -48,13 +54,18 @@ def client_app(
         threads: How many threads torch uses; results are the same bits for the same number.
     """
     if isinstance(local, type) or not isinstance(local, LocalRule):
-        raise InputError(f"local must be made with fedlama.SGD(…), not {type(local).__name__}")
+        raise InputError(
+            f"local must be made with fedlama.SGD(…), not {type(local).__name__}"
+        )
     trainer = RuleTrainer(data, local, partition, loss)
     return _app(model, trainer, threads)
 
 
 def layerwise(
-    model: Callable[[], nn.Module], *, samples: Callable[[Context], int] | None = None, threads: int = 1
+    model: Callable[[], nn.Module],
+    *,
+    samples: Callable[[Context], int] | None = None,
+    threads: int = 1,
 ) -> Callable[[TrainFunction], ClientApp]:
     """A decorator that makes a ClientApp of `train(model, steps, context)`, for those who have a loop of their own.
 
@@ -73,7 +84,9 @@ def layerwise(
     return decorate
 
 
-def _app(model: Callable[[], nn.Module], trainer: ClientTrainer, threads: int) -> ClientApp:
+def _app(
+    model: Callable[[], nn.Module], trainer: ClientTrainer, threads: int
+) -> ClientApp:
     app = ClientApp()
 
     @app.query()

@@ -11,8 +11,21 @@ from torch import Tensor, nn
 from fedlama.base import InputError
 from fedlama.compress import Channel
 from fedlama.flower.codes import channel_of, place_from_plain
-from fedlama.flower.packing import CODED, Packed, all_slices, pack_plain, read_plain, read_rule_rows
-from fedlama.flower.state import ClientState, forget_state, load_outliving, load_state, store_state
+from fedlama.flower.packing import (
+    CODED,
+    Packed,
+    all_slices,
+    pack_plain,
+    read_plain,
+    read_rule_rows,
+)
+from fedlama.flower.state import (
+    ClientState,
+    forget_state,
+    load_outliving,
+    load_state,
+    store_state,
+)
 from fedlama.flower.trainers import ANCHOR, ROW, ClientTrainer
 from fedlama.flower.wire import Download, Report, Task, layout_digest, report_record
 from fedlama.rows import Binding, Slot, describe
@@ -31,7 +44,9 @@ class ClientRound:
         context: Flower's, with what the client kept.
     """
 
-    def __init__(self, module: nn.Module, task: Task, trainer: ClientTrainer, context: Context) -> None:
+    def __init__(
+        self, module: nn.Module, task: Task, trainer: ClientTrainer, context: Context
+    ) -> None:
         self.task = task
         self.trainer = trainer
         self.context = context
@@ -96,7 +111,9 @@ class ClientRound:
             rows[slot.name] = torch.zeros(width)
         if not self._outliving:
             return rows
-        earlier = load_outliving(self.context, task.run, task.client, width, window=task.window)
+        earlier = load_outliving(
+            self.context, task.run, task.client, width, window=task.window
+        )
         for name in self._outliving:
             if name in earlier.rows:
                 rows[name] = earlier.rows[name]
@@ -113,7 +130,9 @@ class ClientRound:
         else:
             assert task.sent_place is not None, "a coded download comes with its place"
             place = place_from_plain(task.sent_place)
-            decoded = self.downlink.unpack(sent.content, task.sent, place, anchor=before)
+            decoded = self.downlink.unpack(
+                sent.content, task.sent, place, anchor=before
+            )
             for part in slices:
                 torch.add(before[part], decoded.row[part], out=anchor[part])
         for part in slices:

@@ -22,7 +22,9 @@ def place_to_plain(place: Place) -> dict[str, Any]:
         place: Where a message belongs.
     """
     plain = asdict(place)
-    plain["layer_rounds"] = [[layer, *turn] for layer, turn in place.layer_rounds.items()]
+    plain["layer_rounds"] = [
+        [layer, *turn] for layer, turn in place.layer_rounds.items()
+    ]
     return plain
 
 
@@ -48,7 +50,9 @@ def codec_to_plain(codec: Codec) -> dict[str, Any]:
     """
     name = type(codec).__name__
     if not is_dataclass(codec) or getattr(compress, name, None) is not type(codec):
-        raise InputError(f"clients know the codecs of fedlama.compress only, not {codec!r}")
+        raise InputError(
+            f"clients know the codecs of fedlama.compress only, not {codec!r}"
+        )
     options: dict[str, Any] = {}
     for option in fields(codec):
         value = getattr(codec, option.name)
@@ -69,7 +73,9 @@ def codec_from_plain(plain: dict[str, Any]) -> Codec:
     if name in compress.__all__:
         kind = getattr(compress, name)
     if not isinstance(kind, type) or not issubclass(kind, Codec):
-        raise InputError(f"there is no codec {name!r} in fedlama.compress: install the server's fedlama")
+        raise InputError(
+            f"there is no codec {name!r} in fedlama.compress: install the server's fedlama"
+        )
     options: dict[str, Any] = {}
     for option, value in plain["options"].items():
         options[option] = value
@@ -81,7 +87,10 @@ def codec_from_plain(plain: dict[str, Any]) -> Codec:
 
 
 def channel_of(
-    plain: dict[str, Any] | None, layout: Layout, seed: int, direction: Literal["uplink", "downlink"]
+    plain: dict[str, Any] | None,
+    layout: Layout,
+    seed: int,
+    direction: Literal["uplink", "downlink"],
 ) -> Channel | None:
     """The channel of a codec that a task describes; None where it describes none.
 

@@ -36,7 +36,9 @@ class Cohorts:
         seed: The run's.
     """
 
-    def __init__(self, nodes: Nodes, participation: Participation, policy: Policy, *, seed: int) -> None:
+    def __init__(
+        self, nodes: Nodes, participation: Participation, policy: Policy, *, seed: int
+    ) -> None:
         self.nodes = nodes
         self.participation = participation
         self.window_steps = participation.window_steps(policy)
@@ -82,5 +84,7 @@ class Cohorts:
 
     def _draw(self, position: Position) -> Cohort:
         window = self.window_of(position.step)
-        clients = self.participation.cohort(self.nodes.population, self.seed, window, position.attempt)
+        clients = self.participation.cohort(
+            self.nodes.population, self.seed, window, position.attempt
+        )
         return Cohort(clients, entered=position.step)

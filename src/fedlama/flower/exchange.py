@@ -68,7 +68,12 @@ class Exchange:
         thread = self._pulling.get(node)
         return thread is not None and thread.is_alive()
 
-    def ask(self, requests: Mapping[int, Request], kind: str, follow_up: FollowUp | None = None) -> dict[int, Message]:
+    def ask(
+        self,
+        requests: Mapping[int, Request],
+        kind: str,
+        follow_up: FollowUp | None = None,
+    ) -> dict[int, Message]:
         """Send all requests; the replies that came before the deadline, by the same keys.
 
         Arguments:

@@ -24,7 +24,9 @@ def make_uplink(options: Options, layout: Layout, cohorts: Cohorts) -> Uplink | 
         return None
     channel = Channel(codec, layout, seed=options.seed, direction="uplink")
     base_interval = options.policy.base_interval
-    return Uplink(channel, window_steps=cohorts.window_steps, base_interval=base_interval)
+    return Uplink(
+        channel, window_steps=cohorts.window_steps, base_interval=base_interval
+    )
 
 
 def make_server(options: Options, layout: Layout, uplink: Uplink | None) -> Server:
@@ -40,7 +42,9 @@ def make_server(options: Options, layout: Layout, uplink: Uplink | None) -> Serv
         up = uplink.channel
     down: Channel | None = None
     if options.downlink is not None:
-        down = SendingChannel(options.downlink, layout, seed=options.seed, direction="downlink")
+        down = SendingChannel(
+            options.downlink, layout, seed=options.seed, direction="downlink"
+        )
     return Server(
         layout,
         options.policy,

@@ -26,7 +26,9 @@ def initial_arrays(model: Callable[[], nn.Module], seed: int = 0) -> ArrayRecord
 
 def arrays_of(module: nn.Module) -> ArrayRecord:
     """The state of a module, by the names that its state_dict has."""
-    state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+    state = {
+        name: tensor.detach().clone() for name, tensor in module.state_dict().items()
+    }
     return ArrayRecord(state)
 
 
@@ -54,5 +56,9 @@ def module_of(arrays: ArrayRecord) -> nn.Module:
 def tensors_of(arrays: ArrayRecord) -> dict[str, torch.Tensor]:
     """The record's arrays as tensors of their own."""
     if not arrays:
-        raise InputError("initial_arrays is empty: pass ArrayRecord(model.state_dict())")
-    return {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
+        raise InputError(
+            "initial_arrays is empty: pass ArrayRecord(model.state_dict())"
+        )
+    return {
+        name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()
+    }

@@ -17,7 +17,8 @@ from fedlama.base import InputError, RunError, printable
 from fedlama.flower.exchange import Exchange, FollowUp, Request
 from fedlama.flower.wire import RECORD
 
-ASK_AGAIN_SECONDS = 5.0  # after an answer that could not be used: the node may just have started
+# After an answer that could not be used: the node may just have started
+ASK_AGAIN_SECONDS = 5.0
 REFRESH_SECONDS = 1.0
 MAX_REASON = 400  # characters of a node's error
 MAX_RULE = 200  # characters of what a client says of its local rule
@@ -46,7 +47,9 @@ class Nodes:
         rule: The local rule that the server expects of all clients; empty for any.
     """
 
-    def __init__(self, grid: Grid, *, seed: int, deadline: float, rule: str = "") -> None:
+    def __init__(
+        self, grid: Grid, *, seed: int, deadline: float, rule: str = ""
+    ) -> None:
         self.grid = grid
         self.exchange = Exchange(grid, deadline=deadline)
         self.deadline = deadline
@@ -54,8 +57,11 @@ class Nodes:
         self.samples: dict[int, int] = {}  # by client, also of those that left
         self.population = 0
         self.last_refusal = ""
-        self._question = RecordDict({RECORD: ConfigRecord({"seed": str(seed), "rule": rule})})
-        self._ask_again: dict[int, float] = {}  # nodes that did not say who they are, and when to ask again
+        self._question = RecordDict(
+            {RECORD: ConfigRecord({"seed": str(seed), "rule": rule})}
+        )
+        # Nodes that did not say who they are, and when to ask again
+        self._ask_again: dict[int, float] = {}
 
     def refresh(self) -> None:
         """Ask nodes that came who they are, and forget those that left."""
@@ -69,7 +75,11 @@ class Nodes:
         for node in newcomers:
             reply = replies.get(node)
             if reply is None:
-                self._refuse(node, f"it did not say within {self.deadline:g} seconds who it is", pause=self.deadline)
+                self._refuse(
+                    node,
+                    f"it did not say within {self.deadline:g} seconds who it is",
+                    pause=self.deadline,
+                )
                 continue
             try:
                 self._add(read_member(node, reply))
@@ -106,7 +116,9 @@ class Nodes:
                 found.append(client)
         return found
 
-    def train(self, contents: Mapping[int, RecordDict], follow_up: FollowUp) -> dict[int, Message]:
+    def train(
+        self, contents: Mapping[int, RecordDict], follow_up: FollowUp
+    ) -> dict[int, Message]:
         """Send each client its content; the replies that came before the deadline.
 
         Arguments:
@@ -148,7 +160,9 @@ class Nodes:
                 f"--node-config 'partition-id=0 num-partitions=4' and the client app of fedlama.flower"
             )
         if not self.population:
-            raise InputError("the nodes have no num-partitions in their configuration: start them with --node-config")
+            raise InputError(
+                "the nodes have no num-partitions in their configuration: start them with --node-config"
+            )
         return self.population
 
     def _newcomers(self, there: set[int]) -> list[int]:
@@ -170,7 +184,9 @@ class Nodes:
         if not self.population:
             self.population = member.clients
         if member.clients != self.population:
-            raise InputError(f"it says that there are {member.clients} clients, the others say {self.population}")
+            raise InputError(
+                f"it says that there are {member.clients} clients, the others say {self.population}"
+            )
         self.members[client] = member
         self.samples[client] = member.samples
 
@@ -188,7 +204,9 @@ def read_member(node: int, reply: Message) -> Member:
         reply: What it replied to the question.
     """
     if reply.has_error():
-        raise InputError(f"it failed to say who it is: {printable(reply.error.reason or '', MAX_REASON)}")
+        raise InputError(
+            f"it failed to say who it is: {printable(reply.error.reason or '', MAX_REASON)}"
+        )
     answer = reply.content.config_records.get(RECORD)
     if answer is None:
         raise InputError("its client app is not one of fedlama.flower")
@@ -198,10 +216,19 @@ def read_member(node: int, reply: Message) -> Member:
     if samples < 1:
         raise InputError(f"client {client} has no samples")
     if clients and client >= clients:
-        raise InputError(f"it says that it is client {client} of {clients}, which are counted from 0")
+        raise InputError(
+            f"it says that it is client {client} of {clients}, which are counted from 0"
+        )
     local = printable(str(answer.get("local", "")), MAX_RULE)
     options = str(answer.get("options", ""))[:MAX_OPTIONS]
-    return Member(node=node, client=client, clients=clients, samples=samples, local=local, options=options)
+    return Member(
+        node=node,
+        client=client,
+        clients=clients,
+        samples=samples,
+        local=local,
+        options=options,
+    )
 
 
 def _count(answer: ConfigRecord, name: str) -> int:

@@ -77,7 +77,9 @@ def read_plain(packed: Packed, row: Tensor, slices: Sequence[slice]) -> None:
     unpack(numbers, row, slices)
 
 
-def read_rule_rows(content: bytes, rows: Sequence[Tensor], slices: Sequence[slice]) -> None:
+def read_rule_rows(
+    content: bytes, rows: Sequence[Tensor], slices: Sequence[slice]
+) -> None:
     """Back from `pack_rule_rows`.
 
     Arguments:
@@ -98,7 +100,9 @@ def _plain_numbers(packed: Packed, size: int) -> Tensor:
     length = len(packed.content)
     if packed.kind != PLAIN or length != BYTES_PER_NUMBER * size:
         kind = printable(packed.kind, MAX_KIND)
-        raise InputError(f"wrong shape: {length} bytes of {kind} where {size} numbers were due")
+        raise InputError(
+            f"wrong shape: {length} bytes of {kind} where {size} numbers were due"
+        )
     content = bytearray(packed.content)
     numbers = torch.frombuffer(content, dtype=torch.float32)
     finite = numbers.isfinite().all()

@@ -32,7 +32,12 @@ MAX_RUN_NAME = 64  # characters
 
 
 def config_of(
-    options: Options, *, population: int, iterations: int, evaluate_every: int, local: Mapping[str, Any]
+    options: Options,
+    *,
+    population: int,
+    iterations: int,
+    evaluate_every: int,
+    local: Mapping[str, Any],
 ) -> Config:
     """What a run directory says of the run; options that a configuration has no name for are left out.
 
@@ -50,8 +55,15 @@ def config_of(
         "data": {"name": DATA_NAME},
         "model": {"name": DATA_NAME, "layers": options.layers},
         "partition": {"kind": "natural", "clients": population},
-        "participation": {"active": participation.active, "window": participation.window_steps(policy)},
-        "train": {"iterations": iterations, "evaluate_every": evaluate_every, "weights": options.weights},
+        "participation": {
+            "active": participation.active,
+            "window": participation.window_steps(policy),
+        },
+        "train": {
+            "iterations": iterations,
+            "evaluate_every": evaluate_every,
+            "weights": options.weights,
+        },
         "output": {"tensorboard": False},
         "versions": {**versions(), "flwr": flower_version, "policy": str(policy)},
     }
@@ -66,7 +78,9 @@ def config_of(
         return parse_config(plain, "the strategy")
 
 
-def _chosen(key: str, choices: Mapping[str, type[Any]], value: Any, names: Mapping[str, str]) -> dict[str, Any]:
+def _chosen(
+    key: str, choices: Mapping[str, type[Any]], value: Any, names: Mapping[str, str]
+) -> dict[str, Any]:
     for name, kind in choices.items():
         if type(value) is not kind:
             continue
@@ -76,7 +90,9 @@ def _chosen(key: str, choices: Mapping[str, type[Any]], value: Any, names: Mappi
             if option.init and given is not None:
                 table[names.get(option.name, option.name)] = given
         return table
-    raise InputError(f"{value!r} cannot be written into a run directory: leave save_to out")
+    raise InputError(
+        f"{value!r} cannot be written into a run directory: leave save_to out"
+    )
 
 
 def _codec_table(codec: Codec | None) -> dict[str, Any]:
@@ -138,7 +154,9 @@ def record_of(
         test_loss=scores.get("loss"),
         accuracy=scores.get("accuracy"),
         uplink_bytes=ledger.uplink_bytes - before.uplink_bytes + discarded.uplink_bytes,
-        downlink_bytes=ledger.downlink_bytes - before.downlink_bytes + discarded.downlink_bytes,
+        downlink_bytes=ledger.downlink_bytes
+        - before.downlink_bytes
+        + discarded.downlink_bytes,
         cost=ledger.relative_cost(after.step, base_interval),
         excluded=[*discarded.excluded, *excluded],
     )
@@ -207,7 +225,9 @@ class Recording:
         resume: Whether it goes on with the run that is there.
     """
 
-    def __init__(self, folder: Path | None, config: Config | None, *, run_name: str, resume: bool) -> None:
+    def __init__(
+        self, folder: Path | None, config: Config | None, *, run_name: str, resume: bool
+    ) -> None:
         self.directory: RunDirectory | None = None
         self.earlier: list[Record] = []
         self.checkpoint: bytes = b""
@@ -221,7 +241,9 @@ class Recording:
     def _resume(self, directory: RunDirectory, config: Config) -> None:
         directory.check_same_config()
         tables = config.model_dump(exclude_none=True)
-        found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded())
+        found = find_checkpoint(
+            directory.path / CHECKPOINTS, tables, directory.recorded()
+        )
         if found is None:
             raise InputError(f"{directory.path} has no checkpoint to resume from")
         self.checkpoint = found.content

@@ -122,7 +122,9 @@ class Rounds:
         number = position.state.round + 1
         return f"{run}/{cycle}/{number}/{position.attempt}"
 
-    def _train(self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str) -> tuple[dict[int, Update], Bytes]:
+    def _train(
+        self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str
+    ) -> tuple[dict[int, Update], Bytes]:
         """Send every client its task; what each replied, and what all were sent."""
         reader = Reader(position, plan, self.layout, self.uplink, tag=tag)
         sender = self.sender.round(position, plan, tag)
@@ -135,14 +137,22 @@ class Rounds:
 
         contents: dict[int, RecordDict] = {}
         for client in cohort.present:
-            contents[client] = sender.content(client, expects=cohort.tags.get(client, ""))
+            contents[client] = sender.content(
+                client, expects=cohort.tags.get(client, "")
+            )
         replies = self.nodes.train(contents, send_the_whole_model)
         updates: dict[int, Update] = {}
         for client in cohort.present:
             updates[client] = reader.read(client, replies.get(client))
         return updates, total_of(sender.sent)
 
-    def _close(self, position: Position, plan: RoundPlan, counted: Mapping[int, Update], traffic: Traffic) -> Position:
+    def _close(
+        self,
+        position: Position,
+        plan: RoundPlan,
+        counted: Mapping[int, Update],
+        traffic: Traffic,
+    ) -> Position:
         """Where the run stands after a round that counts."""
         clients = list(counted)
         updates = list(counted.values())
@@ -174,7 +184,9 @@ class Rounds:
         counters = position.counters
         if len(counters):
             # Whole-number buffers are equal on every client or count upwards, so the server keeps the largest.
-            of_clients = torch.tensor([update.counters for update in updates], dtype=torch.int64)
+            of_clients = torch.tensor(
+                [update.counters for update in updates], dtype=torch.int64
+            )
             counters = of_clients.amax(dim=0)
         attempt = position.attempt
         if self.cohorts.ends_window(after.step):
@@ -207,7 +219,13 @@ class Rounds:
             client=client,
         )
 
-    def _discard(self, position: Position, cohort: Cohort, excluded: Sequence[Exclusion], traffic: Traffic) -> Position:
+    def _discard(
+        self,
+        position: Position,
+        cohort: Cohort,
+        excluded: Sequence[Exclusion],
+        traffic: Traffic,
+    ) -> Position:
         """Where the run stands after an attempt that came to nothing."""
         # Those who did nothing wrong are in the record, too: they trained for nothing.
         blameless = dict.fromkeys(cohort.present, TOO_FEW_LEFT)
@@ -240,5 +258,7 @@ class Rounds:
 def _entries(reasons: Mapping[int, str], attempt: int) -> list[Exclusion]:
     entries: list[Exclusion] = []
     for client in sorted(reasons):
-        entries.append(Exclusion(client=client, reason=reasons[client], attempt=attempt + 1))
+        entries.append(
+            Exclusion(client=client, reason=reasons[client], attempt=attempt + 1)
+        )
     return entries

@@ -58,12 +58,18 @@ class FlowerRun:
         self.seed = options.seed
         self.iterations = iterations
         self.evaluate_fn = evaluate_fn
-        self.evaluate_every = options.evaluate_every or default_evaluate_every(iterations)
+        self.evaluate_every = options.evaluate_every or default_evaluate_every(
+            iterations
+        )
         self.module = module
         self.layout = describe(module, options.layers, options.adaptive)
         self.binding = Binding(module, self.layout)
-        self.nodes = Nodes(grid, seed=self.seed, deadline=options.deadline, rule=options.rule_name)
-        self.cohorts = Cohorts(self.nodes, options.participation, self.policy, seed=self.seed)
+        self.nodes = Nodes(
+            grid, seed=self.seed, deadline=options.deadline, rule=options.rule_name
+        )
+        self.cohorts = Cohorts(
+            self.nodes, options.participation, self.policy, seed=self.seed
+        )
         self.uplink = make_uplink(options, self.layout, self.cohorts)
         self.server = make_server(options, self.layout, self.uplink)
         self.records: list[Record] = []
@@ -94,21 +100,35 @@ class FlowerRun:
         self.records += recording.earlier
         position = self._first()
         if recording.checkpoint:
-            position = position_from(recording.checkpoint, self.server, self.layout, self.binding.counter_width)
+            position = position_from(
+                recording.checkpoint,
+                self.server,
+                self.layout,
+                self.binding.counter_width,
+            )
         while position.step < self.iterations:
             plan = self.server.plan(position.server, self.iterations)
             played = rounds.play(position, plan)
             position = played.after
             weights = rounds.weights(list(played.losses))
             self._say(played, weights, plan, recording)
-            if self.cohorts.ends_window(position.step) and position.step < self.iterations:
+            if (
+                self.cohorts.ends_window(position.step)
+                and position.step < self.iterations
+            ):
                 recording.save(checkpoint_of(position), position.state)
         self._finish(position, recording)
         return self.result
 
     # -- what is said and kept of it
 
-    def _say(self, played: PlayedRound, weights: Sequence[float], plan: RoundPlan, recording: Recording) -> None:
+    def _say(
+        self,
+        played: PlayedRound,
+        weights: Sequence[float],
+        plan: RoundPlan,
+        recording: Recording,
+    ) -> None:
         """Record a round, for Flower too."""
         loss = 0.0
         for weight, of_client in zip(weights, played.losses.values(), strict=True):
@@ -126,7 +146,14 @@ class FlowerRun:
         self.records.append(record)
         recording.record(record)
         self.result.train_metrics_clientapp[record.round] = MetricRecord({"loss": loss})
-        log(INFO, "round %s: step %s, loss %.4f, excluded %s", record.round, record.step, loss, played.excluded)
+        log(
+            INFO,
+            "round %s: step %s, loss %.4f, excluded %s",
+            record.round,
+            record.step,
+            loss,
+            played.excluded,
+        )
 
     def _scores(self, position: Position, plan: RoundPlan) -> dict[str, float]:
         """What `evaluate_fn` says, at a cycle end that passes a multiple of `evaluate_every`, and at the end."""

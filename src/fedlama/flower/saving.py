@@ -33,7 +33,9 @@ def checkpoint_of(position: Position) -> bytes:
     return checkpoint.encode()
 
 
-def position_from(content: bytes, server: Server, layout: Layout, counter_width: int) -> Position:
+def position_from(
+    content: bytes, server: Server, layout: Layout, counter_width: int
+) -> Position:
     """Where a run goes on; InputError for a checkpoint that does not fit it.
 
     Arguments:
@@ -45,7 +47,9 @@ def position_from(content: bytes, server: Server, layout: Layout, counter_width:
     names = tuple(slot.name for slot in server.slots)
     shapes = Shapes(width=layout.width, counter_width=counter_width, server_slots=names)
     saved = Checkpoint.decode(content, shapes)
-    slots = {name: torch.from_numpy(values) for name, values in saved.server_slots.items()}
+    slots = {
+        name: torch.from_numpy(values) for name, values in saved.server_slots.items()
+    }
     state = ServerState(
         policy=saved.state,
         ledger=saved.ledger,
@@ -53,4 +57,6 @@ def position_from(content: bytes, server: Server, layout: Layout, counter_width:
         slots=slots,
         broadcast=saved.broadcast,
     )
-    return Position(state, torch.from_numpy(saved.counters), saved.attempt, saved.discarded)
+    return Position(
+        state, torch.from_numpy(saved.counters), saved.attempt, saved.discarded
+    )

@@ -87,11 +87,14 @@ class Sender:
         self.server = server
         self.layout: Layout = server.layout
         self.cohorts = cohorts
-        self._staying: Shipment | None = None  # None where all clients of the next round are new
+        # None where all clients of the next round are new
+        self._staying: Shipment | None = None
         self._uplink = _plain(identity.uplink)
         self._downlink = _plain(identity.downlink)
 
-    def keep_for_those_who_stay(self, after: ServerState, plan: RoundPlan, place: Place) -> None:
+    def keep_for_those_who_stay(
+        self, after: ServerState, plan: RoundPlan, place: Place
+    ) -> None:
         """Remember what a round averaged: clients that stay are sent it before the next one.
 
         Arguments:
@@ -112,7 +115,9 @@ class Sender:
         assert isinstance(downlink, SendingChannel)
         assert downlink.last is not None, "closing a round coded its message"
         content = downlink.last.to_bytes()
-        self._staying = self._shipment(after, layers, Packed(CODED, content), place=place_to_plain(place))
+        self._staying = self._shipment(
+            after, layers, Packed(CODED, content), place=place_to_plain(place)
+        )
 
     def round(self, position: Position, plan: RoundPlan, tag: str) -> RoundSender:
         """The messages of one round.
@@ -136,7 +141,15 @@ class Sender:
             staying=self._staying,
         )
 
-    def task(self, position: Position, plan: RoundPlan, client: int, tag: str, expects: str, sent: Shipment) -> Task:
+    def task(
+        self,
+        position: Position,
+        plan: RoundPlan,
+        client: int,
+        tag: str,
+        expects: str,
+        sent: Shipment,
+    ) -> Task:
         """What a client is to do.
 
         Arguments:
@@ -203,7 +216,11 @@ class Sender:
         return "everything"
 
     def _shipment(
-        self, state: ServerState, layers: list[int], numbers: Packed, place: dict[str, Any] | None = None
+        self,
+        state: ServerState,
+        layers: list[int],
+        numbers: Packed,
+        place: dict[str, Any] | None = None,
     ) -> Shipment:
         """These numbers of layers, and behind them what the local rule sends, such as Scaffold's control."""
         beside = b""

@@ -59,7 +59,9 @@ def load_state(context: Context, run: str, client: int, width: int) -> ClientSta
     return _checked(state, run, width)
 
 
-def load_outliving(context: Context, run: str, client: int, width: int, *, window: int) -> ClientState:
+def load_outliving(
+    context: Context, run: str, client: int, width: int, *, window: int
+) -> ClientState:
     """What outlived the client's last window before this one; an empty state where nothing usable is found.
 
     Arguments:
@@ -81,7 +83,9 @@ def load_outliving(context: Context, run: str, client: int, width: int, *, windo
     return ClientState()
 
 
-def store_state(context: Context, client: int, state: ClientState, *, part: Lifetime = "window") -> None:
+def store_state(
+    context: Context, client: int, state: ClientState, *, part: Lifetime = "window"
+) -> None:
     """Keep this state in place of the one before.
 
     Arguments:
@@ -108,12 +112,16 @@ def store_state(context: Context, client: int, state: ClientState, *, part: Life
     arrays: dict[str, Array] = {}
     for name, row in state.rows.items():
         content = row.numpy().tobytes()
-        arrays[name] = Array(dtype="uint8", shape=(len(content),), stype=ROW_TYPE, data=content)
+        arrays[name] = Array(
+            dtype="uint8", shape=(len(content),), stype=ROW_TYPE, data=content
+        )
     context.state[_record(part)] = ArrayRecord(arrays)
     context.state[_tag_record(part)] = ConfigRecord(_about(state))
 
 
-def forget_state(context: Context, client: int, run: str, *, part: Lifetime = "window") -> None:
+def forget_state(
+    context: Context, client: int, run: str, *, part: Lifetime = "window"
+) -> None:
     """Free what was kept: a SuperNode never does that itself.
 
     Arguments:

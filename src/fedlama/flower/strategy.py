@@ -79,9 +79,15 @@ class LayerwiseStrategy(Strategy):
         evaluate_every: int | None = None,
     ) -> None:
         if isinstance(policy, type) or not isinstance(policy, Policy):
-            raise InputError(f"policy must be made with fedlama.FedLAMA(…) or fedlama.FedAvg(…), not {policy!r}")
-        if local is not None and (isinstance(local, type) or not isinstance(local, LocalRule)):
-            raise InputError(f"local must be made with fedlama.FedNova(…) or the like, not {local!r}")
+            raise InputError(
+                f"policy must be made with fedlama.FedLAMA(…) or fedlama.FedAvg(…), not {policy!r}"
+            )
+        if local is not None and (
+            isinstance(local, type) or not isinstance(local, LocalRule)
+        ):
+            raise InputError(
+                f"local must be made with fedlama.FedNova(…) or the like, not {local!r}"
+            )
         check_codecs(uplink=uplink, downlink=downlink)
         check_choice("weights", weights, WEIGHTINGS)
         check_choice("on_too_few", on_too_few, get_args(OnTooFew))
@@ -144,8 +150,14 @@ class LayerwiseStrategy(Strategy):
                 writes there.
         """
         check_whole("iterations", iterations, minimum=1)
-        if resume_from is not None and save_to is not None and Path(resume_from) != Path(save_to):
-            raise InputError("a run that is resumed goes on in its own directory: give resume_from alone")
+        if (
+            resume_from is not None
+            and save_to is not None
+            and Path(resume_from) != Path(save_to)
+        ):
+            raise InputError(
+                "a run that is resumed goes on in its own directory: give resume_from alone"
+            )
         module = module_of(initial_arrays)
         if model is not None:
             module = deepcopy(model)
@@ -183,7 +195,9 @@ class LayerwiseStrategy(Strategy):
         """Not used: `start` has a loop of its own."""
         _has_its_own_loop()
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
         """Not used: `start` has a loop of its own."""
         _has_its_own_loop()
 

@@ -58,7 +58,14 @@ class ClientTrainer(Protocol):
         """How many samples the client has."""
         ...
 
-    def train(self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context) -> float:
+    def train(
+        self,
+        task: Task,
+        binding: Binding,
+        rows: dict[str, Tensor],
+        counters: Tensor,
+        context: Context,
+    ) -> float:
         """Take the task's steps on the client's row, in place; the mean loss."""
         ...
 
@@ -73,7 +80,13 @@ class RuleTrainer:
         loss: A function of outputs and targets; None for cross entropy.
     """
 
-    def __init__(self, data: Data, local: LocalRule, partition: Partition | None, loss: Loss | None) -> None:
+    def __init__(
+        self,
+        data: Data,
+        local: LocalRule,
+        partition: Partition | None,
+        loss: Loss | None,
+    ) -> None:
         self.data = data
         self.local = local
         self.partition = partition
@@ -107,10 +120,14 @@ class RuleTrainer:
         """
         mine = repr(self.local)
         if expected and expected != mine:
-            raise InputError(f"this client trains with {mine}, and the strategy was given local={expected}")
+            raise InputError(
+                f"this client trains with {mine}, and the strategy was given local={expected}"
+            )
         if not expected and has_server_part(self.local):
             name = type(self.local).__name__
-            raise InputError(f"{name} has a part on the server: pass the same local= to LayerwiseStrategy, too")
+            raise InputError(
+                f"{name} has a part on the server: pass the same local= to LayerwiseStrategy, too"
+            )
 
     def samples(self, context: Context, client: int, seed: int) -> int:
         """How many samples the client has.
@@ -123,7 +140,14 @@ class RuleTrainer:
         _, shards = self._shard(context, client, seed)
         return shards.size_of(client)
 
-    def train(self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context) -> float:
+    def train(
+        self,
+        task: Task,
+        binding: Binding,
+        rows: dict[str, Tensor],
+        counters: Tensor,
+        context: Context,
+    ) -> float:
         """Take the task's steps on the row, in place; the mean loss.
 
         Arguments:
@@ -167,7 +191,9 @@ class RuleTrainer:
             server[name] = rows[name]
         return server
 
-    def _sync(self, task: Task, layout: Layout, rows: dict[str, Tensor], pace: int | None) -> None:
+    def _sync(
+        self, task: Task, layout: Layout, rows: dict[str, Tensor], pace: int | None
+    ) -> None:
         """Before a due layer is uploaded, the rule may update its slots, or what is sent."""
         own_rows = {slot.name: rows[slot.name] for slot in self.slots}
         server_rows = self._server_rows(rows)
@@ -185,7 +211,9 @@ class RuleTrainer:
                     taken=taken,
                 )
 
-    def _shard(self, context: Context, client: int, seed: int) -> tuple[Dataset, Shards]:
+    def _shard(
+        self, context: Context, client: int, seed: int
+    ) -> tuple[Dataset, Shards]:
         data = self.data
         if not isinstance(data, Dataset):
             data = data(context)
@@ -210,7 +238,9 @@ class FunctionTrainer:
     sends: tuple[str, ...] = ()
     name = "a function"
 
-    def __init__(self, function: TrainFunction, samples: Callable[[Context], int] | None) -> None:
+    def __init__(
+        self, function: TrainFunction, samples: Callable[[Context], int] | None
+    ) -> None:
         self.options: dict[str, Any] = {}
         self.function = function
         self._samples = samples
@@ -222,7 +252,9 @@ class FunctionTrainer:
             expected: The rule that the strategy was given; empty for none.
         """
         if expected:
-            raise InputError(f"this client trains with a function, and the strategy was given local={expected}")
+            raise InputError(
+                f"this client trains with a function, and the strategy was given local={expected}"
+            )
 
     def samples(self, context: Context, client: int, seed: int) -> int:
         """How many samples the client has.
@@ -236,7 +268,14 @@ class FunctionTrainer:
             return 1
         return self._samples(context)
 
-    def train(self, task: Task, binding: Binding, rows: dict[str, Tensor], counters: Tensor, context: Context) -> float:
+    def train(
+        self,
+        task: Task,
+        binding: Binding,
+        rows: dict[str, Tensor],
+        counters: Tensor,
+        context: Context,
+    ) -> float:
         """Let the function take the task's steps on the row; the mean loss.
 
         Arguments:
@@ -252,7 +291,9 @@ class FunctionTrainer:
         binding.load_counters(counters)
         loss = self.function(binding.module, task.global_steps, context)
         if not isinstance(loss, int | float):
-            raise InputError(f"the training function must return its mean loss, a number, not {type(loss).__name__}")
+            raise InputError(
+                f"the training function must return its mean loss, a number, not {type(loss).__name__}"
+            )
         after = binding.read()
         parts = trained_slices(task, binding.layout)
         if parts is None:

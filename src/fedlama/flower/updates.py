@@ -58,7 +58,15 @@ class Reader:
         tag: What a reply to this round's tasks is marked with.
     """
 
-    def __init__(self, position: Position, plan: RoundPlan, layout: Layout, uplink: Uplink | None, *, tag: str) -> None:
+    def __init__(
+        self,
+        position: Position,
+        plan: RoundPlan,
+        layout: Layout,
+        uplink: Uplink | None,
+        *,
+        tag: str,
+    ) -> None:
         self.position = position
         self.plan = plan
         self.layout = layout
@@ -140,14 +148,18 @@ class Reader:
             self._plain_row(packed)
             raise InputError("plain numbers where a coded message was due")
         if packed.kind != CODED:
-            raise InputError(f"wrong type: {shown(packed.kind)} where a coded message was due")
+            raise InputError(
+                f"wrong type: {shown(packed.kind)} where a coded message was due"
+            )
         length = len(packed.content)
         slices = all_slices(self.layout, self.plan.due)
         numbers = size_of(slices)
         if length > BYTES_PER_NUMBER * numbers + SLACK:
             raise InputError(f"wrong shape: {length} coded bytes for {numbers} numbers")
         place = uplink.place(self.position, self.plan, client)
-        return uplink.channel.unpack(packed.content, self.plan.due, place, anchor=self.position.row)
+        return uplink.channel.unpack(
+            packed.content, self.plan.due, place, anchor=self.position.row
+        )
 
     def _weight(self, content: RecordDict) -> Bytes:
         """The bytes of a reply, whatever is in it, as if they were layers."""
@@ -185,8 +197,12 @@ class UpdatesReduce:
         plan: RoundPlan,
     ) -> None:
         self.layout = layout
-        self.rows = torch.stack([update.row for update in updates if update.row is not None])
-        self.decoded = [update.decoded for update in updates if update.decoded is not None]
+        self.rows = torch.stack(
+            [update.row for update in updates if update.row is not None]
+        )
+        self.decoded = [
+            update.decoded for update in updates if update.decoded is not None
+        ]
         self.weights = list(weights)
         self.uplink = uplink
         self.position = position
@@ -214,7 +230,9 @@ class UpdatesReduce:
             due: The layers.
         """
         if self.uplink is not None:
-            return self.uplink.spread(self.weights, self.decoded, mean, self.position, self.plan)
+            return self.uplink.spread(
+                self.weights, self.decoded, mean, self.position, self.plan
+            )
         squares = squared_distances(mean, self.rows, self.layout.slices_of(due))
         of_slices = iter(squares.T.tolist())
         result: dict[int, float] = {}

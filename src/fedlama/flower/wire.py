@@ -115,7 +115,9 @@ def read_task(message: Message) -> tuple[Task, Download]:
     try:
         text, packed = _read_record(message.content)
     except InputError:
-        raise InputError("this client app works with fedlama.flower.LayerwiseStrategy of the same version") from None
+        raise InputError(
+            "this client app works with fedlama.flower.LayerwiseStrategy of the same version"
+        ) from None
     values = json.loads(text)
     if values.get("protocol") != PROTOCOL:
         raise InputError(
@@ -197,7 +199,9 @@ def _read_report(text: str, counters: int) -> Report:
         raise InputError("the report does not hold the model's whole-number buffers")
     for number in numbers:
         if type(number) is not int or abs(number) >= MAX_COUNTER:
-            raise InputError("the report does not hold the model's whole-number buffers")
+            raise InputError(
+                "the report does not hold the model's whole-number buffers"
+            )
     return Report(tag=tag, lost=lost, loss=float(loss), counters=numbers)
 
 

@@ -40,20 +40,35 @@ class FedDyn(OnSGD):
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The client's gradient at its last model, beside what `base` keeps."""
-        return (*self.base.slots, Slot(GRADIENT, "run", without="choose another local.rule"))
+        return (
+            *self.base.slots,
+            Slot(GRADIENT, "run", without="choose another local.rule"),
+        )
 
     @property
     def server_slots(self) -> tuple[Slot, ...]:
         """h."""
         return (Slot(SERVER_SUM, "run"),)
 
-    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+    def correct(
+        self,
+        gradient: Tensor,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> None:
         """The gradient of L_i(θ) − ⟨∇L_i(θ_i), θ⟩ + (α/2)‖θ − anchor‖² (Eq. 1 there)."""
         gradient.sub_(own[GRADIENT])
         gradient.add_(row - server[MODEL], alpha=self.alpha)
 
     def sync(
-        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+        self,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Tensor,
     ) -> None:
         """∇L_i(θ_i⁺) ← ∇L_i(θ_i) − α(θ_i⁺ − anchor)."""
         own[GRADIENT].sub_(row - server[MODEL], alpha=self.alpha)

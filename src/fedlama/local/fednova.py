@@ -30,7 +30,13 @@ class FedNova(OnSGD):
     """
 
     def sync(
-        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+        self,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Tensor,
     ) -> None:
         """Scale the client's difference to what the schedule's steps would have amounted to."""
         amount = self.amount(taken.double())
@@ -63,7 +69,8 @@ class FedNova(OnSGD):
         all_took_some = True
         for weight, count in taken:
             amount = self._amount_of(count)
-            factor += weight * (amount / scheduled - 1)  # exactly 1 where all kept to the schedule
+            # Exactly 1 where all kept to the schedule
+            factor += weight * (amount / scheduled - 1)
             if count:
                 with_steps += weight
             elif weight:

@@ -32,7 +32,13 @@ class FedProx(OnSGD):
         super().__post_init__()
         check_options(self)
 
-    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+    def correct(
+        self,
+        gradient: Tensor,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> None:
         """g ← g + μ(x − anchor)."""
         if self.mu:
             gradient.add_(row - server[MODEL], alpha=self.mu)

@@ -30,7 +30,9 @@ class OnSGD:
     def __post_init__(self) -> None:
         # Two corrections of one gradient have no meaning that anybody has worked out.
         if not isinstance(self.base, SGD):
-            raise InputError(f"{type(self).__name__} goes around an SGD, not around {type(self.base).__name__}")
+            raise InputError(
+                f"{type(self).__name__} goes around an SGD, not around {type(self.base).__name__}"
+            )
 
     @property
     def batch_size(self) -> int:
@@ -61,7 +63,13 @@ class OnSGD:
         """The learning rate at a global step, counted from 0."""
         return self.base.rate(step)
 
-    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+    def correct(
+        self,
+        gradient: Tensor,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> None:
         """Change a gradient in place before `base` takes its step; by default it stays as it is.
 
         Arguments:
@@ -86,7 +94,13 @@ class OnSGD:
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
 
     def sync(
-        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+        self,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Tensor,
     ) -> None:
         """A client sends its numbers as they are."""
 

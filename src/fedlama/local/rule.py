@@ -81,7 +81,13 @@ class LocalRule(Protocol):
         ...
 
     def sync(
-        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+        self,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Tensor,
     ) -> None:
         """At a layer's synchronisation, on the client and before it uploads: update its slots, or what it sends.
 

@@ -42,7 +42,9 @@ class Scaffold(OnSGD):
                 f"use server.rule = 'momentum' instead"
             )
         if self.base.steps is not None:
-            raise InputError("scaffold's server control needs as many steps of every client: leave local.steps out")
+            raise InputError(
+                "scaffold's server control needs as many steps of every client: leave local.steps out"
+            )
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -59,13 +61,25 @@ class Scaffold(OnSGD):
         """c."""
         return (SERVER_CONTROL,)
 
-    def correct(self, gradient: Tensor, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+    def correct(
+        self,
+        gradient: Tensor,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> None:
         """g ← g − c_i + c, so that the step is y ← y − η(g − c_i + c), line 10."""
         gradient.sub_(own[CONTROL])
         gradient.add_(server[SERVER_CONTROL])
 
     def sync(
-        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+        self,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Tensor,
     ) -> None:
         """c_i ← c_i − c + (anchor − y)/(K·η), line 12 with option II."""
         mean_gradient = (server[MODEL] - row) / self.total_rate(steps)

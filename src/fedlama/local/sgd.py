@@ -46,11 +46,15 @@ class SGD:
     decay_steps: tuple[Annotated[int, Limits(minimum=1)], ...] = ()
     decay_factor: Annotated[float, Limits(above=0, maximum=1)] = 0.1
     decayed: Literal["all", "kernels"] = "all"
-    steps: Annotated[int | str | list[int] | tuple[int, int] | None, Checked(checked_steps)] = None
+    steps: Annotated[
+        int | str | list[int] | tuple[int, int] | None, Checked(checked_steps)
+    ] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.decay_steps, int):
-            raise InputError(f"decay_steps must be a list of steps, not {self.decay_steps}")
+            raise InputError(
+                f"decay_steps must be a list of steps, not {self.decay_steps}"
+            )
         object.__setattr__(self, "decay_steps", tuple(self.decay_steps))
         object.__setattr__(self, "steps", checked_steps(self.steps))
         check_options(self)
@@ -106,7 +110,13 @@ class SGD:
         row.add_(direction, alpha=-rate)
 
     def sync(
-        self, row: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor], *, steps: range, taken: Tensor
+        self,
+        row: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+        *,
+        steps: range,
+        taken: Tensor,
     ) -> None:
         """A client sends its numbers as they are, and its velocity stays its own."""
 

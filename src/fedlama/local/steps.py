@@ -25,15 +25,21 @@ def checked_steps(option: object) -> int | str | tuple[int, int] | None:
     if isinstance(option, str):
         found = _EPOCHS.fullmatch(option)
         if found is None or not 0 < float(found[1]) <= MAX_EPOCHS:
-            raise InputError(f"steps must be like '2 epochs', a number or [least, most], not {shown(option)}")
+            raise InputError(
+                f"steps must be like '2 epochs', a number or [least, most], not {shown(option)}"
+            )
         return option
     if isinstance(option, list | tuple):
         if len(option) != 2:
-            raise InputError(f"steps must be [least, most] to be drawn, not {shown(option)}")
+            raise InputError(
+                f"steps must be [least, most] to be drawn, not {shown(option)}"
+            )
         for one in option:
             check_whole("a number of steps", one, minimum=1)
         if option[0] > option[1]:
-            raise InputError(f"steps must be [least, most] to be drawn, not {shown(option)}")
+            raise InputError(
+                f"steps must be [least, most] to be drawn, not {shown(option)}"
+            )
         return (int(option[0]), int(option[1]))
     check_whole("steps", option, minimum=1)
     assert isinstance(option, int)
@@ -41,7 +47,13 @@ def checked_steps(option: object) -> int | str | tuple[int, int] | None:
 
 
 def steps_per_interval(
-    option: StepsOption, *, samples: int, batch_size: int, seed: int, window: int, client: int
+    option: StepsOption,
+    *,
+    samples: int,
+    batch_size: int,
+    seed: int,
+    window: int,
+    client: int,
 ) -> int | None:
     """How many steps a client takes for every base interval of global steps; None for each of them.
 

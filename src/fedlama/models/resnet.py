@@ -52,7 +52,12 @@ def wide_resnet28_10(classes: int = 100, channels: int = 3) -> nn.Module:
 
 
 def wide_resnet(
-    classes: int = 100, channels: int = 3, *, depth: int = 16, width: int = 2, dropout: float = 0.3
+    classes: int = 100,
+    channels: int = 3,
+    *,
+    depth: int = 16,
+    width: int = 2,
+    dropout: float = 0.3,
 ) -> nn.Module:
     """A Wide-ResNet of any size; by default a small one for CPUs: two blocks per stage, 32, 64 and 128 channels wide.
 
@@ -67,7 +72,9 @@ def wide_resnet(
     check_whole("width", width, minimum=1, maximum=MAX_WIDTH)
     blocks, left_over = divmod(depth - 4, 6)
     if left_over:
-        raise InputError(f"depth must be 10, 16, 22, 28 or another 6·n + 4, not {depth}")
+        raise InputError(
+            f"depth must be 10, 16, 22, 28 or another 6·n + 4, not {depth}"
+        )
     return ResNet(
         classes,
         channels,
@@ -80,7 +87,9 @@ def wide_resnet(
 class ResNet(nn.Module):
     """conv0, three stages of `blocks` blocks that are 16, 32 and 64 times `width` wide, the mean over pixels, fc."""
 
-    def __init__(self, classes: int, channels: int, blocks: int, width: int, dropout: float) -> None:
+    def __init__(
+        self, classes: int, channels: int, blocks: int, width: int, dropout: float
+    ) -> None:
         super().__init__()
         narrow = 16 * width
         middle = 32 * width
@@ -134,7 +143,9 @@ class ResNet(nn.Module):
 class Block(nn.Module):
     """Two 3×3 convolutions beside a shortcut, which is the identity or, if the block `projects`, a 1×1 convolution."""
 
-    def __init__(self, before: int, after: int, stride: int, dropout: float, projects: bool) -> None:
+    def __init__(
+        self, before: int, after: int, stride: int, dropout: float, projects: bool
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(
             before,
@@ -181,7 +192,9 @@ class Block(nn.Module):
         return relu(residual + shortcut, inplace=True)
 
 
-def _stage(before: int, after: int, blocks: int, stride: int, dropout: float) -> nn.Sequential:
+def _stage(
+    before: int, after: int, blocks: int, stride: int, dropout: float
+) -> nn.Sequential:
     """The first block changes the resolution and the width, and has a convolution on its shortcut to do so."""
     named: OrderedDict[str, nn.Module] = OrderedDict()
     named["block0"] = Block(

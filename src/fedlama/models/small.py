@@ -37,7 +37,9 @@ def small_cnn(classes: int = 10, channels: int = 1, side: int = 8) -> nn.Module:
     )
 
 
-def mlp(classes: int = 10, inputs: int = 64, hidden: tuple[int, ...] = (128, 128)) -> nn.Module:
+def mlp(
+    classes: int = 10, inputs: int = 64, hidden: tuple[int, ...] = (128, 128)
+) -> nn.Module:
     """Fully connected layers with ReLU between them.
 
     Arguments:

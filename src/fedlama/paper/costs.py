@@ -16,7 +16,14 @@ from fedlama.processes.devices import default_workers
 from fedlama.run.config import Config
 from fedlama.run.default_models import model_builder
 from fedlama.run.resolve import Resolved, resolve
-from fedlama.study.speed import Amount, Kind, amount_of, kind_of, measured, total_seconds
+from fedlama.study.speed import (
+    Amount,
+    Kind,
+    amount_of,
+    kind_of,
+    measured,
+    total_seconds,
+)
 from fedlama.study.study_file import Cell
 from fedlama.training.trainers.stacked import BLOCK
 
@@ -89,7 +96,9 @@ def _needed() -> dict[tuple[str, str], dict[str, list[Cell]]]:
     return needed
 
 
-def _one_of_each_kind(needed: dict[tuple[str, str], dict[str, list[Cell]]]) -> dict[Kind, Resolved]:
+def _one_of_each_kind(
+    needed: dict[tuple[str, str], dict[str, list[Cell]]],
+) -> dict[Kind, Resolved]:
     """Runs to measure: small models first, as time may run out; one method stands for all with its data and model."""
     found: dict[str, tuple[Kind, Resolved]] = {}
     for scale in SCALES:

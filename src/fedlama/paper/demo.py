@@ -17,12 +17,22 @@ LEARNING_RATE = 0.1  # chosen in a small pilot
 SETTINGS: list[dict[str, Any]] = [
     {"policy": {"kind": "fedavg", "base_interval": BASE_INTERVAL}},
     {"policy": {"kind": "fedavg", "base_interval": BASE_INTERVAL * INCREASE_FACTOR}},
-    {"policy": {"kind": "fedlama", "base_interval": BASE_INTERVAL, "increase_factor": INCREASE_FACTOR}},
+    {
+        "policy": {
+            "kind": "fedlama",
+            "base_interval": BASE_INTERVAL,
+            "increase_factor": INCREASE_FACTOR,
+        }
+    },
     {"name": "frugal", "preset": "frugal", "policy": {"base_interval": BASE_INTERVAL}},
 ]
 
 
-def demo_study(seeds: int = SEEDS, iterations: int = ITERATIONS, learning_rate: float = LEARNING_RATE) -> Study:
+def demo_study(
+    seeds: int = SEEDS,
+    iterations: int = ITERATIONS,
+    learning_rate: float = LEARNING_RATE,
+) -> Study:
     """The four settings; the window is common to all of them, so that they see the same clients.
 
     Arguments:

@@ -73,7 +73,9 @@ class Reproduction:
         return f"{self.name}-group{self.group}"
 
 
-def reproduction(name: str, scale: str, group: int | None = None, changes: Changes | None = None) -> Reproduction:
+def reproduction(
+    name: str, scale: str, group: int | None = None, changes: Changes | None = None
+) -> Reproduction:
     """The named table or figure at a scale.
 
     Arguments:
@@ -107,7 +109,9 @@ def _check_name(name: str) -> None:
     hint = ""
     for near in get_close_matches(name, known, n=1):
         hint = f"; did you mean {near}?"
-    raise InputError(f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6, frontier)")
+    raise InputError(
+        f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6, frontier)"
+    )
 
 
 def checked_scale(scale: str, changes: Changes) -> ScaleName:
@@ -122,7 +126,9 @@ def checked_scale(scale: str, changes: Changes) -> ScaleName:
         raise InputError(f"--scale {scale!r}: must be one of {allowed}")
 
     if scale == "paper" and changes.pilots:
-        raise InputError("--pilots: the scale 'paper' has the paper's learning rates; pilots are for --scale cpu")
+        raise InputError(
+            "--pilots: the scale 'paper' has the paper's learning rates; pilots are for --scale cpu"
+        )
     if scale == "smoke" and changes != Changes():
         raise InputError(
             "--scale smoke takes no --iterations, --no-decay, --pilots or --precision: it is no result in any case"
@@ -210,7 +216,9 @@ def frontier_study(scale: str = "cpu") -> Study:
     if scale == "cpu":
         return parse_study(tables, FRONTIER)
     if scale != "smoke":
-        raise InputError(f"--scale {scale!r}: the frontier is not the paper's; it has the scales smoke and cpu")
+        raise InputError(
+            f"--scale {scale!r}: the frontier is not the paper's; it has the scales smoke and cpu"
+        )
 
     for setting in tables["study"]["setting"]:
         setting.pop("seeds", None)

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from fedlama.paper.recipe import Group, Row, Scale, ScaleName, TableRecipe, scale_of, smoke_base
+from fedlama.paper.recipe import (
+    Group,
+    Row,
+    Scale,
+    ScaleName,
+    TableRecipe,
+    scale_of,
+    smoke_base,
+)
 from fedlama.run.overrides import merged
 from fedlama.training.trainers.one_by_one import Precision
 
 PAPER_SEEDS = [0, 1, 2]
-DECAY_AT = (Fraction(1, 2), Fraction(3, 4))  # of the run; there the learning rate is divided by 10
+# Of the run; there the learning rate is divided by 10
+DECAY_AT = (Fraction(1, 2), Fraction(3, 4))
 SMOKE_CYCLES = 2
 SMOKE_SEEDS = 2
 SMOKE_ALPHA = 0.5  # below, eight clients of so few samples might get none
@@ -48,7 +57,9 @@ class Changes:
         return "-".join(parts)
 
 
-def study_tables(recipe: TableRecipe, group: Group, scale: ScaleName, changes: Changes) -> dict[str, Any]:
+def study_tables(
+    recipe: TableRecipe, group: Group, scale: ScaleName, changes: Changes
+) -> dict[str, Any]:
     """The study of a group, as a file would have it.
 
     Arguments:
@@ -121,7 +132,9 @@ def _partition(recipe: TableRecipe, group: Group, scale: ScaleName) -> dict[str,
     return {"kind": "dirichlet", "alpha": alpha}
 
 
-def _study(group: Group, common: Scale, scale: ScaleName, changes: Changes) -> dict[str, Any]:
+def _study(
+    group: Group, common: Scale, scale: ScaleName, changes: Changes
+) -> dict[str, Any]:
     settings: list[dict[str, Any]] = []
     for row in group.rows:
         settings.append(_setting(row, scale))

@@ -97,7 +97,9 @@ def _cohort(config: Config) -> str:
     return f"{active} of {clients}"
 
 
-def scaled_down(recipe: TableRecipe, group: Group, scale: ScaleName, study: Study, changes: Changes) -> tuple[str, ...]:
+def scaled_down(
+    recipe: TableRecipe, group: Group, scale: ScaleName, study: Study, changes: Changes
+) -> tuple[str, ...]:
     """What differs from the paper.
 
     Arguments:
@@ -123,13 +125,17 @@ def scaled_down(recipe: TableRecipe, group: Group, scale: ScaleName, study: Stud
         _seeds(group),
     ]
     if changes.precision != "float32":
-        found.append(f"local steps in {changes.precision}; weights and averages are float32")
+        found.append(
+            f"local steps in {changes.precision}; weights and averages are float32"
+        )
     alpha = alpha_at(group, common, scale)
     if alpha != group.alpha:
         found.append(f"α = {alpha:g} in place of {group.alpha:g}")
     alphas = [alpha_at(one, common, scale) for one in recipe.group]
     if alphas.count(alpha) > 1:
-        found.append("these are also the runs of the table's other groups that differ only in what was scaled down")
+        found.append(
+            "these are also the runs of the table's other groups that differ only in what was scaled down"
+        )
     if common.cpu_model is not None:
         papers_model = common.paper["model"]["name"]
         found.append(f"the model {common.cpu_model} in place of {papers_model}")

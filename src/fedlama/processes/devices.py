@@ -24,17 +24,25 @@ def check_device(name: str) -> None:
     try:
         device = torch.device("cpu" if name == "auto" else name)
     except (RuntimeError, ValueError, OverflowError):
-        raise InputError(f"device {shown(name)} is not one that torch knows: use auto, cpu or cuda") from None
+        raise InputError(
+            f"device {shown(name)} is not one that torch knows: use auto, cpu or cuda"
+        ) from None
     if device.type not in KINDS:
-        raise InputError(f"device {shown(name)}: fedlama computes on a CPU or with CUDA; use auto, cpu or cuda")
+        raise InputError(
+            f"device {shown(name)}: fedlama computes on a CPU or with CUDA; use auto, cpu or cuda"
+        )
     if device.type == "cpu":
         return
     # Counting starts no CUDA, unlike torch.cuda.is_available: worker processes may still be forked
     count = torch.cuda.device_count()
     if count == 0:
-        raise InputError(f"device {shown(name)}: torch finds no CUDA device on this machine; use auto or cpu")
+        raise InputError(
+            f"device {shown(name)}: torch finds no CUDA device on this machine; use auto or cpu"
+        )
     if device.index is not None and device.index >= count:
-        raise InputError(f"device {shown(name)}: this machine has {count} CUDA devices, counted from 0")
+        raise InputError(
+            f"device {shown(name)}: this machine has {count} CUDA devices, counted from 0"
+        )
 
 
 def is_on_gpu(device: str) -> bool:

@@ -19,7 +19,8 @@ from torch import Tensor
 from fedlama.processes.world import World
 
 SLOT = 1 << 20  # bytes that go over at a time
-ATTEMPTS = 500  # to find a message there before sleeping: waking up takes longer than most waits
+# To find a message there before sleeping: waking up takes longer than most waits
+ATTEMPTS = 500
 SECONDS_BETWEEN_LOOKS = 1.0  # for a parent that has died
 
 

@@ -23,9 +23,8 @@ import torch
 
 from fedlama.base import DivergenceError, InputError, RunError
 
-ERRORS = {
-    kind.__name__: kind for kind in (InputError, RunError, DivergenceError)
-}  # their message is for the user, without a traceback
+# Their message is for the user, without a traceback.
+ERRORS = {kind.__name__: kind for kind in (InputError, RunError, DivergenceError)}
 
 Emit = Callable[[Any], None]
 Work = Callable[[Emit], Any]
@@ -122,7 +121,10 @@ class Forks:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for forked in self.running:
             forked.close()
@@ -141,9 +143,12 @@ class Forks:
         readers = [receiver]
         for other in self.running:
             readers.append(other.messages)
-        process = context.Process(target=_main, args=(work, prepare, sender, readers), daemon=daemon)
+        process = context.Process(
+            target=_main, args=(work, prepare, sender, readers), daemon=daemon
+        )
         process.start()
-        sender.close()  # so that the pipe ends with the process, and no process forked later holds it open
+        # So that the pipe ends with the process, and no process forked later holds it open
+        sender.close()
         forked = Forked(process, receiver)
         self.running.append(forked)
         return forked
@@ -169,12 +174,19 @@ class Forks:
         forked.close()
 
 
-def _main(work: Work, prepare: Callable[[], None], sender: Connection, readers: list[Connection]) -> None:
+def _main(
+    work: Work,
+    prepare: Callable[[], None],
+    sender: Connection,
+    readers: list[Connection],
+) -> None:
     prepare()
-    for reader in readers:  # inherited; one left open here would hide that its reader has died
+    # Inherited; one left open here would hide that its reader has died
+    for reader in readers:
         reader.close()
     try:
-        torch.set_num_threads(1)  # a fork has none of its parent's threads, and torch would wait for them for ever
+        # a fork has none of its parent's threads, and torch would wait for them for ever
+        torch.set_num_threads(1)
         end_with_parent()
 
         def emit(content: Any) -> None:

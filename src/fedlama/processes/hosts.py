@@ -74,7 +74,9 @@ def silence_allowed(environment: Mapping[str, str] = os.environ) -> float:
     try:
         seconds = float(given)
     except ValueError:
-        raise InputError(f"{SILENCE} must be a number of seconds, not {shown(given)}") from None
+        raise InputError(
+            f"{SILENCE} must be a number of seconds, not {shown(given)}"
+        ) from None
     check_number(SILENCE, seconds, minimum=2 * BEAT, maximum=86_400)
     return seconds
 
@@ -103,7 +105,9 @@ class Watch:
         """Send a beat, and take in those of the others."""
         if self.place.speaks:
             self._own_beats += 1
-            store.set(_key(self.place.host), f"{self._own_beats} {socket.gethostname()}")
+            store.set(
+                _key(self.place.host), f"{self._own_beats} {socket.gethostname()}"
+            )
         for host, known in self._beats.items():
             if not store.check([_key(host)]):
                 continue  # it has not begun yet
@@ -121,7 +125,9 @@ class Watch:
         seconds = f"{self.silence:g} seconds"
         if self._looks_since_answer * BEAT > self.silence:
             where = printable(self.place.meeting_point, MAX_NAME)
-            return f"{where}, where the hosts meet, has not answered for {seconds}{ADVICE}"
+            return (
+                f"{where}, where the hosts meet, has not answered for {seconds}{ADVICE}"
+            )
         for host, looks in self._looks_since_beat.items():
             if looks * BEAT > self.silence:
                 return f"host {host}{self._name_of(host)} has not been heard of for {seconds}{ADVICE}"
@@ -142,7 +148,9 @@ def _key(host: int) -> str:
 
 
 @contextmanager
-def watched(connect: Callable[[], Store], place: Place, silence: float) -> Iterator[None]:
+def watched(
+    connect: Callable[[], Store], place: Place, silence: float
+) -> Iterator[None]:
     """Inside, this process ends with a sentence when another host falls silent.
 
     Arguments:
@@ -176,7 +184,8 @@ def _beat(watch: Watch, connect: Callable[[], Store], ended: threading.Event) ->
         try:
             store = store or connect()
             watch.exchange(store)
-        except RuntimeError:  # of torch's store: whether it stays away is for `_look` to say
+        except RuntimeError:
+            # Of torch's store: whether it stays away is for `_look` to say.
             store = None
 
 
@@ -192,5 +201,6 @@ def _end(problem: str, speaks: bool) -> None:
     if speaks:
         print(f"fedlama: {problem}", file=sys.stderr, flush=True)
     else:
-        time.sleep(2 * BEAT)  # torchrun ends the others when the first is gone, and that should be the one that speaks
+        # Torchrun ends the others when the first is gone, and that should be the one that speaks
+        time.sleep(2 * BEAT)
     os._exit(FAILED)

@@ -13,7 +13,12 @@ from fedlama.base import RunError
 
 # A GPU's allocator has a type for it. That of the CPU, and CUDA outside of the allocator, raise a plain RuntimeError,
 # which only its text tells from others.
-CPU_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "out of memory")
+CPU_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "Cannot allocate memory",
+    "out of memory",
+)
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
@@ -60,13 +65,21 @@ def _of_groups(root: Path) -> Iterator[int]:
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _left(mount, path, "memory.max", "memory.current", "inactive_file")
+            yield from _left(
+                mount, path, "memory.max", "memory.current", "inactive_file"
+            )
         elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            names = (
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file",
+            )
             yield from _left(mount / "memory", path, *names)
 
 
-def _left(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+def _left(
+    mount: Path, path: str, limit: str, usage: str, reclaimable: str
+) -> Iterator[int]:
     """What a control group and those above it have left; the kernel gives back what it merely caches."""
     folder = mount / path.strip("/")
     for group in (folder, *folder.parents):

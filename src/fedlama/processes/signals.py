@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-SAME_SIGNAL = 0.5  # seconds: `timeout` sends its signal to a process and then to its group
+# Seconds: `timeout` sends its signal to a process and then to its group
+SAME_SIGNAL = 0.5
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -30,7 +30,9 @@ GRACE_OF_OTHERS = 0.2
 MAX_TRIMMED = 32 << 20  # glibc keeps no larger blocks than 32 MiB
 
 
-def run_workers(count: int, work: Work, on_item: Callable[[Any], None], backend: str) -> Any:
+def run_workers(
+    count: int, work: Work, on_item: Callable[[Any], None], backend: str
+) -> Any:
     """Run `work(world, emit)` in several processes; the result of rank 0.
 
     Arguments:
@@ -43,7 +45,9 @@ def run_workers(count: int, work: Work, on_item: Callable[[Any], None], backend:
     if backend == "gloo":
         exchange = Exchange(count)
     # Only where the processes meet at a file is there a folder: nobody would remove it after a SIGKILL
-    meeting_folder = nullcontext("") if exchange else tempfile.TemporaryDirectory(prefix="fedlama-")
+    meeting_folder = (
+        nullcontext("") if exchange else tempfile.TemporaryDirectory(prefix="fedlama-")
+    )
     with meeting_folder as folder, Forks() as forks:
         meeting_point = Path(folder) / "meeting-point"
         for rank in range(count):
@@ -53,7 +57,12 @@ def run_workers(count: int, work: Work, on_item: Callable[[Any], None], backend:
 
 
 def _share_of(
-    rank: int, size: int, work: Work, meeting_point: Path, backend: str, exchange: Exchange | None
+    rank: int,
+    size: int,
+    work: Work,
+    meeting_point: Path,
+    backend: str,
+    exchange: Exchange | None,
 ) -> Callable[[Emit], Any]:
     """What one worker does."""
 
@@ -149,7 +158,9 @@ def _killed(ends: Sequence[_Ended]) -> Exception | None:
         hint = ""
         if name == "SIGKILL":
             hint = " (the system may have run out of memory)"
-        return RunError(f"worker {end.rank} of {len(ends)} was ended by {name}{hint}: the run stopped")
+        return RunError(
+            f"worker {end.rank} of {len(ends)} was ended by {name}{hint}: the run stopped"
+        )
     return None
 
 
@@ -174,4 +185,10 @@ def _looks_like_a_consequence(end: _Ended) -> bool:
     return "gloo" in end.failure.text
 
 
-LOST_CONNECTION = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed
+# Of torch.distributed
+LOST_CONNECTION = (
+    "DistError",
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+)

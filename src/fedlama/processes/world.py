@@ -26,7 +26,8 @@ class World:
 
     rank = 0
     size = 1
-    shares_files = True  # whether all processes were forked from one, and see the same open files
+    # Whether all processes were forked from one, and see the same open files
+    shares_files = True
 
     def sum_(self, values: Tensor) -> None:
         """Add `values` up over all processes, in place."""
@@ -179,9 +180,12 @@ def _is_lost_connection(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def local_world(rank: int, size: int, meeting_point: Path, backend: str) -> Iterator[World]:
+def local_world(
+    rank: int, size: int, meeting_point: Path, backend: str
+) -> Iterator[World]:
     """Join `size` processes of this machine that meet at a file."""
-    if sys.platform == "linux":  # the host's own name may not resolve to an address; loopback always does
+    # The host's own name may not resolve to an address; loopback always does
+    if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = dist.FileStore(str(meeting_point), size)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)

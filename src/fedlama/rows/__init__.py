@@ -10,7 +10,14 @@ from fedlama.rows.arithmetic import (
     with_unpacked,
 )
 from fedlama.rows.binding import Binding
-from fedlama.rows.modules import Grouping, check_dtypes, counter_width, describe, statistics, trainable
+from fedlama.rows.modules import (
+    Grouping,
+    check_dtypes,
+    counter_width,
+    describe,
+    statistics,
+    trainable,
+)
 from fedlama.rows.slots import Lifetime, Slot, distinct
 from fedlama.rows.store import ClientStore
 

@@ -14,15 +14,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-PIECE = 1 << 15  # numbers whose squares are added up at a time; the last bits of a distance depend on it
-SUMMED = 1 << 16  # numbers of a mean at a time: they stay in the cache while every client's part is added
+# Numbers whose squares are added up at a time; the last bits of a distance depend on it
+PIECE = 1 << 15
+# Numbers of a mean at a time: they stay in the cache while every client's part is added
+SUMMED = 1 << 16
 MESSAGE = 1 << 17  # numbers that are added up over the processes at a time: a megabyte
 CLIENTS_AT_ONCE = 4  # whose differences are taken by one call
 
 
 def magnitudes(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     """The largest absolute value of every client's slices, [clients, slices]; NaN where a slice holds one."""
-    result = torch.zeros(len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device)
+    result = torch.zeros(
+        len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device
+    )
     if not len(rows_CP):
         return result
     for index, part in enumerate(slices):
@@ -38,7 +42,12 @@ def magnitudes(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     return result
 
 
-def exact_sums(rows_CP: Tensor, weights: Sequence[float], slices: Sequence[slice], largest: Sequence[float]) -> Tensor:
+def exact_sums(
+    rows_CP: Tensor,
+    weights: Sequence[float],
+    slices: Sequence[slice],
+    largest: Sequence[float],
+) -> Tensor:
     """Σ_i w_i x^i over these rows, packed slice after slice in float64, independent of the order of the rows.
 
     Arguments:
@@ -47,7 +56,9 @@ def exact_sums(rows_CP: Tensor, weights: Sequence[float], slices: Sequence[slice
         slices: What is added up.
         largest: The largest magnitude of each slice over *all* clients, also those whose rows are elsewhere.
     """
-    packed = torch.empty(sum(_sizes(slices)), dtype=torch.float64, device=rows_CP.device)
+    packed = torch.empty(
+        sum(_sizes(slices)), dtype=torch.float64, device=rows_CP.device
+    )
     start = 0
     for block in _blocks(slices, largest, rows_CP.device):
         block.add_up(rows_CP, weights, packed[start : start + block.size])
@@ -76,7 +87,9 @@ def exact_means(
         sum_: Adds a tensor up over all processes, in place.
     """
     means = torch.empty(sum(_sizes(slices)), dtype=torch.float32, device=rows_CP.device)
-    message = torch.empty(min(MESSAGE, len(means)), dtype=torch.float64, device=rows_CP.device)
+    message = torch.empty(
+        min(MESSAGE, len(means)), dtype=torch.float64, device=rows_CP.device
+    )
     sent = 0
     held = 0
     for block in _blocks(slices, largest, rows_CP.device):
@@ -112,7 +125,9 @@ class _Block:
         elif len(self.parts) == 1:
             self._add_up_piece(rows_CP[:, self.parts[0]], weights, total)
         else:
-            weights_C = torch.tensor(weights, dtype=torch.float64, device=rows_CP.device)
+            weights_C = torch.tensor(
+                weights, dtype=torch.float64, device=rows_CP.device
+            )
             terms = _joined(rows_CP, self.parts)
             terms.mul_(weights_C[:, None])
             # To the anchor and back rounds every term to the grid.
@@ -120,7 +135,9 @@ class _Block:
             terms.sub_(self.anchor)
             torch.sum(terms, dim=0, out=total)
 
-    def _add_up_piece(self, rows_CN: Tensor, weights: Sequence[float], total: Tensor) -> None:
+    def _add_up_piece(
+        self, rows_CN: Tensor, weights: Sequence[float], total: Tensor
+    ) -> None:
         # anchor + w·x rounds w·x to the anchor's last bit, which is the grid. So does −anchor + w·x: with one after the
         # other the anchors cancel, and need not be subtracted from every term. All sums are exact, whatever the order.
         anchors = (self.anchor, -self.anchor)
@@ -137,9 +154,13 @@ class _Block:
             total.sub_(self.anchor)
 
 
-def _blocks(slices: Sequence[slice], largest: Sequence[float], device: torch.device) -> Iterator[_Block]:
+def _blocks(
+    slices: Sequence[slice], largest: Sequence[float], device: torch.device
+) -> Iterator[_Block]:
     """The blocks that cover these slices, one after the other."""
-    anchors = torch.tensor([_anchor(one) for one in largest], dtype=torch.float64, device=device)
+    anchors = torch.tensor(
+        [_anchor(one) for one in largest], dtype=torch.float64, device=device
+    )
     for group in _groups(slices):
         parts = slices[group]
         anchor = anchors[group]
@@ -186,7 +207,9 @@ def with_unpacked(packed: Tensor, row: Tensor, slices: Sequence[slice]) -> Tenso
 
 def squared_distances(mean: Tensor, rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
     """‖u − x^i‖² of every client's slices, [clients, slices], in float64."""
-    result = torch.zeros(len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device)
+    result = torch.zeros(
+        len(rows_CP), len(slices), dtype=torch.float64, device=rows_CP.device
+    )
     if not len(rows_CP):
         return result
     for group in _groups(slices):
@@ -198,7 +221,9 @@ def squared_distances(mean: Tensor, rows_CP: Tensor, slices: Sequence[slice]) ->
         differences = _joined(rows_CP, parts)
         differences.sub_(_joined(mean[None], parts))
         squares = differences.square_()
-        for index, numbers in enumerate(squares.split(_sizes(parts), dim=1), start=group.start):
+        for index, numbers in enumerate(
+            squares.split(_sizes(parts), dim=1), start=group.start
+        ):
             result[:, index] = numbers.sum(dim=1)
     return result
 
@@ -206,10 +231,13 @@ def squared_distances(mean: Tensor, rows_CP: Tensor, slices: Sequence[slice]) ->
 def _long_distances(mean: Tensor, rows_CN: Tensor) -> Tensor:
     """Of one long slice, a piece at a time; a piece of the mean is converted once for all clients."""
     target = torch.empty(PIECE, dtype=torch.float64, device=mean.device)
-    differences = torch.empty(CLIENTS_AT_ONCE, PIECE, dtype=torch.float64, device=mean.device)
+    differences = torch.empty(
+        CLIENTS_AT_ONCE, PIECE, dtype=torch.float64, device=mean.device
+    )
     squares = torch.zeros(len(rows_CN), dtype=torch.float64, device=mean.device)
     of_piece = torch.zeros_like(squares)
-    of_client = list(of_piece)  # views of single numbers, which a product can be written to
+    # Views of single numbers, which a product can be written to
+    of_client = list(of_piece)
     for piece in _pieces(slice(0, len(mean)), PIECE):
         size = piece.stop - piece.start
         mean_here = target[:size]

@@ -41,21 +41,29 @@ class Binding:
                 self._counters.append(buffer)
         self.counter_width = counter_width(module)
         self.device = self._parameters[0].device
-        self.gradient = torch.zeros(layout.parameter_width, dtype=torch.float32, device=self.device)
-        self.stretches: list[slice] = []  # of a row, together all parameters: what the local rule is called for
-        self._gradients: list[tuple[Tensor, nn.Parameter | None]] = []  # of each stretch; a large one's is autograd's
+        self.gradient = torch.zeros(
+            layout.parameter_width, dtype=torch.float32, device=self.device
+        )
+        # Of a row, together all parameters: what the local rule is called for
+        self.stretches: list[slice] = []
+        # Of each stretch; a large one's is autograd's
+        self._gradients: list[tuple[Tensor, nn.Parameter | None]] = []
         self._bind_gradients()
         self._views: list[Tensor] = []
         self._at_start = _parameters_of(module)
 
     def new_rows(self, count: int) -> Tensor:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
-        return torch.zeros(count, self.layout.width, dtype=torch.float32, device=self.device)
+        return torch.zeros(
+            count, self.layout.width, dtype=torch.float32, device=self.device
+        )
 
     def kernel_mask(self) -> Tensor:
         """A row that is 1 where a parameter belongs to a kernel (two or more dimensions) and 0 elsewhere."""
         mask = torch.zeros_like(self.gradient)
-        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+        for parameter, part in zip(
+            self._parameters, self.layout.tensor_slices, strict=True
+        ):
             mask[part] = float(parameter.dim() >= 2)
         return mask
 
@@ -73,7 +81,9 @@ class Binding:
 
     def point_at(self, row: Tensor) -> None:
         """Make the module compute with `row`, in place: no number is copied."""
-        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+        for parameter, part in zip(
+            self._parameters, self.layout.tensor_slices, strict=True
+        ):
             parameter.data = row[part].view(parameter.shape)
         self._views = []
         for buffer, part in zip(self._statistics, self.layout.statistics, strict=True):
@@ -102,13 +112,22 @@ class Binding:
         A module can do so in its forward pass. What it then trains would be averaged by nobody.
         """
         self.check_same_parameters()
-        for (name, parameter), part in zip(trainable(self.module), self.layout.tensor_slices, strict=True):
+        for (name, parameter), part in zip(
+            trainable(self.module), self.layout.tensor_slices, strict=True
+        ):
             if parameter.data_ptr() != row[part].data_ptr():
-                raise _module_changed(name, "was given other numbers than those of the client that trains")
+                raise _module_changed(
+                    name, "was given other numbers than those of the client that trains"
+                )
             if parameter.numel() >= LARGE:
                 continue
-            if parameter.grad is None or parameter.grad.data_ptr() != self.gradient[part].data_ptr():
-                raise _module_changed(name, "was given another gradient than the one that training reads")
+            if (
+                parameter.grad is None
+                or parameter.grad.data_ptr() != self.gradient[part].data_ptr()
+            ):
+                raise _module_changed(
+                    name, "was given another gradient than the one that training reads"
+                )
 
     def clear_gradients(self) -> None:
         """Before a backward pass."""
@@ -159,13 +178,16 @@ class Binding:
     def _bind_gradients(self) -> None:
         """Small gradients become views of the gradient row, joined into stretches; large ones are left to autograd."""
         larges: list[nn.Parameter | None] = []
-        for parameter, part in zip(self._parameters, self.layout.tensor_slices, strict=True):
+        for parameter, part in zip(
+            self._parameters, self.layout.tensor_slices, strict=True
+        ):
             if parameter.numel() >= LARGE:
                 self.stretches.append(part)
                 larges.append(parameter)
                 continue
             parameter.grad = self.gradient[part].view(parameter.shape)
-            if larges and larges[-1] is None:  # the padding between two tensors is zero in every row
+            # The padding between two tensors is zero in every row
+            if larges and larges[-1] is None:
                 self.stretches[-1] = slice(self.stretches[-1].start, part.stop)
             else:
                 self.stretches.append(part)
@@ -176,10 +198,15 @@ class Binding:
 
 def _parameters_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, bool]]:
     """Every parameter by name, and whether it is trained."""
-    return {name: (parameter, parameter.requires_grad) for name, parameter in module.named_parameters()}
+    return {
+        name: (parameter, parameter.requires_grad)
+        for name, parameter in module.named_parameters()
+    }
 
 
-def _changed(before: tuple[nn.Parameter, bool] | None, now: tuple[nn.Parameter, bool] | None) -> str | None:
+def _changed(
+    before: tuple[nn.Parameter, bool] | None, now: tuple[nn.Parameter, bool] | None
+) -> str | None:
     """What became of a parameter, if anything did."""
     if before is None:
         return "was not there at the start"

@@ -31,7 +31,9 @@ class Buffer:
 
     name: str
     tensor: Tensor
-    sites: list[tuple[nn.Module, str]] = field(default_factory=list[tuple[nn.Module, str]])
+    sites: list[tuple[nn.Module, str]] = field(
+        default_factory=list[tuple[nn.Module, str]]
+    )
 
     @property
     def is_statistics(self) -> bool:
@@ -57,7 +59,9 @@ class Buffer:
             owner._buffers[name] = value
 
 
-def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] | None = None) -> Layout:
+def describe(
+    module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] | None = None
+) -> Layout:
     """The layout of a module's trainable parameters and floating-point buffers.
 
     Tied weights appear once, frozen parameters not at all.
@@ -69,7 +73,9 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
             two or more dimensions).
     """
     if not isinstance(layers, str) or layers not in GROUPINGS:
-        raise InputError(f"layers must be one of {', '.join(GROUPINGS)}, not {shown(layers)}")
+        raise InputError(
+            f"layers must be one of {', '.join(GROUPINGS)}, not {shown(layers)}"
+        )
     parameters = trainable(module)
     if not parameters:
         raise InputError("the model has no trainable parameter")
@@ -88,10 +94,16 @@ def describe(module: nn.Module, layers: str = "tensor", adaptive: Sequence[str] 
         is_adaptive = tensor.dim() >= 2
         if by_pattern is not None:
             is_adaptive = by_pattern[layer]
-        entries.append(TensorEntry(name, tensor.numel(), layer, is_adaptive, tuple(tensor.shape)))
+        entries.append(
+            TensorEntry(name, tensor.numel(), layer, is_adaptive, tuple(tensor.shape))
+        )
     measured: list[TensorEntry] = []
     for name, tensor in statistics(module):
-        measured.append(TensorEntry(name, tensor.numel(), shape=tuple(tensor.shape), role=_role(name)))
+        measured.append(
+            TensorEntry(
+                name, tensor.numel(), shape=tuple(tensor.shape), role=_role(name)
+            )
+        )
     return Layout.pack(entries, measured)
 
 
@@ -106,7 +118,9 @@ def _layer_name(parameter: str, layers: str) -> str:
 def check_dtypes(module: nn.Module) -> None:
     """A row holds float32, so a model must; what no row can hold is refused."""
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        raise InputError("a scripted module cannot be pointed at rows: build the plain nn.Module")
+        raise InputError(
+            "a scripted module cannot be pointed at rows: build the plain nn.Module"
+        )
     for buffer in buffers(module):
         dtype = buffer.tensor.dtype
         if dtype.is_complex:
@@ -115,17 +129,27 @@ def check_dtypes(module: nn.Module) -> None:
             )
     for name, tensor in [*trainable(module), *statistics(module)]:
         if tensor.dtype != torch.float32:
-            raise InputError(f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()")
+            raise InputError(
+                f"{name} is {tensor.dtype}; rows are torch.float32, so build the model with .float()"
+            )
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that are trained, each once, in the module's order."""
-    return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    return [
+        (name, parameter)
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    ]
 
 
 def statistics(module: nn.Module) -> list[tuple[str, Tensor]]:
     """The floating-point buffers that belong to the model's state: BatchNorm's running means and variances."""
-    return [(buffer.name, buffer.tensor) for buffer in buffers(module) if buffer.is_statistics]
+    return [
+        (buffer.name, buffer.tensor)
+        for buffer in buffers(module)
+        if buffer.is_statistics
+    ]
 
 
 def counter_width(module: nn.Module) -> int:
@@ -158,17 +182,25 @@ def buffers(module: nn.Module) -> list[Buffer]:
     return list(found.values())
 
 
-def _adaptive_by_pattern(patterns: Sequence[str], layers: Sequence[str]) -> dict[str, bool]:
+def _adaptive_by_pattern(
+    patterns: Sequence[str], layers: Sequence[str]
+) -> dict[str, bool]:
     if isinstance(patterns, str):
         patterns = [patterns]
-    if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise InputError(f"adaptive must be a list of patterns of layers' names, not {shown(patterns)}")
+    if not isinstance(patterns, Sequence) or not all(
+        isinstance(pattern, str) for pattern in patterns
+    ):
+        raise InputError(
+            f"adaptive must be a list of patterns of layers' names, not {shown(patterns)}"
+        )
     adaptive = dict.fromkeys(layers, False)
     for pattern in patterns:
         matching = [layer for layer in adaptive if fnmatchcase(layer, pattern)]
         if not matching:
             names = ", ".join(adaptive)
-            raise InputError(f"adaptive pattern {shown(pattern)} matches no layer; layers are {names}")
+            raise InputError(
+                f"adaptive pattern {shown(pattern)} matches no layer; layers are {names}"
+            )
         for layer in matching:
             adaptive[layer] = True
     return adaptive

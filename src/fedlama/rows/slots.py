@@ -34,6 +34,8 @@ def distinct(slots: Sequence[Slot]) -> tuple[Slot, ...]:
     names: set[str] = set()
     for slot in slots:
         if slot.name in names:
-            raise InputError(f"two of the rules and codecs of this run keep a slot called {slot.name!r}: rename one")
+            raise InputError(
+                f"two of the rules and codecs of this run keep a slot called {slot.name!r}: rename one"
+            )
         names.add(slot.name)
     return tuple(slots)

@@ -35,7 +35,9 @@ class ClientStore:
         folder: Where the file is made (default: the folder for temporary files).
     """
 
-    def __init__(self, slots: Sequence[Slot], clients: int, width: int, folder: str | None = None) -> None:
+    def __init__(
+        self, slots: Sequence[Slot], clients: int, width: int, folder: str | None = None
+    ) -> None:
         self.names = tuple(slot.name for slot in slots)
         self.clients = clients
         self.width = width
@@ -100,7 +102,9 @@ class ClientStore:
             rows[name] = table
         return np.array(ids, np.int64), rows
 
-    def restore(self, ids: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]) -> None:
+    def restore(
+        self, ids: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]
+    ) -> None:
         """Take over what `export` gave.
 
         Arguments:
@@ -140,4 +144,6 @@ class ClientStore:
             reason = error.strerror
             if error.errno in NO_ROOM:
                 reason = "no space left on the device or in the quota; make room, or let TMPDIR name another folder"
-            raise RunError(f"the clients' state cannot be written to {self._folder}: {reason}") from error
+            raise RunError(
+                f"the clients' state cannot be written to {self._folder}: {reason}"
+            ) from error

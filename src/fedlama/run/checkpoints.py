@@ -38,7 +38,13 @@ class Found:
 
 
 def save_checkpoint(
-    folder: Path, content: bytes, *, step: int, round: int, config: Mapping[str, Any], records: Sequence[bytes] = ()
+    folder: Path,
+    content: bytes,
+    *,
+    step: int,
+    round: int,
+    config: Mapping[str, Any],
+    records: Sequence[bytes] = (),
 ) -> None:
     """Write a checkpoint, and drop all but the last two.
 
@@ -109,50 +115,74 @@ def find_checkpoint(
 def _load(path: Path) -> tuple[bytes, dict[str, Any]]:
     """A checkpoint that is whole: its state, and the JSON beside it."""
     try:
-        manifest = json.loads(read_regular(path, MAX_MANIFEST, "the JSON beside a checkpoint"))
+        manifest = json.loads(
+            read_regular(path, MAX_MANIFEST, "the JSON beside a checkpoint")
+        )
         checksum = manifest.pop("checksum")
-        content = read_regular(path.with_suffix(".safetensors"), MAX_CONTENT, "a checkpoint")
-        is_whole = checksum == _checksum(manifest) and manifest["sha256"] == _sha256(content)
+        content = read_regular(
+            path.with_suffix(".safetensors"), MAX_CONTENT, "a checkpoint"
+        )
+        is_whole = checksum == _checksum(manifest) and manifest["sha256"] == _sha256(
+            content
+        )
         if is_whole:
             check_whole("its round", manifest["round"], minimum=0)
             dict(manifest["config"])
     except DAMAGE as error:
         raise InputError(f"the checkpoint {path} is broken ({reason(error)})") from None
     if not is_whole:
-        raise InputError(f"the checkpoint {path} is broken: its bytes are not those that were saved")
+        raise InputError(
+            f"the checkpoint {path} is broken: its bytes are not those that were saved"
+        )
     return content, manifest
 
 
-def _check_same_config(path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+def _check_same_config(
+    path: Path, saved: Mapping[str, Any], config: Mapping[str, Any]
+) -> None:
     try:
         different = changed_keys(saved, config)
     except RecursionError:
-        raise InputError(f"the checkpoint {path} is broken: its configuration has tables without end") from None
+        raise InputError(
+            f"the checkpoint {path} is broken: its configuration has tables without end"
+        ) from None
     if not different:
         return
     kind = "configuration"
     if all(key.startswith("versions.") for key in different):
         kind = "version"
-    raise InputError(f"the checkpoint {path} is of another {kind}: {', '.join(different)}")
+    raise InputError(
+        f"the checkpoint {path} is of another {kind}: {', '.join(different)}"
+    )
 
 
-def _check_content(path: Path, content: bytes, round_: int, round_of: Callable[[bytes], int]) -> None:
+def _check_content(
+    path: Path, content: bytes, round_: int, round_of: Callable[[bytes], int]
+) -> None:
     try:
         found = round_of(content)
     except InputError as error:
         raise InputError(f"the checkpoint {path} cannot be used: {error}") from None
     if found != round_:
-        raise InputError(f"the checkpoint {path} cannot be used: it is of round {found:,}, not {round_:,}")
+        raise InputError(
+            f"the checkpoint {path} cannot be used: it is of round {found:,}, not {round_:,}"
+        )
 
 
-def _check_records(path: Path, manifest: Mapping[str, Any], records: Sequence[bytes]) -> None:
+def _check_records(
+    path: Path, manifest: Mapping[str, Any], records: Sequence[bytes]
+) -> None:
     count = manifest["round"]
     if count > len(records):
-        raise InputError(f"the checkpoint {path} is of round {count}, but rounds.jsonl has only {len(records)}")
+        raise InputError(
+            f"the checkpoint {path} is of round {count}, but rounds.jsonl has only {len(records)}"
+        )
     if "records" not in manifest:  # of an earlier version
         return
     if manifest["records"] != _hash_of_records(records[:count]):
-        raise InputError(f"the checkpoint {path} follows on other rounds than those that rounds.jsonl has now")
+        raise InputError(
+            f"the checkpoint {path} follows on other rounds than those that rounds.jsonl has now"
+        )
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -166,14 +196,17 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     for key in sorted({*old, *new}):
         if key == "data.sha256" and key not in old:  # which older runs do not have
             continue
-        if key.startswith("hashes."):  # code that changed is told, and does not stop a run from going on
+        # Code that changed is told, and does not stop a run from going on
+        if key.startswith("hashes."):
             continue
         if key in OPERATION:
             continue
         was = old.get(key, "not set")
         is_now = new.get(key, "not set")
         if was != is_now:
-            different.append(f"{printable(key, MAX_KEY)} (was {shown(was)}, is {shown(is_now)})")
+            different.append(
+                f"{printable(key, MAX_KEY)} (was {shown(was)}, is {shown(is_now)})"
+            )
     if len(different) <= MAX_NAMED:
         return different
     return [*different[:MAX_NAMED], f"and {len(different) - MAX_NAMED} more"]

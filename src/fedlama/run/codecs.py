@@ -26,7 +26,9 @@ FEEDBACK_OPTIONS = ("error_feedback", "profile", "gain")
 class CodecSection(BaseModel):
     """A table with the options of the codecs that it names."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="allow", frozen=True, strict=True, allow_inf_nan=False
+    )
 
     table: ClassVar[str]
 
@@ -62,12 +64,16 @@ class CodecSection(BaseModel):
             codec = _chain([_built(name, options) for name in names])
         if self.error_feedback in (None, "none"):
             if self.profile is not None or self.gain is not None:
-                raise InputError("profile and gain mean nothing without error_feedback = 'window'")
+                raise InputError(
+                    "profile and gain mean nothing without error_feedback = 'window'"
+                )
             return codec
         profile = None
         if self.profile is not None:
             profile = tuple(self.profile)
-        return ErrorFeedback(codec, lifetime=self.error_feedback, profile=profile, gain=self.gain)
+        return ErrorFeedback(
+            codec, lifetime=self.error_feedback, profile=profile, gain=self.gain
+        )
 
     def _refers_to_own_code(self) -> bool:
         return isinstance(self.codec, str) and is_reference(self.codec)
@@ -96,7 +102,9 @@ class CodecSection(BaseModel):
             first = cls.table_of(codec.first)
             second = cls.table_of(codec.second)
             names = [*_as_list(first.pop("codec")), *_as_list(second.pop("codec"))]
-            if not first.keys() & second.keys() and all(name in CODECS for name in names):
+            if not first.keys() & second.keys() and all(
+                name in CODECS for name in names
+            ):
                 return {**first, **second, "codec": names}
         for name, kind in CODECS.items():
             if type(codec) is kind:
@@ -139,7 +147,9 @@ class CodecSection(BaseModel):
         for name in names:
             if name not in CODECS:
                 allowed = ", ".join([NO_CODEC, *CODECS])
-                raise InputError(f"codec must be one of {allowed}, or a list of them, not {shown(name)}")
+                raise InputError(
+                    f"codec must be one of {allowed}, or a list of them, not {shown(name)}"
+                )
 
     def _check_options(self, names: Sequence[str], options: Mapping[str, Any]) -> None:
         known: list[str] = []
@@ -151,13 +161,17 @@ class CodecSection(BaseModel):
             homes = [name for name in CODECS if option in _options(name)]
             if homes:
                 only = " or ".join(map(repr, homes))
-                raise InputError(f"{option} means nothing with codec = {self.codec!r}, only with {only}")
+                raise InputError(
+                    f"{option} means nothing with codec = {self.codec!r}, only with {only}"
+                )
             allowed = ["codec", *known, *FEEDBACK_OPTIONS]
             sentence = f"there is no option {shown(option)};"
             near = get_close_matches(option, allowed, n=1)
             if near:
                 sentence += f" did you mean {near[0]}?"
-            raise InputError(f"{sentence} with codec = {self.codec!r} there are {', '.join(allowed)}")
+            raise InputError(
+                f"{sentence} with codec = {self.codec!r} there are {', '.join(allowed)}"
+            )
 
 
 class UplinkSection(CodecSection):

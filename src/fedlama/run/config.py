@@ -39,9 +39,13 @@ class Config(Section):
     model: ModelSection = ModelSection()
     partition: PartitionSection = PartitionSection()
     participation: ParticipationSection = ParticipationSection()
-    policy: SerializeAsAny[PolicySection] = PolicySection.of_choice(PolicySection.default)()
+    policy: SerializeAsAny[PolicySection] = PolicySection.of_choice(
+        PolicySection.default
+    )()
     local: SerializeAsAny[LocalSection] = LocalSection.of_choice(LocalSection.default)()
-    server: SerializeAsAny[ServerSection] = ServerSection.of_choice(ServerSection.default)()
+    server: SerializeAsAny[ServerSection] = ServerSection.of_choice(
+        ServerSection.default
+    )()
     uplink: UplinkSection = UplinkSection()
     downlink: DownlinkSection = DownlinkSection()
     faults: FaultsSection | None = None
@@ -49,7 +53,8 @@ class Config(Section):
     evaluate: EvaluateSection = EvaluateSection()
     output: OutputSection = OutputSection()
     # Written into a run directory's config.toml; ignored when read
-    hashes: dict[str, str] = Field(default={})  # of files with code of the user's own, by what refers to them
+    # of files with code of the user's own, by what refers to them
+    hashes: dict[str, str] = Field(default={})
     versions: dict[str, str] = Field(default={})
 
 
@@ -60,7 +65,9 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     return parse_config(tables, str(path), overrides)
 
 
-def parse_config(tables: Mapping[str, Any], source: str = "config", overrides: Sequence[str] = ()) -> Config:
+def parse_config(
+    tables: Mapping[str, Any], source: str = "config", overrides: Sequence[str] = ()
+) -> Config:
     """A config from nested tables; what is wrong is said in one or two lines.
 
     Arguments:

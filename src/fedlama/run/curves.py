@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 MEBIBYTE = 1 << 20
 
 
-def draw_curves(runs: Mapping[str, Sequence[Record]], measure: Measure | None) -> Figure:
+def draw_curves(
+    runs: Mapping[str, Sequence[Record]], measure: Measure | None
+) -> Figure:
     """Two charts side by side: the metric over all bytes sent up and down, and over steps.
 
     Arguments:
@@ -42,7 +44,13 @@ def draw_curves(runs: Mapping[str, Sequence[Record]], measure: Measure | None) -
     return figure
 
 
-def _draw(over_bytes: Axes, over_steps: Axes, name: str, records: Sequence[Record], measure: Measure | None) -> None:
+def _draw(
+    over_bytes: Axes,
+    over_steps: Axes,
+    name: str,
+    records: Sequence[Record],
+    measure: Measure | None,
+) -> None:
     sent = 0
     bytes_: list[float] = []
     steps: list[int] = []

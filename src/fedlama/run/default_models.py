@@ -16,7 +16,9 @@ Builder = Callable[[Dataset], nn.Module]
 
 def _classes(data: Dataset) -> int:
     if data.classes is None:
-        raise InputError(f"{data.name} has no class labels, so none of the named models fits: use fedlama.simulate")
+        raise InputError(
+            f"{data.name} has no class labels, so none of the named models fits: use fedlama.simulate"
+        )
     return data.classes
 
 
@@ -30,10 +32,14 @@ def _channels(data: Dataset) -> int:
 
 MODELS: dict[str, Builder] = {
     "resnet20": lambda data: models.resnet20(_classes(data), _channels(data)),
-    "wide_resnet28_10": lambda data: models.wide_resnet28_10(_classes(data), _channels(data)),
+    "wide_resnet28_10": lambda data: models.wide_resnet28_10(
+        _classes(data), _channels(data)
+    ),
     "wide_resnet": lambda data: models.wide_resnet(_classes(data), _channels(data)),
     "leaf_cnn": lambda data: models.leaf_cnn(_classes(data)),
-    "small_cnn": lambda data: models.small_cnn(_classes(data), _channels(data), data.x_train.shape[-1]),
+    "small_cnn": lambda data: models.small_cnn(
+        _classes(data), _channels(data), data.x_train.shape[-1]
+    ),
     "mlp": lambda data: models.mlp(_classes(data), inputs=data.x_train[0].numel()),
 }
 

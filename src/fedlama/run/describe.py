@@ -78,7 +78,9 @@ def described(
         "precision": precision,
     }
     own: list[Any] = [model, policy, local, server]
-    own += [code for code in (uplink, downlink, loss, data.transform) if code is not None]
+    own += [
+        code for code in (uplink, downlink, loss, data.transform) if code is not None
+    ]
     if loss is not None:
         train["loss"] = reference_to(loss)
     if metric is not None and has_own_metric:
@@ -91,7 +93,10 @@ def described(
         "data": {"name": data.name, "sha256": data.content_hash()},
         "model": {"name": reference_to(model), "layers": layers},
         "partition": _partition_table(partition, shards),
-        "participation": {"active": participation.active, "window": participation.window_steps(policy)},
+        "participation": {
+            "active": participation.active,
+            "window": participation.window_steps(policy),
+        },
         "policy": PolicySection.table_of(policy),
         "local": LocalSection.table_of(local),
         "server": ServerSection.table_of(server),
@@ -111,7 +116,9 @@ def described(
         own.append(data.augment)
         tables["data"]["augment"] = reference_to(data.augment)
     if faults is not None:
-        tables["faults"] = {name: value for name, value in asdict(faults).items() if value is not None}
+        tables["faults"] = {
+            name: value for name, value in asdict(faults).items() if value is not None
+        }
     tables["hashes"] = _hashes(own)
     return Resolved(
         config=parse_config(tables, SOURCE),
@@ -136,7 +143,10 @@ def _partition_table(partition: Partition, shards: Shards) -> dict[str, Any]:
         if type(partition) is kind:
             table["kind"] = name
     if isinstance(partition, Dirichlet):
-        table |= {"alpha": float(partition.alpha), "min_samples": int(partition.min_samples)}
+        table |= {
+            "alpha": float(partition.alpha),
+            "min_samples": int(partition.min_samples),
+        }
     if "kind" not in table:
         # Which samples each client has is all that is known of shards, or of a partition of the user's own.
         table["kind"] = reference_to(type(partition))

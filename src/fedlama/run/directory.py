@@ -38,7 +38,8 @@ TIMINGS = "timings.jsonl"
 SUMMARY = "summary.json"
 FILES = (CONFIG, PARTITION, ROUNDS, TIMINGS, SUMMARY, "report.html", "report.png")
 CHECKPOINTS = "checkpoint"
-UNTIL_ROUND = " until round "  # in [hashes]: of code that changed while the run was interrupted
+# In [hashes]: of code that changed while the run was interrupted
+UNTIL_ROUND = " until round "
 WEIGHTS = Path(CHECKPOINTS) / "model.safetensors"
 
 
@@ -65,7 +66,9 @@ class RunDirectory:
         fell on clients.
         """
         if path.exists() and not path.is_dir():
-            raise InputError(f"{path} is a file; a run needs a folder: choose another --out")
+            raise InputError(
+                f"{path} is a file; a run needs a folder: choose another --out"
+            )
         if not replace and not resume:
             _check_free(path)
         self.path = path
@@ -104,7 +107,9 @@ class RunDirectory:
             if self._partition is not None:
                 write_atomically(self.path / PARTITION, self._partition.to_json())
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be written ({error.strerror})") from None
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror})"
+            ) from None
         self._open = True
 
     def _left_behind(self) -> Iterator[Path]:
@@ -135,9 +140,12 @@ class RunDirectory:
         """Drop what was recorded after this round, which will be recorded again; the records up to it."""
         rounds = self.path / ROUNDS
         timings = self.path / TIMINGS
-        records = list(islice(read_records(rounds), round_))  # what comes after may be torn
+        # What comes after may be torn
+        records = list(islice(read_records(rounds), round_))
         if len(records) < round_:
-            raise InputError(f"{rounds} has {len(records)} rounds, but the checkpoint is of round {round_}")
+            raise InputError(
+                f"{rounds} has {len(records)} rounds, but the checkpoint is of round {round_}"
+            )
         if not (self.path / CONFIG).exists():
             # The checkpoint vouches for the configuration; without the file, the run could not be read when it is done.
             write_atomically(self.path / CONFIG, to_toml(self._tables()))
@@ -184,7 +192,9 @@ class RunDirectory:
         different = changed_keys(before, self._tables())
         if different:
             keys = ", ".join(different)
-            raise InputError(f"{self.path} holds a run of another configuration: {keys}")
+            raise InputError(
+                f"{self.path} holds a run of another configuration: {keys}"
+            )
 
     def save_checkpoint(self, content: bytes, state: PolicyState) -> None:
         """Keep a checkpoint, with the configuration it belongs to; the records up to it reach the disk before it."""
@@ -222,7 +232,9 @@ def _check_free(path: Path) -> None:
         held = f"a {name}"
         if (path / CONFIG).exists():
             held = "a run (--resume continues it)"
-        raise InputError(f"{path} already holds {held}: choose another --out, or delete that folder first")
+        raise InputError(
+            f"{path} already holds {held}: choose another --out, or delete that folder first"
+        )
 
 
 def _keep_lines(path: Path, count: int) -> None:

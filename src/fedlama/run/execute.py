@@ -58,11 +58,23 @@ def execute(
     if not isinstance(run, Resolved):
         run = resolve(run)
     if torchrun_rank() != 0:
-        return train(run, workers, lambda record: None, Checkpointing(Control(), lambda content, state: None))
+        return train(
+            run,
+            workers,
+            lambda record: None,
+            Checkpointing(Control(), lambda content, state: None),
+        )
     with locked(out) as held:
         resume = resume or torchrun_restarts() > 0
         partition = PartitionFile.of(run.data, run.shards)
-        directory = RunDirectory(out, run.config, replace=replace, resume=resume, held=held, partition=partition)
+        directory = RunDirectory(
+            out,
+            run.config,
+            replace=replace,
+            resume=resume,
+            held=held,
+            partition=partition,
+        )
         if resume:
             _check_same_data(directory)
             for sentence in changed_code(out / CONFIG, run.config):
@@ -87,7 +99,10 @@ def execute(
         def ask_to_stop() -> None:
             keeping.control.request_stop()
             if not quiet:
-                print("\nfedlama: finishing the cycle to save a checkpoint; once more stops at once", file=sys.stderr)
+                print(
+                    "\nfedlama: finishing the cycle to save a checkpoint; once more stops at once",
+                    file=sys.stderr,
+                )
 
         with stop_on_signals(ask_to_stop):
             result = train(run, workers, take, keeping)
@@ -97,7 +112,9 @@ def execute(
         return result
 
 
-def train(run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing) -> Result:
+def train(
+    run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing
+) -> Result:
     """Train what a configuration describes; nothing is written.
 
     Arguments:
@@ -155,13 +172,18 @@ def _check_same_data(directory: RunDirectory) -> None:
 
 def _was_given(config: Config) -> bool:
     """Whether the data was handed over in Python: then its name is no file's."""
-    return config.model.name is not None and is_reference(config.model.name) and not is_reference(config.data.name)
+    return (
+        config.model.name is not None
+        and is_reference(config.model.name)
+        and not is_reference(config.data.name)
+    )
 
 
 def network_of(run: Resolved) -> list[tuple[str, int]]:
     """The name and the size of every layer that a run trains."""
     model = run.config.model
-    with torch.random.fork_rng(devices=[]):  # whoever looks at a finished run keeps the draws of their own
+    # Whoever looks at a finished run keeps the draws of their own
+    with torch.random.fork_rng(devices=[]):
         module = build(run.model, run.config.seed)
     layout = describe(module, model.layers, model.adaptive)
     return [(layer.name, layer.size) for layer in layout.layers]
@@ -222,7 +244,9 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     tables = config.model_dump(exclude_none=True)
 
     def find(round_of: Check) -> tuple[bytes, list[Record]]:
-        found = find_checkpoint(directory.path / CHECKPOINTS, tables, directory.recorded(), round_of)
+        found = find_checkpoint(
+            directory.path / CHECKPOINTS, tables, directory.recorded(), round_of
+        )
         if found is None:
             directory.check_same_config()
             return b"", []

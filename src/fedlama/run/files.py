@@ -62,7 +62,10 @@ def append_line(path: Path, line: str) -> None:
 
 def append(path: Path, content: bytes) -> None:
     """Add all of this at a file's end, or nothing."""
-    with writing(path), os.fdopen(os.open(path, AT_THE_END, 0o666), "ab", buffering=0) as file:
+    with (
+        writing(path),
+        os.fdopen(os.open(path, AT_THE_END, 0o666), "ab", buffering=0) as file,
+    ):
         end = file.seek(0, os.SEEK_END)
         try:
             while content:  # a full disk may take a part of it first
@@ -91,7 +94,9 @@ class Held:
     def check(self) -> None:
         """Raise RunError if the folder was deleted or replaced: what is written now would be in another's folder."""
         if not self.is_there():
-            raise RunError(f"{self.path} was deleted or moved while the run was writing into it: the run stopped")
+            raise RunError(
+                f"{self.path} was deleted or moved while the run was writing into it: the run stopped"
+            )
 
 
 @contextmanager
@@ -111,10 +116,14 @@ def locked(path: Path) -> Iterator[Held]:
         file.acquire()
     except (BlockingIOError, Timeout):
         _close(handle)
-        raise InputError(f"{path} is being written by another run: wait for it, or choose another --out") from None
+        raise InputError(
+            f"{path} is being written by another run: wait for it, or choose another --out"
+        ) from None
     except OSError as error:
         _close(handle)
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); choose another --out"
+        ) from None
     held = Held(path, handle)
     try:
         yield held

@@ -66,7 +66,9 @@ def _set_by(problem: ErrorDetails, overrides: Sequence[str]) -> str | None:
     return None
 
 
-def _sentence(error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, Any]) -> str:
+def _sentence(
+    error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, Any]
+) -> str:
     # A key that is no text, such as half a surrogate pair, has no place in the tables.
     names = [str(part) for part in error["loc"]] or ["a key"]
     path = ".".join(names)
@@ -83,7 +85,9 @@ def _sentence(error: ErrorDetails, root: type[BaseModel], tables: Mapping[str, A
     return f"{path} = {_shown(error['input'])}: {_allowed(error, section, key)}"
 
 
-def _section(root: type[BaseModel], path: Sequence[str], tables: Any) -> type[BaseModel]:
+def _section(
+    root: type[BaseModel], path: Sequence[str], tables: Any
+) -> type[BaseModel]:
     """The section at `path`, or the innermost one on the way to it: an entry of a list belongs to its section."""
     section = root
     for name in path:
@@ -144,7 +148,11 @@ def _allowed(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
     if error["type"] == "value_error":
         return _reason(error)
     context: dict[str, Any] = error.get("ctx") or {}
-    limits = [f"{words} {_limit(context[name])}" for name, words in LIMITS.items() if name in context]
+    limits = [
+        f"{words} {_limit(context[name])}"
+        for name, words in LIMITS.items()
+        if name in context
+    ]
     if limits:
         return f"must be {' and '.join(limits)}"
     for start, words in TYPES.items():

@@ -41,7 +41,9 @@ def _options(built: type[Any], names: Mapping[str, str]) -> Iterator[_Option]:
         yield _Option(name, key, annotation, default)
 
 
-def option_keys(built: type[Any], names: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def option_keys(
+    built: type[Any], names: Mapping[str, str], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
     """A key for each option of a class: (annotation, default). Options of a class inside it are keys of their own."""
     keys: dict[str, Any] = {}
     for option in _options(built, names):
@@ -68,7 +70,9 @@ def _as_in_toml(annotation: Any, default: Any) -> tuple[Any, Any]:
     return list[entry], Field(default=list(default))
 
 
-def option_values(built: type[Any], names: Mapping[str, str], value: Any) -> dict[str, Any]:
+def option_values(
+    built: type[Any], names: Mapping[str, str], value: Any
+) -> dict[str, Any]:
     """What a value holds for each option of its class, by key: what `_build` is undone by."""
     found: dict[str, Any] = {}
     for option in _options(built, names):

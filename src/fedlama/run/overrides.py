@@ -16,10 +16,14 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
     result = dict(tables)
     for override in overrides:
         if not _is_unicode(override):
-            raise InputError(f"--set {shown(override)}: is not UTF-8, and a configuration is")
+            raise InputError(
+                f"--set {shown(override)}: is not UTF-8, and a configuration is"
+            )
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12")
+            raise InputError(
+                f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12"
+            )
         path = key.strip().split(".")
         _set(result, path, _value(text.strip()), override)
         if len(path) > 1:
@@ -80,7 +84,9 @@ def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> 
     for parent in parents:
         inner = tables.get(parent, {})
         if not isinstance(inner, dict):
-            raise InputError(f"--set {shown(override)}: {printable(parent)} is not a table")
+            raise InputError(
+                f"--set {shown(override)}: {printable(parent)} is not a table"
+            )
         tables[parent] = dict(inner)
         tables = tables[parent]
     tables[last] = value

@@ -67,8 +67,16 @@ def read_partition(path: Path) -> PartitionFile | None:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({reason(error)})") from None
     widths = {len(row) for row in found.counts}
-    if len(widths) != 1 or len(found.counts) > found.clients or not all(map(any, found.counts)):
-        raise InputError(f"{path} is not one of a run: each client needs a row of counts, with a sample in it")
+    if (
+        len(widths) != 1
+        or len(found.counts) > found.clients
+        or not all(map(any, found.counts))
+    ):
+        raise InputError(
+            f"{path} is not one of a run: each client needs a row of counts, with a sample in it"
+        )
     if found.names is not None and len(found.names) != len(found.counts):
-        raise InputError(f"{path} is not one of a run: there must be as many names as rows of counts")
+        raise InputError(
+            f"{path} is not one of a run: there must be as many names as rows of counts"
+        )
     return found

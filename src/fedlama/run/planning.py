@@ -21,7 +21,8 @@ from fedlama.training.modules import check_builder
 from fedlama.training.simulation import check_options, participation_of
 
 DEFAULT_CHECKPOINT_MINUTES = TrainSection(iterations=1).checkpoint_minutes
-TRANSLATED = ("server", "partition", "participation", "window", "metric")  # before a run is described by them
+# Before a run is described by them
+TRANSLATED = ("server", "partition", "participation", "window", "metric")
 
 
 def _defaults() -> dict[str, Any]:
@@ -57,7 +58,9 @@ def plan(
     policy = filled["policy"]
     check_kinds(data, policy, filled["local"], server, partition)
     check_builder(model)
-    check_options(**{name: filled[name] for name in signature(check_options).parameters})
+    check_options(
+        **{name: filled[name] for name in signature(check_options).parameters}
+    )
     who = participation_of(participation, window)
     who.window_steps(policy)
     return described(

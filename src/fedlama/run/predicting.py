@@ -33,7 +33,11 @@ def as_trained(x: Any, preparation: Preparation) -> Tensor:
     if samples.dtype == wanted:
         return samples
     if wanted == torch.uint8:
-        if samples.is_floating_point() or int(samples.min()) < PIXELS.start or int(samples.max()) >= PIXELS.stop:
+        if (
+            samples.is_floating_point()
+            or int(samples.min()) < PIXELS.start
+            or int(samples.max()) >= PIXELS.stop
+        ):
             raise InputError(
                 f"the model was trained on uint8 samples, which are scaled here: give them as they were, not as "
                 f"{samples.dtype}"
@@ -42,7 +46,9 @@ def as_trained(x: Any, preparation: Preparation) -> Tensor:
     if wanted.is_floating_point:
         return samples.to(wanted)
     if samples.is_floating_point():
-        raise InputError(f"the model was trained on whole numbers, not on {samples.dtype}")
+        raise InputError(
+            f"the model was trained on whole numbers, not on {samples.dtype}"
+        )
     return samples.to(wanted)
 
 
@@ -50,10 +56,14 @@ def _as_tensor(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach().cpu()
     if isinstance(x, Dataset):
-        raise InputError("predict takes samples, such as data.x_test, not a whole data set")
+        raise InputError(
+            "predict takes samples, such as data.x_test, not a whole data set"
+        )
     if isinstance(x, Path | str):
         raise InputError(f"predict takes samples, not {shown(x)}")
     try:
         return torch.from_numpy(np.array(x))
     except (TypeError, ValueError):
-        raise InputError(f"predict takes samples as an array of numbers, not {shown(x)}") from None
+        raise InputError(
+            f"predict takes samples as an array of numbers, not {shown(x)}"
+        ) from None

@@ -13,9 +13,15 @@ from fedlama.base import InputError, check_number, check_whole, shown
 
 DEFAULT_SHARE = 0.01
 MIN_SHARE, MAX_SHARE = 0.00125, 0.25
-LEAST_MESSAGE = 0.005  # of float32, about 0.15 bits per number: below that, layers are sent less often instead
+# Of float32, about 0.15 bits per number: below that, layers are sent less often instead
+LEAST_MESSAGE = 0.005
 ROUNDS = 4  # of a cycle, and with it of a window, if nobody asks for another
-CHOOSING_KEYS = {"policy": "kind", "server": "rule", "uplink": "codec", "downlink": "codec"}
+CHOOSING_KEYS = {
+    "policy": "kind",
+    "server": "rule",
+    "uplink": "codec",
+    "downlink": "codec",
+}
 
 Tables = dict[str, Any]
 
@@ -49,7 +55,9 @@ def with_preset(tables: Mapping[str, Any]) -> Tables:
     share = own.pop("share", None)
     if name is None:
         if share is not None:
-            raise InputError("share means nothing without a preset: write preset = 'frugal' beside it")
+            raise InputError(
+                "share means nothing without a preset: write preset = 'frugal' beside it"
+            )
         return own
     if not isinstance(name, str) or name not in PRESETS:
         raise InputError(f"preset = {shown(name)}: must be one of {', '.join(PRESETS)}")

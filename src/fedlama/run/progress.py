@@ -26,7 +26,9 @@ class ProgressDisplay:
     runs are compared, at that of their baseline.
     """
 
-    def __init__(self, steps_per_run: int, runs: int, bar: Progress | None, stream: TextIO) -> None:
+    def __init__(
+        self, steps_per_run: int, runs: int, bar: Progress | None, stream: TextIO
+    ) -> None:
         self.steps_per_run = steps_per_run
         self.total = steps_per_run * runs
         self.bar = bar
@@ -38,14 +40,17 @@ class ProgressDisplay:
         self._baseline: int | None = None
         self._steps_before = 0  # of the runs before this one
         self._started = time.monotonic()
-        self._taken_before = 0  # steps of runs that go on, taken before they were resumed
+        # Steps of runs that go on, taken before they were resumed
+        self._taken_before = 0
         self._has_record = False  # of this run
         self._latest_line = self._started
         self._task: TaskID | None = None
         if bar is not None:
             self._task = bar.add_task("", total=self.total, status="")
 
-    def begin(self, label: str, base_interval: int | None = None, baseline: int | None = None) -> None:
+    def begin(
+        self, label: str, base_interval: int | None = None, baseline: int | None = None
+    ) -> None:
         """The next run starts.
 
         Arguments:
@@ -74,7 +79,9 @@ class ProgressDisplay:
             self.score = f"{name} {value:.4g}"
         if self.bar and self._task is not None:
             status = self._short_status(record)
-            self.bar.update(self._task, completed=self.done, description=self.label, status=status)
+            self.bar.update(
+                self._task, completed=self.done, description=self.label, status=status
+            )
         elif self._is_worth_a_line(record):
             self._print_line(record)
 
@@ -89,7 +96,12 @@ class ProgressDisplay:
     def _short_status(self, record: Record) -> str:
         """Beside a bar: eighty columns must do."""
         score = self.score.replace("accuracy", "acc")
-        parts = [f"round {record.round}", f"loss {record.loss:.2f}", score, self._sent(record)]
+        parts = [
+            f"round {record.round}",
+            f"loss {record.loss:.2f}",
+            score,
+            self._sent(record),
+        ]
         return " ".join(part for part in parts if part)
 
     def _sent(self, record: Record) -> str:
@@ -147,7 +159,9 @@ def _percent(share: float) -> str:
 
 
 @contextmanager
-def progress(steps_per_run: int, runs: int = 1, stream: TextIO | None = None) -> Iterator[ProgressDisplay]:
+def progress(
+    steps_per_run: int, runs: int = 1, stream: TextIO | None = None
+) -> Iterator[ProgressDisplay]:
     """A display for some runs, one after the other.
 
     Arguments:

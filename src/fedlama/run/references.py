@@ -128,7 +128,9 @@ def reference_to(thing: Any) -> str:
 
 def _as_name(text: str) -> str:
     parts = [re.sub(r"\W", "_", part) for part in text.split(".")]
-    return ".".join(part if part and not part[0].isdigit() else f"_{part}" for part in parts)
+    return ".".join(
+        part if part and not part[0].isdigit() else f"_{part}" for part in parts
+    )
 
 
 def hash_of(thing: Any) -> str | None:
@@ -188,7 +190,8 @@ def _compiled(code: CodeType) -> str:
 
 def _stable(value: Any) -> str:
     """A value as a text that is the same in every process."""
-    if isinstance(value, frozenset):  # a constant such as {1, 2}, in an order of the process's own
+    # a constant such as {1, 2}, in an order of the process's own
+    if isinstance(value, frozenset):
         return f"frozenset({sorted(map(_stable, value))})"
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{reference_to(value)} {hash_of(value)}"
@@ -223,7 +226,9 @@ def _forget_namesake(reference: Reference, name: str) -> None:
 
     is_replaceable = source is not None and "site-packages" not in source.parts
     if not is_replaceable or top in sys.stdlib_module_names:
-        raise reference.wrong(f"{own.name} has the name of a module that is imported already: give it another")
+        raise reference.wrong(
+            f"{own.name} has the name of a module that is imported already: give it another"
+        )
     for known in list(sys.modules):
         if known == top or known.startswith(f"{top}."):
             del sys.modules[known]
@@ -309,7 +314,14 @@ def _positions(function: Callable[..., Any], options: Mapping[str, Any]) -> int:
         return 0
     needed = 0
     for parameter in parameters:
-        by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        if by_position and parameter.default is parameter.empty and parameter.name not in options:
+        by_position = parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        )
+        if (
+            by_position
+            and parameter.default is parameter.empty
+            and parameter.name not in options
+        ):
             needed += 1
     return needed

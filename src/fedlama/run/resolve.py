@@ -16,7 +16,15 @@ from torch import nn
 from fedlama.base import InputError, shown
 from fedlama.compress import Codec
 from fedlama.core import Policy
-from fedlama.data import Dataset, Dirichlet, Shards, arrays, data_files, fingerprint, load
+from fedlama.data import (
+    Dataset,
+    Dirichlet,
+    Shards,
+    arrays,
+    data_files,
+    fingerprint,
+    load,
+)
 from fedlama.local import LocalRule
 from fedlama.processes.cpu import cpu_type
 from fedlama.run.choices import PARTITIONS
@@ -32,7 +40,8 @@ from fedlama.training.evaluation import Loss
 from fedlama.training.simulation import default_evaluate_every
 from fedlama.version import __version__
 
-PARTS_OF_ARRAYS = (4, 5)  # x_train, y_train, x_test, y_test and, if there are clients, their ids
+# x_train, y_train, x_test, y_test and, if there are clients, their ids
+PARTS_OF_ARRAYS = (4, 5)
 
 
 @dataclass(frozen=True)
@@ -94,13 +103,20 @@ def _resolve(config: Config) -> Resolved:
     metric = _metric(config, data, loss)
 
     model_name = config.model.name or default_model(data)
-    partition_keys: dict[str, Any] = {"kind": config.partition.resolved_kind(has_ids), "clients": len(shards)}
+    partition_keys: dict[str, Any] = {
+        "kind": config.partition.resolved_kind(has_ids),
+        "clients": len(shards),
+    }
     if partition_keys["kind"] not in PARTITIONS:
         partition_keys["sha256"] = _checked_shards(config, shards)
     if isinstance(partition, Dirichlet):
-        partition_keys |= {"alpha": partition.alpha, "min_samples": partition.min_samples}
+        partition_keys |= {
+            "alpha": partition.alpha,
+            "min_samples": partition.min_samples,
+        }
     train_keys: dict[str, Any] = {
-        "evaluate_every": config.train.evaluate_every or default_evaluate_every(config.train.iterations),
+        "evaluate_every": config.train.evaluate_every
+        or default_evaluate_every(config.train.iterations),
     }
     if metric is not None and config.train.metric is not None:
         train_keys["metric_name"] = metric.name
@@ -109,7 +125,9 @@ def _resolve(config: Config) -> Resolved:
         "data": config.data.model_copy(update={"sha256": _checked_hash(config.data)}),
         "model": config.model.model_copy(update={"name": model_name}),
         "partition": config.partition.model_copy(update=partition_keys),
-        "participation": config.participation.model_copy(update={"window": participation.window_steps(policy)}),
+        "participation": config.participation.model_copy(
+            update={"window": participation.window_steps(policy)}
+        ),
         "train": config.train.model_copy(update=train_keys),
         "hashes": _hashes(config),
         "versions": versions(),
@@ -136,7 +154,9 @@ def _checked_shards(config: Config, shards: Shards) -> str:
     found = shards.content_hash()
     wanted = config.partition.sha256
     if wanted is not None and wanted != found:
-        raise InputError(f"partition.sha256 = {wanted!r}: that of {config.partition.kind} with this seed is {found}")
+        raise InputError(
+            f"partition.sha256 = {wanted!r}: that of {config.partition.kind} with this seed is {found}"
+        )
     return found
 
 
@@ -195,7 +215,9 @@ def _own_function(key: str, text: str | None) -> Callable[..., Any] | None:
         return found
     made = reference.call()
     if not callable(made):
-        raise reference.wrong(f"makes {shown(made)}, which cannot be called with outputs and targets")
+        raise reference.wrong(
+            f"makes {shown(made)}, which cannot be called with outputs and targets"
+        )
     return made
 
 
@@ -206,7 +228,9 @@ def _metric(config: Config, data: Dataset, loss: Loss | None) -> Metric | None:
     if function is not None:
         return Metric(function, train.metric_name or "", train.higher_is_better)
     if train.metric_name is not None or train.higher_is_better is not None:
-        raise InputError("train.metric_name and train.higher_is_better mean nothing without train.metric")
+        raise InputError(
+            "train.metric_name and train.higher_is_better mean nothing without train.metric"
+        )
     if loss is None and data.y_train.is_floating_point():
         raise InputError(
             "the targets are not whole numbers, so there is no default loss: set train.loss to a function of outputs "
@@ -219,7 +243,9 @@ def _model(config: Config, name: str, data: Dataset) -> Callable[[], nn.Module]:
     if ":" not in name:
         return model_builder(name, data)
     if not is_reference(name):
-        raise InputError(f"model.name = {shown(name)}: must be the name of a model, or module:name of your own")
+        raise InputError(
+            f"model.name = {shown(name)}: must be the name of a model, or module:name of your own"
+        )
     reference = Reference("model.name", name)
     reference.load()  # wrong input shows before anything is spent
 
@@ -246,7 +272,11 @@ def own_code(config: Config) -> list[Reference]:
         "train.loss": config.train.loss,
         "train.metric": config.train.metric,
     }
-    return [Reference(key, text) for key, text in named.items() if text is not None and is_reference(text)]
+    return [
+        Reference(key, text)
+        for key, text in named.items()
+        if text is not None and is_reference(text)
+    ]
 
 
 def _hashes(config: Config) -> dict[str, str]:
@@ -275,7 +305,9 @@ def _checked_hash(data: DataSection) -> str | None:
     found = data_hash(data.name, options)
     if data.sha256 is not None and data.sha256 != found:
         source = data_source(data)
-        raise InputError(f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({source}) is {found}")
+        raise InputError(
+            f"data.sha256 = {data.sha256!r}: the SHA-256 of {data.name} ({source}) is {found}"
+        )
     return found
 
 

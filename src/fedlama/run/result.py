@@ -49,13 +49,20 @@ class Result(records.Result):
                 f"{network_text(other)}"
             )
         score = None
-        if self.metric == other.metric and self.score is not None and other.score is not None:
+        if (
+            self.metric == other.metric
+            and self.score is not None
+            and other.score is not None
+        ):
             score = self.score - other.score
         return Relative(
             to=other.policy or "the other run",
             uplink=share_of(self.uplink_bytes, other.uplink_bytes),
             downlink=share_of(self.downlink_bytes, other.downlink_bytes),
-            total=share_of(self.uplink_bytes + self.downlink_bytes, other.uplink_bytes + other.downlink_bytes),
+            total=share_of(
+                self.uplink_bytes + self.downlink_bytes,
+                other.uplink_bytes + other.downlink_bytes,
+            ),
             score=score,
             loss=self.loss - other.loss,
             measure=self.metric,
@@ -68,7 +75,9 @@ class Result(records.Result):
             x: Samples as the data had them, the first dimension counting them: a numpy array or a tensor.
         """
         if self.preparation is None:
-            raise InputError("this result does not know how its samples were prepared: call result.model yourself")
+            raise InputError(
+                "this result does not know how its samples were prepared: call result.model yourself"
+            )
         samples = as_trained(x, self.preparation)
         was_training = self.model.training
         self.model.eval()
@@ -96,7 +105,9 @@ class Result(records.Result):
     def to_frame(self) -> Any:
         """One row per round as a pandas DataFrame; bytes are those of the round, `cost` is that so far."""
         if find_spec("pandas") is None:
-            raise InputError("to_frame needs pandas, which is not installed: run `pip install pandas`")
+            raise InputError(
+                "to_frame needs pandas, which is not installed: run `pip install pandas`"
+            )
         pandas: Any = import_module("pandas")
         return pandas.DataFrame([_row(record) for record in self.records])
 
@@ -126,7 +137,11 @@ class Result(records.Result):
             share = f"{self.uplink_share:.1%} of {whom}"
             facts.append(("uplink", share))
         clients = self.clients
-        if clients is not None and clients.worst_decile is not None and self.metric is not None:
+        if (
+            clients is not None
+            and clients.worst_decile is not None
+            and self.metric is not None
+        ):
             worst = score_text(clients.worst_decile, self.metric)
             facts.append(("worst decile of clients", f"{worst} ({clients.on} samples)"))
         facts += [
@@ -164,7 +179,9 @@ def read_result(
     try:
         module.load_state_dict(load_file(weights))
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{weights}: cannot be read into this model ({reason(error)})") from None
+        raise InputError(
+            f"{weights}: cannot be read into this model ({reason(error)})"
+        ) from None
     summary = {one.name: getattr(run.summary, one.name) for one in fields(run.summary)}
     return Result(
         **summary,

@@ -11,7 +11,13 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    create_model,
+    model_validator,
+)
 
 from fedlama.base import shown
 from fedlama.run.options import build_from, option_keys, option_values, plain_fields
@@ -26,7 +32,9 @@ BUILT: dict[tuple[str, str, str], Any] = {}
 class Section(BaseModel):
     """A table of the file; unknown keys and wrong types are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False
+    )
 
 
 class DerivedSection(Section):
@@ -49,7 +57,11 @@ class OptionsSection(DerivedSection, Generic[T]):
 
 def options_of(built: type[T]) -> type[OptionsSection[T]]:
     """A section with the options of a class, to inherit from: class FaultsSection(options_of(Faults))."""
-    section = create_model(f"{built.__name__}Options", __base__=OptionsSection, **option_keys(built, {}, {}))
+    section = create_model(
+        f"{built.__name__}Options",
+        __base__=OptionsSection,
+        **option_keys(built, {}, {}),
+    )
     section.built = built
     return section
 
@@ -74,7 +86,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
     defaults: ClassVar[Mapping[str, Any]] = {}
     names: ClassVar[Mapping[str, str]] = {}
     lenient: ClassVar[Mapping[str, str]] = {}
-    chosen: ClassVar[str | None] = None  # by the sections made of this one, one for each choice
+    # By the sections made of this one, one for each choice
+    chosen: ClassVar[str | None] = None
     protocol: ClassVar[type[Any]]
     what: ClassVar[str]
 
@@ -95,7 +108,11 @@ class ChoiceSection(DerivedSection, Generic[T]):
 
     @classmethod
     def _choosing_key(cls, table: Mapping[str, Any]) -> str:
-        if cls.former_key is not None and cls.former_key in table and cls.chosen_by not in table:
+        if (
+            cls.former_key is not None
+            and cls.former_key in table
+            and cls.chosen_by not in table
+        ):
             return cls.former_key
         return cls.chosen_by
 
@@ -108,7 +125,9 @@ class ChoiceSection(DerivedSection, Generic[T]):
         choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type] - all of them: a message names them
         keys: dict[str, Any] = {cls.chosen_by: (choosing, name)}
         keys |= option_keys(cls.choices[name], cls.names, cls.defaults)
-        section = create_model(f"{cls.__name__}_{name}", __base__=cls, __doc__=cls.__doc__, **keys)
+        section = create_model(
+            f"{cls.__name__}_{name}", __base__=cls, __doc__=cls.__doc__, **keys
+        )
         section.chosen = name
         return section
 
@@ -116,7 +135,9 @@ class ChoiceSection(DerivedSection, Generic[T]):
     def _of_reference(cls, name: str) -> type[Self]:
         """The section of code of the user's own, which alone knows what its options are."""
         keys: dict[str, Any] = {cls.chosen_by: (str, name)}
-        section = create_model(f"{cls.__name__}_own", __base__=cls, __doc__=cls.__doc__, **keys)
+        section = create_model(
+            f"{cls.__name__}_own", __base__=cls, __doc__=cls.__doc__, **keys
+        )
         section.model_config = {**section.model_config, "extra": "allow"}
         section.model_rebuild(force=True)
         section.chosen = name
@@ -152,7 +173,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
         key = cls._choosing_key(value)
         name = cls.choice_of(value)
         if name is None:
-            return _only_key(key, tuple(cls.choices)).model_validate(value)  # raises: other keys depend on this one
+            # Raises: other keys depend on this one
+            return _only_key(key, tuple(cls.choices)).model_validate(value)
         table = {other: one for other, one in value.items() if other != key}
         table[cls.chosen_by] = name
         cls._refuse_other_choices(name, table)
@@ -172,7 +194,9 @@ class ChoiceSection(DerivedSection, Generic[T]):
             is_tolerated = cls.lenient.get(name) in homes
             if homes and name not in homes and not is_tolerated:
                 only = " or ".join(map(repr, homes))
-                raise ValueError(f"{cls.table}.{key} means nothing with {cls.chosen_by} = {name!r}, only with {only}")
+                raise ValueError(
+                    f"{cls.table}.{key} means nothing with {cls.chosen_by} = {name!r}, only with {only}"
+                )
 
     @classmethod
     def table_of(cls, value: T) -> dict[str, Any]:

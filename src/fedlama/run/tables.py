@@ -31,7 +31,9 @@ Options = dict[str, Any]  # handed to code of the user's own by name
 
 def _hash(value: str) -> str:
     if not re.fullmatch("[0-9a-f]{64}", value):
-        raise ValueError("must be 64 hexadecimal digits in lower case, as sha256sum prints them")
+        raise ValueError(
+            "must be 64 hexadecimal digits in lower case, as sha256sum prints them"
+        )
     return value
 
 
@@ -46,7 +48,9 @@ OwnCode = Annotated[str, AfterValidator(_own_code)]
 
 def _check_options(table: str, name: str | None, options: Options | None) -> None:
     if options and (name is None or ":" not in name):
-        raise ValueError(f"{table}.options means nothing unless {table}.name is module:name, a function of your own")
+        raise ValueError(
+            f"{table}.options means nothing unless {table}.name is module:name, a function of your own"
+        )
 
 
 class DataSection(Section):
@@ -100,7 +104,9 @@ def _number_or_fraction(value: Any) -> Any:
     try:
         Participation.from_active(value)
     except InputError:
-        raise ValueError("must be a fraction above 0.0 and at most 1.0, or a whole number of clients") from None
+        raise ValueError(
+            "must be a fraction above 0.0 and at most 1.0, or a whole number of clients"
+        ) from None
     return value
 
 
@@ -130,7 +136,8 @@ class PartitionSection(Section):
     clients: Clients | None = None
     alpha: Alpha | None = None
     min_samples: MinSamples | None = None
-    sha256: Annotated[str, AfterValidator(_hash)] | None = None  # of who has which sample, for a partition of one's own
+    # Of who has which sample, for a partition of one's own
+    sha256: Annotated[str, AfterValidator(_hash)] | None = None
 
     @model_validator(mode="after")
     def _belongs_together(self) -> PartitionSection:
@@ -146,7 +153,9 @@ class PartitionSection(Section):
                     homes.append(kind)
             if self.kind not in homes:
                 only = " or ".join(map(repr, homes))
-                raise ValueError(f"partition.{name} means nothing with kind = {self.kind!r}, only with {only}")
+                raise ValueError(
+                    f"partition.{name} means nothing with kind = {self.kind!r}, only with {only}"
+                )
         return self
 
     def resolved_kind(self, has_ids: bool) -> str:
@@ -164,7 +173,11 @@ class PartitionSection(Section):
         kind = self.resolved_kind(has_ids)
         if kind not in PARTITIONS:
             return self._own(Reference("partition.kind", kind))
-        given = {"clients": self.clients, "alpha": self.alpha, "min_samples": self.min_samples}
+        given = {
+            "clients": self.clients,
+            "alpha": self.alpha,
+            "min_samples": self.min_samples,
+        }
         if kind != "natural":  # where each of the data's own clients is one
             given["clients"] = self.clients or DEFAULT_CLIENTS
         given["alpha"] = self.alpha or DEFAULT_ALPHA
@@ -177,7 +190,9 @@ class PartitionSection(Section):
     def _own(self, reference: Reference) -> Partition:
         made = reference.call(options=self.options)
         if isinstance(made, type) or not hasattr(made, "assign"):
-            raise reference.wrong(f"must return a partition, which has assign(data, seed), not {shown(made)}")
+            raise reference.wrong(
+                f"must return a partition, which has assign(data, seed), not {shown(made)}"
+            )
         return made
 
 
@@ -198,7 +213,9 @@ class ParticipationSection(Section):
         table = dict(value)
         given = [key for key in ("active", "clients", "fraction") if key in table]
         if len(given) > 1:
-            raise ValueError(f"participation.{given[0]} and participation.{given[1]} say the same: write one of them")
+            raise ValueError(
+                f"participation.{given[0]} and participation.{given[1]} say the same: write one of them"
+            )
         if "clients" in table:
             check = Participation(clients=_plain("clients", table["clients"]))
             table["active"] = check.active
@@ -224,7 +241,8 @@ class PolicySection(ChoiceSection[Policy]):
     choices = POLICIES
     defaults: ClassVar = {"base_interval": 6, "increase_factor": 4}
     names: ClassVar = {"interval": "base_interval"}  # of FedAvg
-    lenient: ClassVar = {"fedavg": "fedlama"}  # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
+    # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
+    lenient: ClassVar = {"fedavg": "fedlama"}
 
     @property
     def steps_between_averages(self) -> int:

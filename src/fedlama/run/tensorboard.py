@@ -59,7 +59,9 @@ class Board:
         scalars: dict[str, float | None] = {}
         for layer in result.layers:
             scalars[f"layers/uplink_bytes/{layer.name}"] = layer.uplink_bytes
-            scalars[f"layers/bits_per_number/{layer.name}"] = layer.bits_per_number(clients)
+            scalars[f"layers/bits_per_number/{layer.name}"] = layer.bits_per_number(
+                clients
+            )
         self._write(scalars, result.iterations)
 
     def _write(self, scalars: dict[str, float | None], step: int) -> None:
@@ -76,7 +78,8 @@ class EventFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2  # slow to import, so only here
+        # Slow to import, so only here
+        from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         protocol: Any = event_pb2  # made by protobuf, without types
@@ -91,7 +94,10 @@ class EventFile:
 
     def add(self, scalars: dict[str, float], step: int) -> None:
         """Add the values of these scalars at a step."""
-        values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        values = [
+            self._summary.Value(tag=name, simple_value=value)
+            for name, value in scalars.items()
+        ]
         self._add(step=step, summary=self._summary(value=values))
 
     def _add(self, **content: Any) -> None:

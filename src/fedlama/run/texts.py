@@ -22,7 +22,10 @@ def score_text(score: float, measure: records.Measure) -> str:
 
 def facts_table(facts: Sequence[tuple[str, str]]) -> str:
     """Names and values as an HTML table, for a notebook."""
-    rows = [f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts]
+    rows = [
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+        for name, value in facts
+    ]
     return f"<table>{''.join(rows)}</table>"
 
 

@@ -26,8 +26,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InputError(f"{where}: is not TOML (byte {error.start} is not UTF-8)") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
+        raise InputError(
+            f"{where}: is not TOML (byte {error.start} is not UTF-8)"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits is a plain ValueError.
         raise InputError(f"{where}: is not TOML ({reason(error)})") from None
 
 

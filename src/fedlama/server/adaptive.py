@@ -45,7 +45,15 @@ class Adaptive(ABC):
         """m and v."""
         return (Slot(FIRST, "run"), Slot(SECOND, "run"))
 
-    def apply(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, count: int, periods: float) -> Tensor:
+    def apply(
+        self,
+        anchor: Tensor,
+        mean: Tensor,
+        own: Mapping[str, Tensor],
+        *,
+        count: int,
+        periods: float,
+    ) -> Tensor:
         """The new value of one due layer, or of one tensor of it."""
         change = mean - anchor
         first = own[FIRST]

@@ -12,7 +12,13 @@ from fedlama.core import Message
 
 
 def send_coded(
-    downlink: Channel, row: Tensor, renewed: Sequence[int], place: Place, *, anchor: Tensor, slots: Mapping[str, Tensor]
+    downlink: Channel,
+    row: Tensor,
+    renewed: Sequence[int],
+    place: Place,
+    *,
+    anchor: Tensor,
+    slots: Mapping[str, Tensor],
 ) -> Message:
     """Replace what is new in a row by what clients will decode; what one client's message weighs.
 
@@ -40,7 +46,12 @@ def send_coded(
 
 
 def send_remainder(
-    downlink: Channel, row: Tensor, renewed: Sequence[int], *, anchor: Tensor, slots: Mapping[str, Tensor]
+    downlink: Channel,
+    row: Tensor,
+    renewed: Sequence[int],
+    *,
+    anchor: Tensor,
+    slots: Mapping[str, Tensor],
 ) -> None:
     """Add to a row what coded messages left out: whoever comes next is sent all of it, as it is.
 

@@ -19,6 +19,14 @@ class Mean:
         """Nothing."""
         return ()
 
-    def apply(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, count: int, periods: float) -> Tensor:
+    def apply(
+        self,
+        anchor: Tensor,
+        mean: Tensor,
+        own: Mapping[str, Tensor],
+        *,
+        count: int,
+        periods: float,
+    ) -> Tensor:
         """The average itself."""
         return mean

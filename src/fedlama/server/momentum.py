@@ -45,7 +45,15 @@ class Momentum:
         """m."""
         return (Slot(VELOCITY, "run"),)
 
-    def apply(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, count: int, periods: float) -> Tensor:
+    def apply(
+        self,
+        anchor: Tensor,
+        mean: Tensor,
+        own: Mapping[str, Tensor],
+        *,
+        count: int,
+        periods: float,
+    ) -> Tensor:
         """The new value of one due layer, or of one tensor of it."""
         if self.beta == 0 and self.rate == 1:
             return mean

@@ -49,7 +49,9 @@ class ListReduce:
         weights: What each client weighs; they need not add up to one.
     """
 
-    def __init__(self, layout: Layout, rows: Sequence[Tensor], weights: Sequence[float]) -> None:
+    def __init__(
+        self, layout: Layout, rows: Sequence[Tensor], weights: Sequence[float]
+    ) -> None:
         total = sum(weights)
         self.layout = layout
         self.rows = rows

@@ -22,7 +22,15 @@ class ServerRule(Protocol):
         """What the rule keeps on the server."""
         ...
 
-    def apply(self, anchor: Tensor, mean: Tensor, own: Mapping[str, Tensor], *, count: int, periods: float) -> Tensor:
+    def apply(
+        self,
+        anchor: Tensor,
+        mean: Tensor,
+        own: Mapping[str, Tensor],
+        *,
+        count: int,
+        periods: float,
+    ) -> Tensor:
         """The new value of one due layer, or of one tensor of it.
 
         Arguments:

@@ -156,11 +156,15 @@ class Server:
         ledger = state.ledger.charge(traffic, aggregated=plan.due)
         broadcast = ledger.plain_message(plan.renewed)
         if self.downlink is not None and window_ends:
-            send_remainder(self.downlink, row, plan.renewed, anchor=state.row, slots=slots)
+            send_remainder(
+                self.downlink, row, plan.renewed, anchor=state.row, slots=slots
+            )
         elif self.downlink is not None:
             if place is None:
                 place = Place(state.policy.round + 1, client=0)
-            broadcast = send_coded(self.downlink, row, plan.renewed, place, anchor=state.row, slots=slots)
+            broadcast = send_coded(
+                self.downlink, row, plan.renewed, place, anchor=state.row, slots=slots
+            )
         self._note_last_change(state, plan, row, slots)
         if self.average_steps is not None and plan.ends_cycle:
             self._move_average(state, plan, row, slots[AVERAGE], self.average_steps)
@@ -175,7 +179,9 @@ class Server:
             clients=reduce.clients,
         )
         return ServerState(
-            policy=self.policy.observe(state.policy, plan, evidence, self.layout.layers),
+            policy=self.policy.observe(
+                state.policy, plan, evidence, self.layout.layers
+            ),
             ledger=ledger,
             row=row,
             slots=slots,
@@ -222,7 +228,9 @@ class Server:
                 mean = row[part]
                 merged = mean
                 if self.local is not None:
-                    merged = self.local.merge(anchor, mean, own, steps=since, taken=taken, share=share)
+                    merged = self.local.merge(
+                        anchor, mean, own, steps=since, taken=taken, share=share
+                    )
                 new = self.rule.apply(
                     anchor,
                     merged,
@@ -234,12 +242,24 @@ class Server:
                     row[part] = new
         return slots
 
-    def _recycle(self, state: ServerState, plan: RoundPlan, row: Tensor, slots: Mapping[str, Tensor]) -> None:
+    def _recycle(
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        row: Tensor,
+        slots: Mapping[str, Tensor],
+    ) -> None:
         """Change the layers that are recycled as they were changed last."""
         for part in self.layout.slices_of(plan.recycled):
             row[part] = state.row[part] + slots[LAST_CHANGE][part]
 
-    def _note_last_change(self, state: ServerState, plan: RoundPlan, row: Tensor, slots: Mapping[str, Tensor]) -> None:
+    def _note_last_change(
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        row: Tensor,
+        slots: Mapping[str, Tensor],
+    ) -> None:
         """Keep how the due layers changed, where somebody needs it."""
         if LAST_CHANGE not in slots:
             return
@@ -247,7 +267,12 @@ class Server:
             slots[LAST_CHANGE][part] = row[part] - state.row[part]
 
     def _move_average(
-        self, state: ServerState, plan: RoundPlan, row: Tensor, average: Tensor, average_steps: int
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        row: Tensor,
+        average: Tensor,
+        average_steps: int,
     ) -> None:
         """Let the moving average follow the model, by the steps since it last did: alike under every policy."""
         cycle_end = state.step + plan.steps
@@ -258,7 +283,9 @@ class Server:
         average.mul_(kept)
         average.add_(row, alpha=1 - kept)
 
-    def _movement(self, before: Tensor, after: Tensor, plan: RoundPlan) -> tuple[dict[int, float], dict[int, float]]:
+    def _movement(
+        self, before: Tensor, after: Tensor, plan: RoundPlan
+    ) -> tuple[dict[int, float], dict[int, float]]:
         """How far every due layer moved, ‖y_l − a_l‖², and ‖a_l‖², where the policy looks at them."""
         moved: dict[int, float] = {}
         norm: dict[int, float] = {}

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from fedlama.core import Ledger, Message, PolicyState
 
-LAST_CHANGE = "last change"  # the slot that low-rank codes start from, and that policies recycle
-AVERAGE = "moving average"  # the slot with the model that is evaluated, where that is not the global model itself
+# The slot that low-rank codes start from, and that policies recycle
+LAST_CHANGE = "last change"
+# The slot with the model that is evaluated, where that is not the global model itself
+AVERAGE = "moving average"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ from fedlama.study.sitting import Sitting, deliver, take_along
 from fedlama.study.study_file import Cell
 from fedlama.training import Record
 
-DIVERGED = "diverged.txt"  # beside a run that did: the same configuration would do so again
+# Beside a run that did: the same configuration would do so again
+DIVERGED = "diverged.txt"
 FLOAT32 = 4  # bytes
 
 # What a watcher sees of a cell: each record, and how it ended
@@ -96,7 +97,9 @@ def resolved(cell: Cell) -> Resolved:
     return cell.planned or resolve(cell.config)
 
 
-def _keys_of_both(tables: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+def _keys_of_both(
+    tables: Mapping[str, Any], others: Mapping[str, Any]
+) -> dict[str, Any]:
     """What two configurations can be compared by: not the versions, nor keys that only one version of fedlama knows."""
     common: dict[str, Any] = {}
     for name, value in tables.items():
@@ -117,7 +120,8 @@ def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
         return workers
     one_of_each_setting: dict[str, Cell] = {}
     for cell in cells:
-        one_of_each_setting.setdefault(cell.setting, cell)  # the first seed's is built already
+        # The first seed's is built already
+        one_of_each_setting.setdefault(cell.setting, cell)
     largest = 0
     for cell in one_of_each_setting.values():
         run = resolved(cell)
@@ -137,7 +141,13 @@ def _row_bytes(run: Resolved) -> int:
     return clients * rows_per_client * bytes_per_row
 
 
-def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitting: Sitting | None = None) -> None:
+def run_cells(
+    cells: Sequence[Cell],
+    out: Path,
+    workers: int,
+    watch: Watch,
+    sitting: Sitting | None = None,
+) -> None:
     """Run these cells into `out`, as many at a time as there are workers and memory.
 
     One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
@@ -148,7 +158,9 @@ def run_cells(cells: Sequence[Cell], out: Path, workers: int, watch: Watch, sitt
             "a study's runs share one machine: without torchrun it uses all cores; torchrun is for fedlama run"
         )
     with Forks() as forks:
-        side_by_side = _SideBySide(cells, out, workers, watch, forks, sitting or Sitting())
+        side_by_side = _SideBySide(
+            cells, out, workers, watch, forks, sitting or Sitting()
+        )
         with stop_on_signals(side_by_side.stop):
             side_by_side.run()
 
@@ -157,7 +169,13 @@ class _SideBySide:
     """Cells that are waiting, and those that are running."""
 
     def __init__(
-        self, cells: Sequence[Cell], out: Path, workers: int, watch: Watch, forks: Forks, sitting: Sitting
+        self,
+        cells: Sequence[Cell],
+        out: Path,
+        workers: int,
+        watch: Watch,
+        forks: Forks,
+        sitting: Sitting,
     ) -> None:
         self.cells = cells
         self.waiting = list(cells)
@@ -184,7 +202,8 @@ class _SideBySide:
                 self.time_is_up = True
                 self._ask_all_to_stop()
         left = sum(not is_done(self.out, cell) for cell in self.cells)
-        if self.time_is_up and not self.stopped and left:  # none is left if the last ones ended just then
+        # None is left if the last ones ended just then
+        if self.time_is_up and not self.stopped and left:
             raise RunError(
                 f"stopped after {self.sitting.minutes:g} minutes, as asked, with {left} of {len(self.cells)} runs left "
                 f"and their checkpoints saved; the same command goes on from here"
@@ -198,7 +217,10 @@ class _SideBySide:
         """Let the running cells finish their cycle and save."""
         self.stopped = True
         self._ask_all_to_stop()
-        print("\nfedlama: finishing the running cycles to save them; once more stops at once", file=sys.stderr)
+        print(
+            "\nfedlama: finishing the running cycles to save them; once more stops at once",
+            file=sys.stderr,
+        )
 
     def _is_ending(self) -> bool:
         return self.stopped or self.time_is_up or bool(self.failures)
@@ -233,7 +255,14 @@ class _SideBySide:
         def work(emit: Emit) -> None:
             take_along(home, workplace)
             try:
-                execute(resolved(cell), workplace, [emit], workers=workers, resume=True, quiet=True)
+                execute(
+                    resolved(cell),
+                    workplace,
+                    [emit],
+                    workers=workers,
+                    resume=True,
+                    quiet=True,
+                )
             except DivergenceError:
                 deliver(workplace, home)
                 raise

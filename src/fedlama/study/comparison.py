@@ -71,13 +71,17 @@ class Comparison:
 
     def __getitem__(self, name: str) -> SettingScores:
         if name not in self.runs:
-            raise InputError(f"there is no setting {shown(name)}; there are {', '.join(self.runs)}")
+            raise InputError(
+                f"there is no setting {shown(name)}; there are {', '.join(self.runs)}"
+            )
         return self._row(name)
 
     def to_frame(self) -> Any:
         """One row per setting as a pandas DataFrame."""
         if find_spec("pandas") is None:
-            raise InputError("to_frame needs pandas, which is not installed: run `pip install pandas`")
+            raise InputError(
+                "to_frame needs pandas, which is not installed: run `pip install pandas`"
+            )
         pandas: Any = import_module("pandas")
         return pandas.DataFrame([_plain(row) for row in self.settings])
 
@@ -126,7 +130,9 @@ class Comparison:
         if all(row.deviation is None for row in self.settings):
             return []
         scores = "Scores are mean ± sample standard deviation over seeds"
-        differences = f"differences are to {self.baseline}, seed by seed: mean ± standard error"
+        differences = (
+            f"differences are to {self.baseline}, seed by seed: mean ± standard error"
+        )
         return [f"{scores}; {differences}."]
 
     def _titles(self) -> list[str]:

@@ -12,7 +12,14 @@ from fedlama.processes.devices import default_workers
 from fedlama.run.directory import ROUNDS
 from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
-from fedlama.study.cells import DIVERGED, Watch, check_same_config, is_done, run_cells, score_of
+from fedlama.study.cells import (
+    DIVERGED,
+    Watch,
+    check_same_config,
+    is_done,
+    run_cells,
+    score_of,
+)
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
 from fedlama.study.sitting import Sitting
 from fedlama.study.study_file import Cell, Setting, Study, rate_text
@@ -37,7 +44,9 @@ def run_study(
         shared: whether the folder may also hold runs of other studies, which its index then keeps.
         sitting: how long it may take now, and where unfinished runs are kept (default: as long as it takes, in `out`).
     """
-    processes = workers or min(default_workers(setting.config.train.device) for setting in study.settings)
+    processes = workers or min(
+        default_workers(setting.config.train.device) for setting in study.settings
+    )
     with locked(out):
         index_there = _index_there(out)
         others = None
@@ -45,12 +54,14 @@ def run_study(
             others = index_there
         for setting in study.settings:
             if setting.planned is None:
-                resolve(setting.config)  # wrong input shows before the first run, and forked runs share the data
+                # Wrong input shows before the first run, and forked runs share the data
+                resolve(setting.config)
         pilots = study.pilots()
         run_cells(missing(pilots, out), out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
-        to_run = missing(cells, out)  # refuses a folder of another study before anything in it is touched
+        # Refuses a folder of another study before anything in it is touched
+        to_run = missing(cells, out)
         _keep(_index(study, choices, cells, out), others, out)
         run_cells(to_run, out, processes, watch, sitting)
         index = _index(study, choices, cells, out)
@@ -66,7 +77,9 @@ def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -
         if (folder / ROUNDS).is_file() or not (folder / DIVERGED).is_file():
             return
     if cells:
-        raise RunError(f"every run in {out} diverged in its first round: lower local.learning_rate")
+        raise RunError(
+            f"every run in {out} diverged in its first round: lower local.learning_rate"
+        )
     tried: set[float] = set()
     for setting in study.settings:
         tried.update(setting.learning_rates)
@@ -131,7 +144,11 @@ def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
     """The learning rate with the best mean validation metric (or loss, if there is none); of equals the smaller."""
     scores: dict[float, float | None] = {}
     for rate in setting.learning_rates:
-        own = [pilot for pilot in pilots if pilot.setting == setting.name and pilot.rate == rate]
+        own = [
+            pilot
+            for pilot in pilots
+            if pilot.setting == setting.name and pilot.rate == rate
+        ]
         scores[rate] = _mean_score(own, out)
     best: float | None = None
     highest: float | None = None
@@ -160,7 +177,9 @@ def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
     return fmean(scores)
 
 
-def _index(study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], out: Path) -> StudyIndex:
+def _index(
+    study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], out: Path
+) -> StudyIndex:
     labels: dict[str, str] = {}
     diverged: dict[str, str] = {}
     for cell in cells:

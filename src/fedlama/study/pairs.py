@@ -17,7 +17,9 @@ class PairedDifference:
     seeds: tuple[int, ...]
 
 
-def paired_scores(own: Mapping[int, float], others: Mapping[int, float]) -> PairedDifference | None:
+def paired_scores(
+    own: Mapping[int, float], others: Mapping[int, float]
+) -> PairedDifference | None:
     """The difference between two settings; None where they share no seed.
 
     Arguments:

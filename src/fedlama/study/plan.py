@@ -14,7 +14,15 @@ from fedlama.processes.devices import default_workers
 from fedlama.run.directory import CHECKPOINTS
 from fedlama.run.resolve import Resolved
 from fedlama.study.cells import check_same_config, is_done, resolved
-from fedlama.study.speed import Amount, Kind, Speed, amount_of, kind_of, measured, total_seconds
+from fedlama.study.speed import (
+    Amount,
+    Kind,
+    Speed,
+    amount_of,
+    kind_of,
+    measured,
+    total_seconds,
+)
 from fedlama.study.study_file import Cell, Study
 
 Studies = Sequence[tuple[Study, Path]]  # each with the folder that it is written to
@@ -56,7 +64,9 @@ class Plan:
         return sum(job.cell.rate is not None for job in self.jobs)
 
 
-def announce(studies: Studies, workers: int | None, stream: TextIO | None = None) -> Plan:
+def announce(
+    studies: Studies, workers: int | None, stream: TextIO | None = None
+) -> Plan:
     """Print what these studies will take: the counts at once, the time after a few measured steps.
 
     Arguments:
@@ -190,7 +200,9 @@ def time_text(plan: Plan) -> str:
     machine = f"{_count(plan.processes, 'process')}; {cpu_type()}"
     if plan.seconds is None:
         return f"how long that takes could not be measured within a few seconds: it will be long ({machine})"
-    return f"{about(plan.seconds)} on this machine ({machine}), after a few measured steps"
+    return (
+        f"{about(plan.seconds)} on this machine ({machine}), after a few measured steps"
+    )
 
 
 def _runs(count: int) -> str:

@@ -175,7 +175,9 @@ def baselines_of(studies: Studies) -> dict[str, int]:
 
 
 @contextmanager
-def study_progress(studies: Studies, stream: TextIO | None = None) -> Iterator[StudyDisplay]:
+def study_progress(
+    studies: Studies, stream: TextIO | None = None
+) -> Iterator[StudyDisplay]:
     """A display for all that is missing of some studies.
 
     Arguments:

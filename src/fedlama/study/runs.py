@@ -28,7 +28,9 @@ def find_runs(paths: list[Path]) -> list[Run]:
         if not inside and _is_run(path):
             inside = [path]
         if not inside:
-            raise InputError(f"{path} holds no run: no config.toml and rounds.jsonl in it or below it")
+            raise InputError(
+                f"{path} holds no run: no config.toml and rounds.jsonl in it or below it"
+            )
         found += inside
     without_repeats = dict.fromkeys(found)
     return [load_run(path) for path in without_repeats]

@@ -62,7 +62,8 @@ def deliver(workplace: Path, home: Path) -> None:
         if source.is_dir() or is_for_going_on or source.name == SUMMARY:
             continue
         _copy(source, home / source.relative_to(workplace))
-    if (workplace / SUMMARY).is_file():  # last: a folder that has it holds a finished run
+    # Last: a folder that has it holds a finished run
+    if (workplace / SUMMARY).is_file():
         _copy(workplace / SUMMARY, home / SUMMARY)
     shutil.rmtree(workplace)
 

@@ -30,7 +30,8 @@ from fedlama.training.trainers.stacked import BLOCK, MAX_PARAMETERS
 
 BUDGET = 7.0  # seconds for all measurements of a plan
 ENOUGH = 0.5  # seconds: a longer measurement would say little more
-TOO_LONG = 3.0  # seconds for a step of one client by a first look: a second one is not waited for
+# Seconds for a step of one client by a first look: a second one is not waited for
+TOO_LONG = 3.0
 FEW = 2  # samples of a first look; BatchNorm refuses a single one
 MAX_STEPS = 24
 TESTED = 64  # samples
@@ -85,7 +86,9 @@ def amount_of(run: Resolved, taken: int = 0) -> Amount:
     steps = max(0, config.train.iterations - taken)
     clients = run.participation.count(len(run.shards))
     rounds = math.ceil(steps / run.policy.base_interval)
-    every = config.train.evaluate_every or default_evaluate_every(config.train.iterations)
+    every = config.train.evaluate_every or default_evaluate_every(
+        config.train.iterations
+    )
     evaluations = math.ceil(steps / every)
     return Amount(
         client_steps=steps * clients,
@@ -107,14 +110,20 @@ def kind_of(config: Config) -> Kind:
     method = config.model_dump(include={"local", "server", "uplink", "downlink"})
     for key in WITHOUT_TIME:
         method["local"].pop(key, None)
-    method["computed"] = [config.train.precision, config.train.execution, config.train.device]
+    method["computed"] = [
+        config.train.precision,
+        config.train.execution,
+        config.train.device,
+    ]
     return Kind(
         task=json.dumps(task, sort_keys=True, default=str),
         method=json.dumps(method, sort_keys=True, default=str),
     )
 
 
-def total_seconds(amounts: Iterable[tuple[Kind, Amount]], speeds: Mapping[Kind, Speed | None]) -> float | None:
+def total_seconds(
+    amounts: Iterable[tuple[Kind, Amount]], speeds: Mapping[Kind, Speed | None]
+) -> float | None:
     """What one core takes for all of it; None where one of the tasks was not measured.
 
     Arguments:
@@ -192,7 +201,9 @@ def measure(run: Resolved, look: Speed) -> Speed:
     clients = _clients(run)
     fitting = int(ENOUGH / (2 * clients * look.step))
     steps = max(1, min(MAX_STEPS, fitting))
-    return _timed(run, clients=clients, samples=run.local.batch_size, steps=steps, tested=TESTED)
+    return _timed(
+        run, clients=clients, samples=run.local.batch_size, steps=steps, tested=TESTED
+    )
 
 
 def _clients(run: Resolved) -> int:
@@ -208,13 +219,19 @@ def _is_small(run: Resolved) -> bool:
     return width <= MAX_PARAMETERS
 
 
-def _timed(run: Resolved, *, clients: int, samples: int, steps: int, tested: int) -> Speed:
+def _timed(
+    run: Resolved, *, clients: int, samples: int, steps: int, tested: int
+) -> Speed:
     """Two rounds of the run with fewer clients and samples; the first warms up, the second counts."""
     part = _part_of(run.data, clients * samples, tested)
-    short = run.config.train.model_copy(update={"iterations": 2 * steps, "evaluate_every": steps})
+    short = run.config.train.model_copy(
+        update={"iterations": 2 * steps, "evaluate_every": steps}
+    )
     small = replace(
         run,
-        config=run.config.model_copy(update={"train": short, "evaluate": EvaluateSection()}),
+        config=run.config.model_copy(
+            update={"train": short, "evaluate": EvaluateSection()}
+        ),
         data=part,
         shards=IID(clients).assign(part, run.config.seed),
         policy=FedAvg(steps),

@@ -25,11 +25,13 @@ from fedlama.run.toml import read_toml
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 Rates = list[Annotated[float, Field(gt=0)]]
-OWN_KEYS = ("name", "seeds", "learning_rates")  # of a setting; everything else in it overrides the configuration
+# Of a setting; everything else in it overrides the configuration
+OWN_KEYS = ("name", "seeds", "learning_rates")
 MAX_NAME = 200  # characters
 MAX_FOLDER = 120  # bytes: file systems admit 255
 PILOTS = "pilots"
-OWN_FILES = ("report", "table", "study")  # what a study writes beside its settings' folders, without the endings
+# What a study writes beside its settings' folders, without the endings
+OWN_FILES = ("report", "table", "study")
 
 
 class StudySection(Section):
@@ -59,7 +61,8 @@ class Setting:
     config: Config
     seeds: tuple[int, ...]
     learning_rates: tuple[float, ...]  # to choose among; empty: the configuration's own
-    planned: Resolved | None = None  # of a study in Python: the first seed's run, built already
+    # Of a study in Python: the first seed's run, built already
+    planned: Resolved | None = None
 
     @property
     def folder(self) -> str:
@@ -125,12 +128,16 @@ class Study:
         return cells
 
     def _pilot(self, setting: Setting, rate: float, seed: int) -> Cell:
-        config = shortened(with_rate(setting.config, rate), self.options.pilot_iterations)
+        config = shortened(
+            with_rate(setting.config, rate), self.options.pilot_iterations
+        )
         iterations = config.train.iterations
         config = config.model_copy(
             update={
                 "seed": seed,
-                "data": config.data.model_copy(update={"validation": self.options.validation}),
+                "data": config.data.model_copy(
+                    update={"validation": self.options.validation}
+                ),
                 "train": config.train.model_copy(update={"evaluate_every": iterations}),
             }
         )
@@ -169,7 +176,9 @@ def shortened(config: Config, iterations: int | None) -> Config:
     if hasattr(config.local, "warmup_steps"):
         schedule["warmup_steps"] = config.local.warmup_steps * iterations // whole
     if hasattr(config.local, "decay_steps"):
-        schedule["decay_steps"] = [max(1, step * iterations // whole) for step in config.local.decay_steps]
+        schedule["decay_steps"] = [
+            max(1, step * iterations // whole) for step in config.local.decay_steps
+        ]
     return config.model_copy(
         update={
             "local": config.local.model_copy(update=schedule),
@@ -189,10 +198,14 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     """A study from nested tables; what is wrong is said in one or two lines."""
     base = {key: value for key, value in tables.items() if key != "study"}
     if "study" not in tables:
-        raise InputError(f"{source}: a study needs a [study] table and [[study.setting]] tables")
+        raise InputError(
+            f"{source}: a study needs a [study] table and [[study.setting]] tables"
+        )
     own_table = tables["study"]
     if isinstance(own_table, Mapping) and isinstance(own_table.get("setting"), Mapping):
-        raise InputError(f"{source}: write [[study.setting]] with double brackets: a study has several settings")
+        raise InputError(
+            f"{source}: write [[study.setting]] with double brackets: a study has several settings"
+        )
     try:
         options = StudyFile.model_validate({"study": tables["study"]}).study
     except ValidationError as error:
@@ -211,7 +224,9 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     return Study(tuple(settings), options)
 
 
-def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySection, source: str) -> Setting:
+def _setting(
+    base: Mapping[str, Any], own: Mapping[str, Any], options: StudySection, source: str
+) -> Setting:
     overrides = {key: value for key, value in own.items() if key not in OWN_KEYS}
     try:
         checked = StudySection.model_validate(
@@ -223,9 +238,13 @@ def _setting(base: Mapping[str, Any], own: Mapping[str, Any], options: StudySect
         )
     except ValidationError as error:
         lines = explain(error, StudySection, own, source)
-        raise InputError(*(line.replace("baseline", "name") for line in lines)) from None
+        raise InputError(
+            *(line.replace("baseline", "name") for line in lines)
+        ) from None
     config = parse_config(merged(base, overrides), source)
-    fixed = "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
+    fixed = (
+        "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
+    )
     return Setting(
         name=checked.baseline or config.policy.label,
         config=config.model_copy(update={"seed": checked.seeds[0]}),
@@ -261,10 +280,14 @@ def _with_window(setting: Setting, steps: int) -> Setting:
     if config.participation.window is not None:
         return setting
     participation = config.participation.model_copy(update={"window": steps})
-    return replace(setting, config=config.model_copy(update={"participation": participation}))
+    return replace(
+        setting, config=config.model_copy(update={"participation": participation})
+    )
 
 
-def check_names(settings: Sequence[Setting], options: StudySection, source: str) -> None:
+def check_names(
+    settings: Sequence[Setting], options: StudySection, source: str
+) -> None:
     """Names are printed, and become folders: each prints, and has a folder of its own."""
     owners: dict[str, Setting] = {}
     for setting in settings:
@@ -290,13 +313,17 @@ def check_names(settings: Sequence[Setting], options: StudySection, source: str)
 def _check_name(setting: Setting, source: str) -> None:
     name = setting.name
     if not name.isprintable():
-        raise InputError(f"{source}: the setting's name {shown(name)} holds characters that do not print")
+        raise InputError(
+            f"{source}: the setting's name {shown(name)} holds characters that do not print"
+        )
     if len(name) > MAX_NAME:
         raise InputError(
             f"{source}: the setting's name {shown(name)} has {len(name):,} characters; {MAX_NAME} are allowed"
         )
     if setting.folder == PILOTS:
-        raise InputError(f"{source}: a setting cannot be called pilots: that folder holds the runs for learning rates")
+        raise InputError(
+            f"{source}: a setting cannot be called pilots: that folder holds the runs for learning rates"
+        )
     stem, dot, _ = setting.folder.partition(".")
     if dot and stem in OWN_FILES:
         raise InputError(

@@ -6,4 +6,12 @@ from fedlama.training.participation import Participation
 from fedlama.training.records import LayerSummary, Record, Result
 from fedlama.training.simulation import simulate
 
-__all__ = ["Faults", "LayerSummary", "Metric", "Participation", "Record", "Result", "simulate"]
+__all__ = [
+    "Faults",
+    "LayerSummary",
+    "Metric",
+    "Participation",
+    "Record",
+    "Result",
+    "simulate",
+]

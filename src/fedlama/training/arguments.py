@@ -35,7 +35,9 @@ def check_kinds(
                 f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {shown(partition)}"
             )
     if not isinstance(data, Dataset):
-        raise _wrong_kind("data", data, "fedlama.data.arrays(…) or fedlama.data.load(…)")
+        raise _wrong_kind(
+            "data", data, "fedlama.data.arrays(…) or fedlama.data.load(…)"
+        )
     if not _is_made(policy, Policy):
         raise _wrong_kind("policy", policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)")
     if not _is_made(local, LocalRule):
@@ -57,13 +59,19 @@ def check_codecs(**codecs: Codec | None) -> None:
     """Each is a codec, or none."""
     for name, codec in codecs.items():
         if codec is not None and not isinstance(codec, Codec):
-            raise _wrong_kind(name, codec, "one of fedlama.compress, such as fedlama.compress.Rotate(1.6)")
+            raise _wrong_kind(
+                name,
+                codec,
+                "one of fedlama.compress, such as fedlama.compress.Rotate(1.6)",
+            )
 
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     """The value is one of those allowed."""
     if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(allowed)}, not {shown(value)}")
+        raise InputError(
+            f"{name} must be one of {', '.join(allowed)}, not {shown(value)}"
+        )
 
 
 def check_flag(name: str, value: bool) -> None:
@@ -84,12 +92,18 @@ def check_faults(faults: Faults | None, active: int) -> None:
     if faults is None:
         return
     if not isinstance(faults, Faults):
-        raise InputError(f"faults must be made with fedlama.Faults(…), not {type(faults).__name__}")
+        raise InputError(
+            f"faults must be made with fedlama.Faults(…), not {type(faults).__name__}"
+        )
     if faults.min_clients > active:
-        raise InputError(f"faults.min_clients is {faults.min_clients}, but only {active} clients train at a time")
+        raise InputError(
+            f"faults.min_clients is {faults.min_clients}, but only {active} clients train at a time"
+        )
 
 
-def task_of(data: Dataset, loss: Loss | None, metric: MetricFunction | Metric | None) -> tuple[Loss, Metric | None]:
+def task_of(
+    data: Dataset, loss: Loss | None, metric: MetricFunction | Metric | None
+) -> tuple[Loss, Metric | None]:
     """Classification unless the user says otherwise."""
     classifies = not data.y_train.is_floating_point()
     if loss is None and not classifies:
@@ -120,14 +134,20 @@ def _changed(name: str, function: Transform, inputs: Tensor) -> Tensor:
     try:
         changed = function(inputs)
     except Exception as error:
-        raise InputError(f"{name} failed on a batch of shape {tuple(inputs.shape)}: {reason(error)}") from error
+        raise InputError(
+            f"{name} failed on a batch of shape {tuple(inputs.shape)}: {reason(error)}"
+        ) from error
     if not isinstance(changed, Tensor) or len(changed) != len(inputs):
-        raise InputError(f"{name} must return a tensor with as many samples as it was given, not {shown(changed)}")
+        raise InputError(
+            f"{name} must return a tensor with as many samples as it was given, not {shown(changed)}"
+        )
     return changed
 
 
 @torch.no_grad()
-def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric | None) -> None:
+def check_outputs(
+    module: nn.Module, data: Dataset, loss: Loss, metric: Metric | None
+) -> None:
     """One forward pass before anything is spent: shapes that do not fit are the user's input, not our failure."""
     expected = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
     module.eval()
@@ -135,10 +155,16 @@ def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric |
         outputs = module(data.inputs(data.x_train[:2]))
     except expected as error:
         shape = tuple(data.x_train.shape[1:])
-        raise InputError(f"the model does not take {data.name}'s samples of shape {shape}: {error}") from error
+        raise InputError(
+            f"the model does not take {data.name}'s samples of shape {shape}: {error}"
+        ) from error
     finally:
         module.train()
-    if loss is nn.functional.cross_entropy and isinstance(outputs, Tensor) and outputs.dim() >= 2:
+    if (
+        loss is nn.functional.cross_entropy
+        and isinstance(outputs, Tensor)
+        and outputs.dim() >= 2
+    ):
         _check_labels(data, outputs.shape[1])
     measures: dict[str, Loss | MetricFunction] = {"loss": loss}
     if metric is not None:
@@ -163,17 +189,25 @@ def check_outputs(module: nn.Module, data: Dataset, loss: Loss, metric: Metric |
 def _check_loss(value: object) -> None:
     """It is what a gradient can be computed of; whether it still hangs together with the model shows in training."""
     if not isinstance(value, Tensor):
-        raise InputError(f"the loss must be a tensor with one number, not {shown(value)}")
+        raise InputError(
+            f"the loss must be a tensor with one number, not {shown(value)}"
+        )
     if value.numel() != 1:
-        raise InputError(f"the loss must be one number, not a tensor of shape {tuple(value.shape)}")
+        raise InputError(
+            f"the loss must be one number, not a tensor of shape {tuple(value.shape)}"
+        )
     if not value.is_floating_point():
-        raise InputError(f"the loss must be a floating-point number, not {value.dtype}: it has no gradient")
+        raise InputError(
+            f"the loss must be a floating-point number, not {value.dtype}: it has no gradient"
+        )
 
 
 def _check_metric(value: object) -> None:
     if isinstance(value, Tensor):
         if value.numel() != 1:
-            raise InputError(f"the metric must be one number, not a tensor of shape {tuple(value.shape)}")
+            raise InputError(
+                f"the metric must be one number, not a tensor of shape {tuple(value.shape)}"
+            )
         if value.is_complex():
             raise InputError(f"the metric must be a real number, not {value.dtype}")
     elif not isinstance(value, numbers.Real):
@@ -181,9 +215,13 @@ def _check_metric(value: object) -> None:
 
 
 @torch.no_grad()
-def check_single_samples(module: nn.Module, data: Dataset, shards: Shards, batch_size: int) -> None:
+def check_single_samples(
+    module: nn.Module, data: Dataset, shards: Shards, batch_size: int
+) -> None:
     """BatchNorm cannot train on one value per channel, and the last batch of an epoch may hold a single sample."""
-    if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+    if not any(
+        isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()
+    ):
         return
     single = (shards.sizes % batch_size == 1).nonzero()
     if not len(single):

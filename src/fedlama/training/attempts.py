@@ -49,7 +49,9 @@ class FaultyRounds:
             losses = self.rounds.train(current)
             if self.faults.corrupt:
                 self._break_updates(current, place)
-            reports = self.rounds.report(current, losses, with_norms=self.faults.norm_limit is not None)
+            reports = self.rounds.report(
+                current, losses, with_norms=self.faults.norm_limit is not None
+            )
             verdict = self._judge(current, reports, place, reasons)
             if cohort.absent:
                 self.rounds.cohorts.reset_absent(cohort, position)
@@ -91,7 +93,9 @@ class FaultyRounds:
             if number is not None:
                 cohort.rows[here, first] = anchor + number
 
-    def _judge(self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]) -> Verdict:
+    def _judge(
+        self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]
+    ) -> Verdict:
         """Whose update counts; `reasons` are those of clients that the round began without."""
         cohort = current.cohort
         finite = reports.largest.isfinite().all(dim=1).tolist()
@@ -126,12 +130,16 @@ class FaultyRounds:
             excluded=self._entries(cohort, reasons, place.attempt),
         )
 
-    def _refusal(self, current: Round, index: int, reports: Reports, weights_are_finite: bool) -> str | None:
+    def _refusal(
+        self, current: Round, index: int, reports: Reports, weights_are_finite: bool
+    ) -> str | None:
         """Why the server refuses an update that arrived; one that is not finite ends the run unless tolerated."""
         client = current.cohort.clients[index]
         loss = reports.losses[index]
         if not self.faults.exclude_nonfinite:
-            check_finite(client, loss, weights_are_finite, current, self.rounds.job.shards)
+            check_finite(
+                client, loss, weights_are_finite, current, self.rounds.job.shards
+            )
         if not (weights_are_finite and math.isfinite(loss)):
             return NOT_FINITE
         limit = self.faults.norm_limit
@@ -139,7 +147,9 @@ class FaultyRounds:
             return TOO_LARGE
         return None
 
-    def _entries(self, cohort: Cohort, reasons: dict[int, str], attempt: int) -> list[Exclusion]:
+    def _entries(
+        self, cohort: Cohort, reasons: dict[int, str], attempt: int
+    ) -> list[Exclusion]:
         entries: list[Exclusion] = []
         for index in sorted(reasons):
             entry = Exclusion(
@@ -154,7 +164,9 @@ class FaultyRounds:
         """Where the run stands after an attempt that came to nothing."""
         before = current.position
         down = self.rounds.download(current, downloads)
-        server = self.rounds.server.discard(before.server, Traffic(up=verdict.upload, down=down))
+        server = self.rounds.server.discard(
+            before.server, Traffic(up=verdict.upload, down=down)
+        )
         # Those who did nothing wrong are in the record, too: they trained for nothing.
         cohort = current.cohort
         blameless: dict[int, str] = {}
@@ -166,4 +178,6 @@ class FaultyRounds:
         entries.sort(key=lambda entry: entry["client"])
         earlier = before.discarded or Discarded()
         discarded = earlier.extended(entries, before.server.ledger, server.ledger)
-        return replace(before, server=server, attempt=before.attempt + 1, discarded=discarded)
+        return replace(
+            before, server=server, attempt=before.attempt + 1, discarded=discarded
+        )

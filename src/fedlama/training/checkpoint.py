@@ -140,7 +140,9 @@ class Checkpoint:
             checkpoint = Checkpoint(
                 state=PolicyState.from_plain(plain["state"]),
                 ledger=Ledger.from_plain(plain["ledger"]),
-                broadcast=_message(plain["broadcast"], layers=len(plain["ledger"]["sizes"])),
+                broadcast=_message(
+                    plain["broadcast"], layers=len(plain["ledger"]["sizes"])
+                ),
                 row=tensors["row"],
                 counters=tensors.get("counters", np.zeros(0, np.int64)),
                 server_slots=_rows(tensors, SERVER),
@@ -170,11 +172,16 @@ def _fits(saved: Checkpoint, shapes: Shapes) -> bool:
     width = shapes.width
     if not _is_finite(saved.row, (width,)):
         return False
-    if saved.counters.shape != (shapes.counter_width,) or saved.counters.dtype != np.int64:
+    if (
+        saved.counters.shape != (shapes.counter_width,)
+        or saved.counters.dtype != np.int64
+    ):
         return False
     if not _holds(saved.server_slots, shapes.server_slots, (width,)):
         return False
-    if saved.cohort_slots and not _holds(saved.cohort_slots, shapes.cohort_slots, (shapes.cohort, width)):
+    if saved.cohort_slots and not _holds(
+        saved.cohort_slots, shapes.cohort_slots, (shapes.cohort, width)
+    ):
         return False
     if not _are_clients(saved.seen, shapes.clients):
         return False
@@ -201,11 +208,21 @@ def _holds(rows: Rows, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _is_finite(values: NDArray[Any], shape: tuple[int, ...]) -> bool:
-    return values.shape == shape and values.dtype == np.float32 and bool(np.isfinite(values).all())
+    return (
+        values.shape == shape
+        and values.dtype == np.float32
+        and bool(np.isfinite(values).all())
+    )
 
 
-def _rows(tensors: Mapping[str, NDArray[Any]], place: str) -> dict[str, NDArray[np.float32]]:
-    return {name.removeprefix(place): values for name, values in tensors.items() if name.startswith(place)}
+def _rows(
+    tensors: Mapping[str, NDArray[Any]], place: str
+) -> dict[str, NDArray[np.float32]]:
+    return {
+        name.removeprefix(place): values
+        for name, values in tensors.items()
+        if name.startswith(place)
+    }
 
 
 def _message(plain: Mapping[str, Any], layers: int) -> Message:
@@ -221,7 +238,9 @@ def _message(plain: Mapping[str, Any], layers: int) -> Message:
 def _bytes(value: object) -> int:
     count = _whole(value)
     if not 0 <= count < MAX_COUNT:
-        raise ValueError("broadcast holds something else than numbers that are not negative")
+        raise ValueError(
+            "broadcast holds something else than numbers that are not negative"
+        )
     return count
 
 
@@ -256,7 +275,8 @@ class Control:
         self._latest = time.monotonic()
         # Save only where no slots of a cohort are to be kept: they may not fit into memory
         self.between_windows = False
-        self._stop = RawValue(ctypes.c_bool, False)  # in shared memory: forked workers see what the parent sets
+        # In shared memory: forked workers see what the parent sets
+        self._stop = RawValue(ctypes.c_bool, False)
 
     def request_stop(self) -> None:
         """Finish the cycle, save and stop."""

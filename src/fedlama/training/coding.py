@@ -29,7 +29,9 @@ class Uplink:
         base_interval: τ', how many steps a round has at least.
     """
 
-    def __init__(self, channel: Channel, *, window_steps: int, base_interval: int) -> None:
+    def __init__(
+        self, channel: Channel, *, window_steps: int, base_interval: int
+    ) -> None:
         self.channel = channel
         self.layout = channel.layout
         self.window_steps = window_steps
@@ -37,7 +39,13 @@ class Uplink:
 
     def place(self, position: Position, plan: RoundPlan, client: int) -> Place:
         """Where a message belongs: its round and client, and how far the window has come."""
-        return place_in_window(position, plan, client, window_steps=self.window_steps, base_interval=self.base_interval)
+        return place_in_window(
+            position,
+            plan,
+            client,
+            window_steps=self.window_steps,
+            base_interval=self.base_interval,
+        )
 
     def code(self, cohort: Cohort, position: Position, plan: RoundPlan) -> Tensor:
         """Replace what is due in every row here by what the server decodes; what is known of each message.
@@ -49,7 +57,12 @@ class Uplink:
         anchor = position.row
         # One for all clients, and only what is due is ever computed in it: most of a row may not be.
         difference = torch.zeros_like(anchor)
-        figures = torch.zeros(len(cohort.mine), self.width(plan), dtype=torch.float64, device=anchor.device)
+        figures = torch.zeros(
+            len(cohort.mine),
+            self.width(plan),
+            dtype=torch.float64,
+            device=anchor.device,
+        )
         with kept_memory():
             for place in cohort.present_here():
                 row = cohort.rows[place]
@@ -63,7 +76,14 @@ class Uplink:
                 figures[place] = _figures(message, plan.due)
         return figures
 
-    def _coded(self, difference: Tensor, cohort: Cohort, place: int, position: Position, plan: RoundPlan) -> Decoded:
+    def _coded(
+        self,
+        difference: Tensor,
+        cohort: Cohort,
+        place: int,
+        position: Position,
+        plan: RoundPlan,
+    ) -> Decoded:
         """Replace a difference by what the server decodes of it."""
         client = cohort.clients[cohort.mine[place]]
         return self.channel.simulate(
@@ -71,7 +91,9 @@ class Uplink:
             plan.due,
             self.place(position, plan, client),
             anchor=position.row,
-            own={slot.name: cohort.slots[slot.name][place] for slot in self.channel.slots},
+            own={
+                slot.name: cohort.slots[slot.name][place] for slot in self.channel.slots
+            },
             warm=position.server.slots.get(LAST_CHANGE),
             out=difference,
         )
@@ -95,9 +117,13 @@ class Uplink:
                 Decoded(
                     row=torch.empty(0),
                     exact_sq=dict(zip(due, numbers[count : 2 * count], strict=True)),
-                    decoded_sq=dict(zip(due, numbers[2 * count : 3 * count], strict=True)),
+                    decoded_sq=dict(
+                        zip(due, numbers[2 * count : 3 * count], strict=True)
+                    ),
                     kept=kept,
-                    charged=Message(dict(zip(due, weights, strict=True)), round(numbers[4 * count])),
+                    charged=Message(
+                        dict(zip(due, weights, strict=True)), round(numbers[4 * count])
+                    ),
                 )
             )
         return messages
@@ -145,7 +171,12 @@ def check_window(codec: Codec | None, policy: Policy, window_steps: int) -> None
 
 
 def place_in_window(
-    position: Position, plan: RoundPlan, client: int, *, window_steps: int, base_interval: int
+    position: Position,
+    plan: RoundPlan,
+    client: int,
+    *,
+    window_steps: int,
+    base_interval: int,
 ) -> Place:
     """Where a message belongs: its round and client, and how far the window has come.
 
@@ -191,7 +222,9 @@ def _stretches(slices: Sequence[slice]) -> list[slice]:
     return result
 
 
-def _is_finite(difference: Tensor, stretches: Sequence[slice], slices: Sequence[slice]) -> bool:
+def _is_finite(
+    difference: Tensor, stretches: Sequence[slice], slices: Sequence[slice]
+) -> bool:
     """Whether these slices are finite; as a rule they are, which the sums of their stretches tell fastest."""
     total = sum(float(difference[part].sum()) for part in stretches)
     if math.isfinite(total):

@@ -118,7 +118,9 @@ class Cohorts:
 
     def enters(self, position: Position) -> bool:
         """Whether new clients come before the next round: at a window's start, or where the last ones were given up."""
-        return position.step % self.job.window_steps == 0 or position.discarded is not None
+        return (
+            position.step % self.job.window_steps == 0 or position.discarded is not None
+        )
 
     def at(self, position: Position) -> Cohort:
         """The clients of the next round."""
@@ -138,7 +140,9 @@ class Cohorts:
             # Every process has a store of its own, and any of them may train this client next.
             everywhere = self.gather(cohort)
             for index, client in enumerate(cohort.clients):
-                self.store.save(client, {name: everywhere[name][index] for name in self.store.names})
+                self.store.save(
+                    client, {name: everywhere[name][index] for name in self.store.names}
+                )
         # Another process may train this client next, so it must not read before all have written.
         self.world.meet()
 
@@ -164,7 +168,9 @@ class Cohorts:
         """Draw the clients of a window and set their rows to the global row."""
         job = self.job
         window = position.step // job.window_steps
-        clients = job.participation.cohort(len(job.shards), job.seed, window, position.attempt)
+        clients = job.participation.cohort(
+            len(job.shards), job.seed, window, position.attempt
+        )
         samples = [job.shards.size_of(client) for client in clients]
         counts = [1] * len(clients)
         if job.weights == "samples":
@@ -193,7 +199,9 @@ class Cohorts:
             self._restored = None
         return cohort
 
-    def _paces(self, clients: list[int], samples: list[int], window: int) -> list[int | None]:
+    def _paces(
+        self, clients: list[int], samples: list[int], window: int
+    ) -> list[int | None]:
         local = self.job.local
         paces: list[int | None] = []
         for client, count in zip(clients, samples, strict=True):
@@ -229,5 +237,7 @@ class Cohorts:
         slots: dict[str, Tensor] = {}
         for slot in self.slots:
             slots[slot.name] = binding.new_rows(size)
-        counters = torch.empty(size, binding.counter_width, dtype=torch.int64, device=binding.device)
+        counters = torch.empty(
+            size, binding.counter_width, dtype=torch.int64, device=binding.device
+        )
         return rows, slots, counters

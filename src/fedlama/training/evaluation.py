@@ -21,9 +21,11 @@ from fedlama.training.records import ACCURACY, ClientScores, EvaluatedOn, Measur
 Loss = Callable[[Tensor, Tensor], Tensor]
 MetricFunction = Callable[[Tensor, Tensor], Tensor | float]
 
-EVALUATION_BATCH = 256  # enough to keep a core busy; activations of a wide network take megabytes per sample
+# Enough to keep a core busy; activations of a wide network take megabytes per sample
+EVALUATION_BATCH = 256
 MAX_NAME = 60  # characters of a metric's name
-TAKEN_NAMES = ("loss", "test_loss", "round", "step", "cycle", "cost")  # which records have already
+# Which records have already
+TAKEN_NAMES = ("loss", "test_loss", "round", "step", "cycle", "cost")
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -48,11 +50,17 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise InputError(f"metric must be a function of outputs and targets, not {shown(self.function)}")
+            raise InputError(
+                f"metric must be a function of outputs and targets, not {shown(self.function)}"
+            )
         name = self.name or _name_of(self.function)
-        is_usable = isinstance(name, str) and name.isprintable() and len(name) <= MAX_NAME
+        is_usable = (
+            isinstance(name, str) and name.isprintable() and len(name) <= MAX_NAME
+        )
         if not is_usable or name in TAKEN_NAMES:
-            raise InputError(f"the metric's name {shown(name)} must print, be short, and be none of a record's own")
+            raise InputError(
+                f"the metric's name {shown(name)} must print, be short, and be none of a record's own"
+            )
         higher_is_better = self.higher_is_better
         if higher_is_better is None:
             # Metrics of torchmetrics say it themselves, with None for "neither"
@@ -82,7 +90,12 @@ DEFAULT_METRIC = Metric(accuracy, ACCURACY)
 
 @torch.no_grad()
 def evaluate(
-    binding: Binding, data: Dataset, loss: Loss, metric: Metric | None, world: World, key: int
+    binding: Binding,
+    data: Dataset,
+    loss: Loss,
+    metric: Metric | None,
+    world: World,
+    key: int,
 ) -> tuple[float, float | None]:
     """Loss and metric on the test set of the row that the module points at, its batches shared among processes."""
     starts = range(0, len(data.x_test), EVALUATION_BATCH)
@@ -94,7 +107,8 @@ def evaluate(
         start = starts[index]
         part = slice(start, start + EVALUATION_BATCH)
         targets = data.y_test[part]
-        seed_module_draws(key + index, binding.device)  # a module may draw in evaluation mode, too
+        # a module may draw in evaluation mode, too
+        seed_module_draws(key + index, binding.device)
         inputs = data.inputs(data.x_test[part])
         outputs = binding.module(inputs)
         scores[index, 0] = loss(outputs, targets) * len(targets)
@@ -159,7 +173,12 @@ def _is_natural(data: Dataset, shards: Shards) -> bool:
 
 @torch.no_grad()
 def evaluate_clients(
-    binding: Binding, data: Dataset, samples: ClientSamples, metric: Metric, world: World, key: int
+    binding: Binding,
+    data: Dataset,
+    samples: ClientSamples,
+    metric: Metric,
+    world: World,
+    key: int,
 ) -> ClientScores:
     """The metric of the row that the module points at on every client's own samples, shared among processes."""
     x = data.x_train
@@ -197,7 +216,9 @@ def evaluate_clients(
     return client_scores(samples.on, found, metric.measure)
 
 
-def client_scores(on: EvaluatedOn, scores: Sequence[float | None], measure: Measure) -> ClientScores:
+def client_scores(
+    on: EvaluatedOn, scores: Sequence[float | None], measure: Measure
+) -> ClientScores:
     """Scores of all clients with what is said about them: how the worst tenth fares, and how far they lie apart.
 
     >>> found = client_scores("test", [0.5, None, 0.9, 1.0], Measure("accuracy", True))
@@ -213,7 +234,9 @@ def client_scores(on: EvaluatedOn, scores: Sequence[float | None], measure: Meas
             listed.append(score)
             known.append(score)
     if not known:
-        return ClientScores(on=on, scores=list(scores), mean=None, worst_decile=None, spread=None)
+        return ClientScores(
+            on=on, scores=list(scores), mean=None, worst_decile=None, spread=None
+        )
     worst_first = sorted(known, reverse=not measure.higher_is_better)
     tenth = max(1, math.ceil(len(worst_first) / 10))
     worst = worst_first[:tenth]

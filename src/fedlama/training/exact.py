@@ -27,7 +27,14 @@ class ExactReduce:
         uplink: The code of what they sent, if any.
     """
 
-    def __init__(self, layout: Layout, current: Round, verdict: Verdict, world: World, uplink: Uplink | None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        current: Round,
+        verdict: Verdict,
+        world: World,
+        uplink: Uplink | None,
+    ) -> None:
         self.layout = layout
         self.current = current
         self.cohort = current.cohort
@@ -43,7 +50,9 @@ class ExactReduce:
     def mean(self, slices: Sequence[slice]) -> Tensor:
         """The average of these slices, one behind the other."""
         weights = [self.verdict.weights[index] for index in self.cohort.mine]
-        return exact_means(self.cohort.rows, weights, slices, self.verdict.largest, self.world.sum_)
+        return exact_means(
+            self.cohort.rows, weights, slices, self.verdict.largest, self.world.sum_
+        )
 
     @phase("spread")
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
@@ -58,7 +67,12 @@ class ExactReduce:
                 self.current.plan,
             )
         slices = self.layout.slices_of(due)
-        squared = torch.zeros(len(self.cohort.clients), len(slices), dtype=torch.float64, device=mean.device)
+        squared = torch.zeros(
+            len(self.cohort.clients),
+            len(slices),
+            dtype=torch.float64,
+            device=mean.device,
+        )
         squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
         self.world.sum_(squared)
         by_slice = iter(squared.T.tolist())

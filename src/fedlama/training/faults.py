@@ -10,22 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from typing_extensions import TypedDict  # pydantic reads records with it, and takes typing's only from Python 3.12 on
+# Pydantic reads records with it, and takes typing's only from Python 3.12 on
+from typing_extensions import TypedDict
 
 from fedlama.base import InputError, Limits, check_options, random_key
 from fedlama.core import Ledger
 
-OnTooFew = Literal["repeat", "stop"]  # what happens to a round in which too few clients are left
+# What happens to a round in which too few clients are left
+OnTooFew = Literal["repeat", "stop"]
 Probability = Annotated[float, Limits(minimum=0, maximum=1)]
 LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32
-MAX_ATTEMPTS = 100  # cohorts in a row that were too small: then something else is wrong, and the run stops
+# Cohorts in a row that were too small: then something else is wrong, and the run stops
+MAX_ATTEMPTS = 100
 
 FAILED_BEFORE = "failed before the cycle"
 FAILED_DURING = "failed during the cycle"
 LATE = "missed the deadline"
 NOT_FINITE = "not finite"
 TOO_LARGE = "norm beyond the limit"
-TOO_FEW_LEFT = "too few clients left"  # it did nothing wrong, but the attempt did not count
+# It did nothing wrong, but the attempt did not count
+TOO_FEW_LEFT = "too few clients left"
 
 
 class Exclusion(TypedDict):
@@ -135,11 +139,17 @@ class Discarded:
     uplink_bytes: int = 0
     downlink_bytes: int = 0
 
-    def extended(self, entries: Sequence[Exclusion], before: Ledger, after: Ledger) -> Discarded:
+    def extended(
+        self, entries: Sequence[Exclusion], before: Ledger, after: Ledger
+    ) -> Discarded:
         """With one more attempt, between these two accounts."""
         up = after.uplink_bytes - before.uplink_bytes
         down = after.downlink_bytes - before.downlink_bytes
-        return Discarded((*self.excluded, *entries), self.uplink_bytes + up, self.downlink_bytes + down)
+        return Discarded(
+            (*self.excluded, *entries),
+            self.uplink_bytes + up,
+            self.downlink_bytes + down,
+        )
 
     @staticmethod
     def from_plain(values: Mapping[str, Any] | None) -> Discarded | None:
@@ -154,10 +164,14 @@ class Discarded:
                 attempt=int(one["attempt"]),
             )
             entries.append(entry)
-        return Discarded(tuple(entries), int(values["uplink_bytes"]), int(values["downlink_bytes"]))
+        return Discarded(
+            tuple(entries), int(values["uplink_bytes"]), int(values["downlink_bytes"])
+        )
 
 
-def _chance(probability: float, stretch: Stretch, purpose: str, step: int, client: int) -> bool:
+def _chance(
+    probability: float, stretch: Stretch, purpose: str, step: int, client: int
+) -> bool:
     return probability > 0 and _uniform(stretch, purpose, step, client) < probability
 
 

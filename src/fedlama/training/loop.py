@@ -49,7 +49,12 @@ class Federation:
     """
 
     def __init__(
-        self, job: Job, binding: Binding, trainer: Trainer, world: World, store: ClientStore | None = None
+        self,
+        job: Job,
+        binding: Binding,
+        trainer: Trainer,
+        world: World,
+        store: ClientStore | None = None,
     ) -> None:
         self.job = job
         self.binding = binding
@@ -67,7 +72,12 @@ class Federation:
         if job.faults:
             self.rounds = FaultyRounds(self.rounds, job.faults)
 
-    def run(self, emit: Emit, control: Control | None = None, resume: Checkpoint | None = None) -> Position:
+    def run(
+        self,
+        emit: Emit,
+        control: Control | None = None,
+        resume: Checkpoint | None = None,
+    ) -> Position:
         """Train to the last step, handing out each round's record, and checkpoints when `control` asks for them.
 
         Ends early, at a cycle's end and after a checkpoint, if `control` says so; and after a checkpoint where too few
@@ -92,7 +102,9 @@ class Federation:
 
     def start(self) -> Position:
         """The position before the first step: the module as it was built."""
-        counters = torch.zeros(self.binding.counter_width, dtype=torch.int64, device=self.binding.device)
+        counters = torch.zeros(
+            self.binding.counter_width, dtype=torch.int64, device=self.binding.device
+        )
         self.binding.save_counters(counters)
         return Position(self.server.start(self._row_of_first()), counters)
 
@@ -119,9 +131,18 @@ class Federation:
         key = random_key(job.seed, "evaluate", step)
         clients = None
         with phase("evaluate"):
-            loss, score = evaluate(self.binding, job.data, job.loss, job.metric, self.world, key)
+            loss, score = evaluate(
+                self.binding, job.data, job.loss, job.metric, self.world, key
+            )
             if job.client_samples is not None and job.metric is not None:
-                clients = evaluate_clients(self.binding, job.data, job.client_samples, job.metric, self.world, key)
+                clients = evaluate_clients(
+                    self.binding,
+                    job.data,
+                    job.client_samples,
+                    job.metric,
+                    self.world,
+                    key,
+                )
 
         is_finite = math.isfinite(loss)
         if score is not None:
@@ -163,11 +184,18 @@ class Federation:
             due=[layers[layer].name for layer in plan.due],
             intervals=list(before.state.intervals),
             discrepancy=discrepancy,
-            loss=sum(weight * loss for weight, loss in zip(verdict.weights, verdict.losses, strict=True)),
+            loss=sum(
+                weight * loss
+                for weight, loss in zip(verdict.weights, verdict.losses, strict=True)
+            ),
             test_loss=scores.loss,
             accuracy=accuracy,
-            uplink_bytes=ledger.uplink_bytes - started.uplink_bytes + discarded.uplink_bytes,
-            downlink_bytes=ledger.downlink_bytes - started.downlink_bytes + discarded.downlink_bytes,
+            uplink_bytes=ledger.uplink_bytes
+            - started.uplink_bytes
+            + discarded.uplink_bytes,
+            downlink_bytes=ledger.downlink_bytes
+            - started.downlink_bytes
+            + discarded.downlink_bytes,
             cost=ledger.relative_cost(after.step, self.job.policy.base_interval),
             excluded=[*discarded.excluded, *verdict.excluded],
             metrics=metrics,

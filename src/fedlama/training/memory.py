@@ -67,7 +67,8 @@ class Demand:
         checkpoint += 4 * self.seen_clients * outliving * row
         names = ", ".join(slot.name for slot in self.slots)
         amounts = {
-            f"{self.clients:,} rows of {_count(self.width)} numbers": self.clients * row,
+            f"{self.clients:,} rows of {_count(self.width)} numbers": self.clients
+            * row,
             f"their {names}": self.clients * kept,
             "gradients and averaging": self.processes * (averaging + blocks),
             "checkpoints": checkpoint,
@@ -80,7 +81,9 @@ class Demand:
         return sum(self.parts().values())
 
 
-def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: bool) -> Demand:
+def demand_of(
+    job: Job, layout: Layout, *, workers: int, stacked: bool, saves: bool
+) -> Demand:
     """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
     here, everywhere = local_processes(workers)
     clients = job.participation.count(len(job.shards))
@@ -95,10 +98,13 @@ def demand_of(job: Job, layout: Layout, *, workers: int, stacked: bool, saves: b
     )
     if stacked:
         samples_as_floats = FLOAT32 * job.data.x_train.numel()
-        demand = replace(demand, prepared_bytes=samples_as_floats, block=block_of(layout))
+        demand = replace(
+            demand, prepared_bytes=samples_as_floats, block=block_of(layout)
+        )
     if saves:
         demand = replace(demand, seen_clients=_seen_clients(job, clients))
-        if job.window_steps > job.policy.longest_cycle:  # cycles end inside a window, and there a run is saved
+        # Cycles end inside a window, and there a run is saved
+        if job.window_steps > job.policy.longest_cycle:
             demand = replace(demand, saved_clients=clients)
     return demand
 
@@ -109,7 +115,9 @@ def _seen_clients(job: Job, active: int) -> int:
     return min(len(job.shards), windows * active)
 
 
-def local_processes(workers: int, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def local_processes(
+    workers: int, environment: Mapping[str, str] = os.environ
+) -> tuple[int, int]:
     """Processes of the run on this machine, and altogether."""
     everywhere = 1
     if "TORCHELASTIC_RUN_ID" in environment:
@@ -132,7 +140,8 @@ def fits(demand: Demand, available: int | None = None) -> bool:
     here = available
     if here is None:
         here = available_memory()
-    return here is None or demand.total() <= here + demand.data_bytes  # the data is loaded already
+    # The data is loaded already
+    return here is None or demand.total() <= here + demand.data_bytes
 
 
 def check_memory(demand: Demand, available: int | None = None) -> None:
@@ -142,7 +151,9 @@ def check_memory(demand: Demand, available: int | None = None) -> None:
         here = available_memory()
     if here is None or fits(demand, here):
         return
-    parts = ", ".join(f"{name} {human(amount)}" for name, amount in demand.parts().items())
+    parts = ", ".join(
+        f"{name} {human(amount)}" for name, amount in demand.parts().items()
+    )
     savings = "".join(f"{slot.without}, " for slot in demand.slots if slot.without)
     raise InputError(
         f"the run needs about {human(demand.total())} of memory: {parts}; {human(here + demand.data_bytes)} are "

@@ -17,14 +17,18 @@ def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
     seed_module_draws(random_key(seed, "model"), torch.device("cpu"))
     module = model()
     if not isinstance(module, nn.Module):
-        raise InputError(f"model() must build an nn.Module, but it returned {type(module).__name__}")
+        raise InputError(
+            f"model() must build an nn.Module, but it returned {type(module).__name__}"
+        )
     return module.train()
 
 
 def check_builder(model: Callable[[], nn.Module]) -> None:
     """Raise InputError for what does not build modules, such as a module itself."""
     if isinstance(model, nn.Module) or not callable(model):
-        raise InputError("model must be a function without arguments that builds an nn.Module: write lambda: MyNet()")
+        raise InputError(
+            "model must be a function without arguments that builds an nn.Module: write lambda: MyNet()"
+        )
 
 
 def seed_module_draws(key: int, device: torch.device) -> None:

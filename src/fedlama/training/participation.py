@@ -27,7 +27,9 @@ class Participation:
 
     clients: Annotated[int, Limits(minimum=1)] | None = None
     window: Annotated[int, Limits(minimum=1)] | None = None
-    fraction: Annotated[float, Limits(above=0, maximum=1)] | None = field(default=None, kw_only=True)
+    fraction: Annotated[float, Limits(above=0, maximum=1)] | None = field(
+        default=None, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.clients, float):
@@ -89,7 +91,9 @@ class Participation:
             )
         return window
 
-    def cohort(self, population: int, seed: int, window: int, attempt: int = 0) -> list[int]:
+    def cohort(
+        self, population: int, seed: int, window: int, attempt: int = 0
+    ) -> list[int]:
         """The clients of one window, in ascending order.
 
         Arguments:

@@ -24,7 +24,8 @@ NotNegative = Annotated[float, Limits(minimum=0, maximum=1e100)]
 AS_READ = {"strict": True, "extra": "ignore", "allow_inf_nan": False}
 
 ACCURACY = "accuracy"
-EvaluatedOn = Literal["test", "training"]  # whose part of the data each client is evaluated on
+# Whose part of the data each client is evaluated on
+EvaluatedOn = Literal["test", "training"]
 
 
 def fedavg_at(interval: int) -> str:
@@ -78,7 +79,12 @@ class ClientScores:
 
     def without_scores(self) -> ClientScores:
         """The same for a record: a million numbers per evaluation would be too many."""
-        return ClientScores(on=self.on, mean=self.mean, worst_decile=self.worst_decile, spread=self.spread)
+        return ClientScores(
+            on=self.on,
+            mean=self.mean,
+            worst_decile=self.worst_decile,
+            spread=self.spread,
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,8 @@ class Record:
     excluded: list[Exclusion] = field(default_factory=list[Exclusion])
     metrics: dict[str, Number] = field(default_factory=dict[str, Number], kw_only=True)
     clients: ClientScores | None = field(default=None, kw_only=True)
-    uplink_share: Number | None = field(default=None, kw_only=True, compare=False)  # follows from the bytes
+    # Follows from the bytes
+    uplink_share: Number | None = field(default=None, kw_only=True, compare=False)
 
     @property
     def score(self) -> float | None:
@@ -187,11 +194,20 @@ class LayerSummary:
         Arguments:
             clients: How many send at a time.
         """
-        return bits_per_number(self.uplink_bytes, self.size, aggregations=self.aggregations, clients=clients)
+        return bits_per_number(
+            self.uplink_bytes,
+            self.size,
+            aggregations=self.aggregations,
+            clients=clients,
+        )
 
 
 def bits_per_number(
-    uplink_bytes: float | None, size: int | None, *, aggregations: float, clients: int | None
+    uplink_bytes: float | None,
+    size: int | None,
+    *,
+    aggregations: float,
+    clients: int | None,
 ) -> float | None:
     """The rate at which a layer was sent: 32 where nothing is coded and nobody fails; None where that is not known.
 
@@ -251,7 +267,8 @@ class Summary:
     codec: str | None = field(default=None, kw_only=True)
     server: str | None = field(default=None, kw_only=True)
     local: str | None = field(default=None, kw_only=True)
-    policy: str | None = field(default=None, kw_only=True, compare=False)  # FedLAMA(6, 1) is FedAvg(6)
+    # FedLAMA(6, 1) is FedAvg(6)
+    policy: str | None = field(default=None, kw_only=True, compare=False)
     cost_of: str | None = field(default=None, kw_only=True)
     metric: Measure | None = field(default=None, kw_only=True)
     metrics: dict[str, Number] = field(default_factory=dict[str, Number], kw_only=True)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from fedlama.core import Layout
 from fedlama.rows import Binding
-from fedlama.training.records import ClientScores, LayerSummary, Record, Result, fedavg_at
+from fedlama.training.records import (
+    ClientScores,
+    LayerSummary,
+    Record,
+    Result,
+    fedavg_at,
+)
 from fedlama.training.setup import Setup
 from fedlama.training.values import Job, Position
 
@@ -36,7 +42,11 @@ def why_stopped(end: Position, job: Job) -> str:
 
 
 def result_of(
-    setup: Setup, end: Position, records: list[Record], client_scores: ClientScores | None, seconds: float
+    setup: Setup,
+    end: Position,
+    records: list[Record],
+    client_scores: ClientScores | None,
+    seconds: float,
 ) -> Result:
     """What came of a run that reached its last step, with the global weights in the module."""
     ledger = end.server.ledger

@@ -37,7 +37,11 @@ def check_resumable(saved: Checkpoint, job: Job, layout: Layout) -> None:
 def _check_times(state: PolicyState, job: Job) -> None:
     if state.step >= job.iterations:
         raise InputError(f"it is of step {state.step:,} of a run of {job.iterations:,}")
-    if state.round > state.step or state.cycle > state.round or state.cycle_start > state.step:
+    if (
+        state.round > state.step
+        or state.cycle > state.round
+        or state.cycle_start > state.step
+    ):
         raise InputError(
             f"it says that round {state.round:,} of cycle {state.cycle:,}, which began at step {state.cycle_start:,}, "
             f"ended at step {state.step:,}"
@@ -87,7 +91,9 @@ def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
         except Exception as error:
             # Whatever a policy raises over a memory that it did not write
             kind = type(error).__name__
-            raise InputError(f"{job.policy} cannot go on from its state ({kind}: {reason(error)})") from None
+            raise InputError(
+                f"{job.policy} cannot go on from its state ({kind}: {reason(error)})"
+            ) from None
         if state.step >= until:
             return
 

@@ -35,7 +35,9 @@ class Rounds:
         world: The processes that share the run.
     """
 
-    def __init__(self, server: Server, trainer: Trainer, cohorts: Cohorts, world: World) -> None:
+    def __init__(
+        self, server: Server, trainer: Trainer, cohorts: Cohorts, world: World
+    ) -> None:
         self.server = server
         self.layout = server.layout
         self.trainer = trainer
@@ -45,7 +47,9 @@ class Rounds:
         self.uplink: Uplink | None = None
         if self.job.uplink is not None:
             self.uplink = Uplink(
-                self.job.uplink, window_steps=self.job.window_steps, base_interval=self.job.policy.base_interval
+                self.job.uplink,
+                window_steps=self.job.window_steps,
+                base_interval=self.job.policy.base_interval,
             )
 
     def play(self, position: Position, plan: RoundPlan) -> Played:
@@ -64,13 +68,17 @@ class Rounds:
     def train(self, current: Round) -> Tensor:
         """Take the round's steps with this process's clients; their mean losses, zero for the absent."""
         cohort = current.cohort
-        losses = torch.zeros(len(cohort.mine), dtype=torch.float64, device=cohort.rows.device)
+        losses = torch.zeros(
+            len(cohort.mine), dtype=torch.float64, device=cohort.rows.device
+        )
         clients = [cohort.clients[index] for index in cohort.mine]
         server_rows = self._server_rows(current.position)
         trained: tuple[slice, ...] | None = None
         if current.plan.trained is not None:
             trained = tuple(self.layout.slices_of(current.plan.trained))
-        local_steps = [self._taken(cohort.paces[index], current.steps) for index in cohort.mine]
+        local_steps = [
+            self._taken(cohort.paces[index], current.steps) for index in cohort.mine
+        ]
         with phase("train"):
             for part in cohort.trained_parts(self.trainer.block):
                 losses[part] = self.trainer.train(
@@ -86,10 +94,14 @@ class Rounds:
             self._sync(current, server_rows)
         if self.uplink is not None:
             with phase("encode"):
-                current.figures = self.uplink.code(cohort, current.position, current.plan)
+                current.figures = self.uplink.code(
+                    cohort, current.position, current.plan
+                )
         return losses
 
-    def report(self, current: Round, losses: Tensor, with_norms: bool = False) -> Reports:
+    def report(
+        self, current: Round, losses: Tensor, with_norms: bool = False
+    ) -> Reports:
         """What every process has to know of every client; `with_norms` measures the updates of the due layers."""
         cohort = current.cohort
         plan = current.plan
@@ -98,7 +110,9 @@ class Rounds:
         if self.uplink is not None:
             columns.append(current.figures)
         if with_norms:
-            distances = squared_distances(current.position.row, cohort.rows, self.layout.slices_of(plan.due))
+            distances = squared_distances(
+                current.position.row, cohort.rows, self.layout.slices_of(plan.due)
+            )
             columns.append(distances.sum(dim=1, keepdim=True))
         # One sum over all processes instead of several: on small models a collective costs more than the arithmetic.
         here = torch.cat(columns, dim=1)
@@ -108,7 +122,9 @@ class Rounds:
         norms: list[float] = []
         if with_norms:
             norms = table[:, -1].sqrt().tolist()
-        uploads = [current.position.server.ledger.plain_message(plan.due)] * len(cohort.clients)
+        uploads = [current.position.server.ledger.plain_message(plan.due)] * len(
+            cohort.clients
+        )
         decoded: list[Decoded] = []
         if self.uplink is not None:
             start = 1 + len(slices)
@@ -127,7 +143,9 @@ class Rounds:
         """Everyone counts, or the training diverged."""
         finite = reports.largest.isfinite().all(dim=1).tolist()
         for index, client in enumerate(current.cohort.clients):
-            check_finite(client, reports.losses[index], finite[index], current, self.job.shards)
+            check_finite(
+                client, reports.losses[index], finite[index], current, self.job.shards
+            )
         upload = total_of(reports.uploads)
         return Verdict(
             weights=current.cohort.weights(),
@@ -141,9 +159,13 @@ class Rounds:
 
     def download(self, current: Round, clients: int) -> Message:
         """What so many clients were sent before this round."""
-        return self.server.download(current.position.server, entering=current.entering).times(clients)
+        return self.server.download(
+            current.position.server, entering=current.entering
+        ).times(clients)
 
-    def close(self, current: Round, verdict: Verdict, downloads: int | None = None) -> Played:
+    def close(
+        self, current: Round, verdict: Verdict, downloads: int | None = None
+    ) -> Played:
         """Average what is due, let the server go on from there, and overwrite the local copies.
 
         Arguments:
@@ -171,7 +193,10 @@ class Rounds:
                 window_ends=window_ends,
             )
             if not window_ends:  # those who come next are given the whole row
-                for part in [*self.layout.slices_of(plan.renewed), *self.layout.statistics]:
+                for part in [
+                    *self.layout.slices_of(plan.renewed),
+                    *self.layout.statistics,
+                ]:
                     cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
         attempt = position.attempt
@@ -210,7 +235,10 @@ class Rounds:
                 server = {name: row[part] for name, row in server_rows.items()}
                 for places in present:
                     rows = cohort.rows[places, part]
-                    own = {name: values[places, part] for name, values in cohort.slots.items()}
+                    own = {
+                        name: values[places, part]
+                        for name, values in cohort.slots.items()
+                    }
                     local.sync(
                         rows,
                         own,
@@ -260,7 +288,9 @@ def total_of(messages: Sequence[Message]) -> Message:
     return total
 
 
-def check_finite(client: int, loss: float, weights_are_finite: bool, current: Round, shards: Shards) -> None:
+def check_finite(
+    client: int, loss: float, weights_are_finite: bool, current: Round, shards: Shards
+) -> None:
     """Raise DivergenceError for a client whose loss or weights are not finite."""
     if not math.isfinite(loss):
         raise diverged(f"the loss of {shards.name_of(client)} was", current)

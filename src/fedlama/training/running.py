@@ -9,14 +9,21 @@ from fedlama.data import Batches
 from fedlama.processes.devices import as_current, backend_for
 from fedlama.processes.memory import explain_out_of_memory
 from fedlama.processes.workers import run_workers
-from fedlama.processes.world import World, has_process_group, launched_by_torchrun, torchrun_world
+from fedlama.processes.world import (
+    World,
+    has_process_group,
+    launched_by_torchrun,
+    torchrun_world,
+)
 from fedlama.rows import Binding, ClientStore
 from fedlama.training.loop import Emit, Federation
 from fedlama.training.setup import Setup
 from fedlama.training.values import Position
 
 
-def run_loop(setup: Setup, store: ClientStore | None, workers: int, take: Emit) -> Position:
+def run_loop(
+    setup: Setup, store: ClientStore | None, workers: int, take: Emit
+) -> Position:
     """Train to the end; where the run stands then.
 
     Arguments:
@@ -51,7 +58,9 @@ def run_loop(setup: Setup, store: ClientStore | None, workers: int, take: Emit) 
     if workers == 1:
         return work(World(), take)
     if has_process_group():
-        raise InputError("this process already has a process group: use workers=1, or start the program with torchrun")
+        raise InputError(
+            "this process already has a process group: use workers=1, or start the program with torchrun"
+        )
 
     def work_and_send(world: World, emit: Emit) -> Position:
         return work(world, emit).as_arrays()

@@ -27,7 +27,11 @@ class Saving:
     """
 
     def __init__(
-        self, cohorts: Cohorts, world: World, control: Control | None, emit: Callable[[Checkpoint], None]
+        self,
+        cohorts: Cohorts,
+        world: World,
+        control: Control | None,
+        emit: Callable[[Checkpoint], None],
     ) -> None:
         self.cohorts = cohorts
         self.world = world
@@ -42,7 +46,9 @@ class Saving:
             return False
         if self.control.between_windows and not at_window_end:
             return False
-        wishes = torch.tensor(self.control.wishes(), dtype=torch.float64, device=position.row.device)
+        wishes = torch.tensor(
+            self.control.wishes(), dtype=torch.float64, device=position.row.device
+        )
         self.world.max_(wishes)
         save, stop = wishes.bool().tolist()
         if save and position.step < job.iterations:
@@ -80,7 +86,9 @@ class Saving:
         cohort_slots: dict[str, np.ndarray] = {}
         if inside_window:
             gathered = self.cohorts.gather(self.cohorts.at(position))
-            cohort_slots = {name: values.cpu().numpy() for name, values in gathered.items()}
+            cohort_slots = {
+                name: values.cpu().numpy() for name, values in gathered.items()
+            }
         seen = np.zeros(0, np.int64)
         seen_slots: dict[str, np.ndarray] = {}
         if self.cohorts.store is not None and self.world.rank == 0:
@@ -92,7 +100,10 @@ class Saving:
                 broadcast=here.server.broadcast,
                 row=here.row.numpy().copy(),
                 counters=here.counters.numpy().copy(),
-                server_slots={name: values.numpy().copy() for name, values in here.server.slots.items()},
+                server_slots={
+                    name: values.numpy().copy()
+                    for name, values in here.server.slots.items()
+                },
                 cohort_slots=cohort_slots,
                 seen=seen,
                 seen_slots=seen_slots,

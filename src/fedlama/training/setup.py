@@ -16,7 +16,13 @@ from fedlama.rows import Binding, ClientStore, counter_width
 from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
 from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.resuming import check_resumable
-from fedlama.training.trainers import OneByOneTrainer, StackedTrainer, Trainer, can_stack, suits_stacking
+from fedlama.training.trainers import (
+    OneByOneTrainer,
+    StackedTrainer,
+    Trainer,
+    can_stack,
+    suits_stacking,
+)
 from fedlama.training.values import Job
 
 
@@ -72,7 +78,9 @@ class Setup:
         if not outliving:
             yield None
             return
-        with closing(ClientStore(outliving, len(self.job.shards), self.layout.width)) as store:
+        with closing(
+            ClientStore(outliving, len(self.job.shards), self.layout.width)
+        ) as store:
             yield store
 
     def trainer(self, binding: Binding, batches: Batches) -> Trainer:
@@ -80,7 +88,9 @@ class Setup:
         job = self.job
         if self.stacked:
             return StackedTrainer(binding, batches, job.local)
-        return OneByOneTrainer(binding, batches, job.local, job.loss, job.seed, job.precision)
+        return OneByOneTrainer(
+            binding, batches, job.local, job.loss, job.seed, job.precision
+        )
 
 
 def uplink_channel(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
@@ -121,7 +131,9 @@ def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) 
     """Whether clients are trained in stacks, which is decided by a rule and never by a timing."""
     if job.local.steps is not None:
         if execution == "stacked":
-            raise InputError("execution = 'stacked' does not fit this training: clients take unequal numbers of steps")
+            raise InputError(
+                "execution = 'stacked' does not fit this training: clients take unequal numbers of steps"
+            )
         return False
     if execution == "auto":
         return suits_stacking(module, layout, job.data, job.loss, job.precision)

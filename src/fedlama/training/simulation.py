@@ -40,12 +40,19 @@ from fedlama.training.participation import Participation
 from fedlama.training.records import ClientScores, Record, Result
 from fedlama.training.results import result_of, why_stopped
 from fedlama.training.running import run_loop
-from fedlama.training.setup import Setup, check_setup_memory, choose_stacked, downlink_channel, uplink_channel
+from fedlama.training.setup import (
+    Setup,
+    check_setup_memory,
+    choose_stacked,
+    downlink_channel,
+    uplink_channel,
+)
 from fedlama.training.trainers import EXECUTIONS, PRECISIONS, Execution, Precision
 from fedlama.training.values import Job
 
 Weighting = Literal["uniform", "samples"]  # of a client in an average
-Evaluated = Literal["model", "ema"]  # ema: the exponential moving average of the server's model
+# Ema: the exponential moving average of the server's model
+Evaluated = Literal["model", "ema"]
 WEIGHTINGS = get_args(Weighting)
 EVALUATED = get_args(Evaluated)
 DEFAULT_EVALUATIONS = 20
@@ -106,13 +113,16 @@ def simulate(
     check_window(uplink, policy, participation.window_steps(policy))
     if not launched_by_torchrun():
         check_workers(device, workers)
-    shards = (partition or default_partition(data)).assign(data, seed)  # shards that were dealt before give themselves
+    # shards that were dealt before give themselves
+    shards = (partition or default_partition(data)).assign(data, seed)
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
     client_samples = None
     if evaluate_clients:
         if metric is None:
-            raise InputError("evaluate_clients needs a metric, and this task has none: pass metric=")
+            raise InputError(
+                "evaluate_clients needs a metric, and this task has none: pass metric="
+            )
         client_samples = ClientSamples.choose(data, shards)
     job = Job(
         policy=policy,
@@ -141,7 +151,8 @@ def simulate(
         check_outputs(module, data, loss, metric)
         check_single_samples(module, data, shards, local.batch_size)
         layout = describe(module, layers, adaptive)
-        policy.start(layout.layers)  # refuses a policy that does not fit this model before anything is started
+        # Refuses a policy that does not fit this model before anything is started
+        policy.start(layout.layers)
         job = replace(
             job,
             uplink=uplink_channel(uplink, layout, seed),
@@ -158,7 +169,9 @@ def simulate(
         if not on_gpu:
             check_setup_memory(setup, workers)
         if checkpointing and checkpointing.find:
-            checkpointing.resume, checkpointing.earlier = checkpointing.find(setup.round_of)
+            checkpointing.resume, checkpointing.earlier = checkpointing.find(
+                setup.round_of
+            )
         records = list(checkpointing.earlier) if checkpointing else []
         client_scores: ClientScores | None = None
 
@@ -179,7 +192,9 @@ def simulate(
             end = run_loop(setup, store, workers, take)
         if end.step < iterations:
             raise RunError(why_stopped(end, job))
-        return result_of(setup, end, records, client_scores, time.perf_counter() - started)
+        return result_of(
+            setup, end, records, client_scores, time.perf_counter() - started
+        )
 
 
 def check_options(
@@ -200,7 +215,11 @@ def check_options(
     """Raise InputError unless each of these arguments of `simulate` is allowed by itself."""
     check_codecs(uplink=uplink, downlink=downlink)
     check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
-    check_numbers(iterations=iterations, evaluate_every=evaluate_every, average_steps=average_steps)
+    check_numbers(
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+        average_steps=average_steps,
+    )
     check_choice("precision", precision, PRECISIONS)
     check_choice("weights", weights, WEIGHTINGS)
     check_choice("execution", execution, EXECUTIONS)
@@ -214,7 +233,9 @@ def default_evaluate_every(iterations: int) -> int:
     return -(-iterations // DEFAULT_EVALUATIONS)
 
 
-def participation_of(given: float | int | Participation, window: int | None) -> Participation:
+def participation_of(
+    given: float | int | Participation, window: int | None
+) -> Participation:
     """What `participation` and `window` mean together; the number 1 may be meant as one client or as all of them."""
     if isinstance(given, Participation):
         if window is not None:

@@ -131,9 +131,14 @@ class Position:
 
     def on_cpu(self) -> Position:
         """The same position as tensors in main memory."""
-        slots = {name: torch.as_tensor(values).cpu() for name, values in self.server.slots.items()}
+        slots = {
+            name: torch.as_tensor(values).cpu()
+            for name, values in self.server.slots.items()
+        }
         server = replace(self.server, row=torch.as_tensor(self.row).cpu(), slots=slots)
-        return replace(self, server=server, counters=torch.as_tensor(self.counters).cpu())
+        return replace(
+            self, server=server, counters=torch.as_tensor(self.counters).cpu()
+        )
 
     def as_arrays(self) -> Position:
         """With numpy arrays in place of tensors: those travel between processes as plain bytes."""
@@ -147,10 +152,13 @@ class Reports:
     """What is known of every client of a cohort after a round of training, in the cohort's order."""
 
     losses: list[float]  # mean over the round's steps
-    largest: Tensor  # the largest magnitude of every slice that is averaged, [clients, slices]
-    norms: list[float]  # of the updates of the due layers; empty where there is no limit
+    # The largest magnitude of every slice that is averaged, [clients, slices]
+    largest: Tensor
+    # Of the updates of the due layers; empty where there is no limit
+    norms: list[float]
     uploads: list[Message]  # what each client sends
-    decoded: list[Decoded]  # what else is known of coded messages; empty where nothing is coded
+    # What else is known of coded messages; empty where nothing is coded
+    decoded: list[Decoded]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,5 +38,7 @@ def train(message: Message, context: Context) -> Message:
             for parameter in module.parameters():
                 parameter.sub_(RATE * parameter.grad)
     metrics = MetricRecord({"num-examples": shards.size_of(client)})
-    content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
+    content = RecordDict(
+        {"arrays": ArrayRecord(module.state_dict()), "metrics": metrics}
+    )
     return Message(content, reply_to=message)

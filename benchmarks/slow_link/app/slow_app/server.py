@@ -62,12 +62,23 @@ def train_with_flower(grid, config):
             started.append(time.perf_counter())
         else:
             append(folder / "rounds.jsonl", {"round": server_round, **scores})
-            append(folder / "timings.jsonl", {"round": server_round, "seconds": time.perf_counter() - started[0]})
+            append(
+                folder / "timings.jsonl",
+                {"round": server_round, "seconds": time.perf_counter() - started[0]},
+            )
         return MetricRecord(scores)
 
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
+    strategy = FedAvg(
+        fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS
+    )
     arrays = initial_arrays(network, SEED)
-    strategy.start(grid=grid, initial_arrays=arrays, num_rounds=config["rounds"], timeout=3600, evaluate_fn=note)
+    strategy.start(
+        grid=grid,
+        initial_arrays=arrays,
+        num_rounds=config["rounds"],
+        timeout=3600,
+        evaluate_fn=note,
+    )
     weight = sum(len(array.data) for array in arrays.values())
     sent = weight * CLIENTS * config["rounds"]
     append(folder / "summary.json", {"uplink_bytes": sent, "downlink_bytes": sent})

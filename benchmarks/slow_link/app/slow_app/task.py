@@ -22,7 +22,11 @@ def network():
 def data():
     small = digits()
     return fedlama.data.arrays(
-        _enlarged(small.x_train), small.y_train, _enlarged(small.x_test), small.y_test, name="digits"
+        _enlarged(small.x_train),
+        small.y_train,
+        _enlarged(small.x_test),
+        small.y_test,
+        name="digits",
     )
 
 

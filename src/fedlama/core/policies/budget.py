@@ -20,7 +20,13 @@ from typing import Annotated, Any, Literal
 from fedlama.base import InputError, Limits, check_options
 from fedlama.core.layers import Layer
 from fedlama.core.ledger import BYTES_PER_NUMBER
-from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance, plan_by_intervals
+from fedlama.core.policy import (
+    Evidence,
+    PolicyState,
+    RoundPlan,
+    advance,
+    plan_by_intervals,
+)
 
 SMALL_NORM = 1e-12  # squared: a layer of zeros has a relative drift, too
 
@@ -63,7 +69,9 @@ class Budget:
     def __post_init__(self) -> None:
         check_options(self)
         if self.cycle % self.base_interval:
-            raise InputError(f"cycle must be a multiple of base_interval = {self.base_interval}, not {self.cycle}")
+            raise InputError(
+                f"cycle must be a multiple of base_interval = {self.base_interval}, not {self.cycle}"
+            )
         if self.share < self.base_interval / self.cycle:
             raise InputError(
                 f"share must be at least base_interval / cycle = {self.base_interval / self.cycle:g}, "
@@ -127,11 +135,19 @@ class Budget:
         if steps >= left:
             every_layer = tuple(range(len(state.intervals)))
             is_whole = into_cycle + left == self.cycle
-            return RoundPlan(left, every_layer, cycle, ends_cycle=True, adjusts=is_whole)
+            return RoundPlan(
+                left, every_layer, cycle, ends_cycle=True, adjusts=is_whole
+            )
         ends = into_cycle + steps == self.cycle
         return RoundPlan(steps, tuple(due), cycle, ends_cycle=ends, adjusts=ends)
 
-    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    def observe(
+        self,
+        state: PolicyState,
+        plan: RoundPlan,
+        evidence: Evidence,
+        layers: Sequence[Layer],
+    ) -> PolicyState:
         """The state after a round; the intervals are chosen anew at a cycle's end."""
         after = advance(state, plan, evidence, layers)
         bytes_sent = list(state.own["bytes"])
@@ -174,7 +190,9 @@ class Budget:
         if after == self.cycle:
             return True
         multiple = after - shift
-        return multiple % interval == 0 and interval <= multiple <= self.cycle - interval
+        return (
+            multiple % interval == 0 and interval <= multiple <= self.cycle - interval
+        )
 
     def _share_of_interval(self, interval: int) -> Fraction:
         return Fraction(self.base_interval, interval)
@@ -191,11 +209,15 @@ class Budget:
             spent += Fraction(cost) * self._share_of_interval(interval)
         return spent
 
-    def _uniform(self, costs: Sequence[float], layers: Sequence[Layer]) -> tuple[int, ...]:
+    def _uniform(
+        self, costs: Sequence[float], layers: Sequence[Layer]
+    ) -> tuple[int, ...]:
         """The shortest interval for all adaptive layers that the budget allows, or the longest there is."""
         intervals: tuple[int, ...] = ()
         for rung in self.ladder:
-            intervals = tuple(rung if layer.adaptive else self.base_interval for layer in layers)
+            intervals = tuple(
+                rung if layer.adaptive else self.base_interval for layer in layers
+            )
             if self._spent(costs, intervals) <= self._allowed(costs):
                 break
         return intervals
@@ -218,12 +240,16 @@ class Budget:
             weight = self._weight(index, state, layers)
             for shorter, longer in zip(self.ladder, self.ladder[1:], strict=False):
                 saved = weight * (longer - shorter)
-                share = self._share_of_interval(shorter) - self._share_of_interval(longer)
+                share = self._share_of_interval(shorter) - self._share_of_interval(
+                    longer
+                )
                 price = Fraction(costs[index]) * share
                 offers.append(_Offer(saved / price, index, longer, shorter, price))
 
         # Best first; of equal offers the longer interval first, as a layer is shortened rung by rung.
-        offers.sort(key=lambda offer: (-offer.worth, -offer.longer, offer.index, offer.shorter))
+        offers.sort(
+            key=lambda offer: (-offer.worth, -offer.longer, offer.index, offer.shorter)
+        )
         left = self._allowed(costs) - self._spent(costs, intervals)
         for offer in offers:
             is_next_rung = intervals[offer.index] == offer.longer
@@ -232,7 +258,9 @@ class Budget:
                 left -= offer.price
         return tuple(intervals)
 
-    def _weight(self, index: int, state: PolicyState, layers: Sequence[Layer]) -> Fraction:
+    def _weight(
+        self, index: int, state: PolicyState, layers: Sequence[Layer]
+    ) -> Fraction:
         """h_l n_l d_l: what a step more between two averages of a layer costs in drift."""
         size = layers[index].size
         weight = Fraction(state.discrepancy[index]) * size

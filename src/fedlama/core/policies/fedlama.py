@@ -13,7 +13,13 @@ from typing import Annotated
 from fedlama.base import Limits, check_options
 from fedlama.core.intervals import Rule, adjust_intervals, check_intervals
 from fedlama.core.layers import Layer
-from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance, plan_by_intervals
+from fedlama.core.policy import (
+    Evidence,
+    PolicyState,
+    RoundPlan,
+    advance,
+    plan_by_intervals,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +74,13 @@ class FedLAMA:
         """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
         return plan_by_intervals(state, iterations, self.longest_cycle)
 
-    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    def observe(
+        self,
+        state: PolicyState,
+        plan: RoundPlan,
+        evidence: Evidence,
+        layers: Sequence[Layer],
+    ) -> PolicyState:
         """The state after a round; the intervals are adjusted at a cycle's end."""
         after = advance(state, plan, evidence, layers)
         if not plan.adjusts or after.round < self.warmup_rounds:
@@ -116,9 +128,13 @@ class FedAvg(FedLAMA):
     warmup_rounds: int = field(default=0, init=False)
 
     # What the constructor shows; it takes the field's name as well, by which dataclasses.replace calls it.
-    __signature__ = Signature([Parameter("interval", Parameter.POSITIONAL_OR_KEYWORD, annotation=int)])
+    __signature__ = Signature(
+        [Parameter("interval", Parameter.POSITIONAL_OR_KEYWORD, annotation=int)]
+    )
 
-    def __init__(self, interval: int | None = None, *, base_interval: int | None = None) -> None:
+    def __init__(
+        self, interval: int | None = None, *, base_interval: int | None = None
+    ) -> None:
         given = interval
         if given is None:
             given = base_interval

@@ -88,7 +88,13 @@ class FedLUAR:
             recycled=recycled,
         )
 
-    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    def observe(
+        self,
+        state: PolicyState,
+        plan: RoundPlan,
+        evidence: Evidence,
+        layers: Sequence[Layer],
+    ) -> PolicyState:
         """The state after a round: the layers that were averaged have a new score, and the next ones are drawn."""
         after = advance(state, plan, evidence, layers)
         scores = list(state.own["scores"])
@@ -98,7 +104,9 @@ class FedLUAR:
         own: dict[str, Any] = {"scores": scores, "recycled": recycled}
         return replace(after, own=own)
 
-    def _draw(self, round_: int, scores: Sequence[float], layers: Sequence[Layer]) -> list[int]:
+    def _draw(
+        self, round_: int, scores: Sequence[float], layers: Sequence[Layer]
+    ) -> list[int]:
         """The layers that the next round recycles: drawn without replacement, proportionally to 1/s_l.
 
         The layer whose exponential clock of rate 1/s_l rings first is a draw proportional to 1/s_l, the one that rings

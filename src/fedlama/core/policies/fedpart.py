@@ -45,7 +45,9 @@ class FedPart:
         if isinstance(self.groups, int):
             check_options(_Count(self.groups))
         elif isinstance(self.groups, str):
-            raise InputError(f"groups must be a list of patterns or a number of groups, not {self.groups!r}")
+            raise InputError(
+                f"groups must be a list of patterns or a number of groups, not {self.groups!r}"
+            )
         elif self.groups is not None:
             object.__setattr__(self, "groups", tuple(self.groups))
             if not self.groups:
@@ -83,7 +85,9 @@ class FedPart:
         kernels = sum(layer.adaptive for layer in layers)
         count = self.groups or max(1, kernels)
         if count > max(1, kernels):
-            raise InputError(f"policy.groups must be at most the number of adaptive layers, {kernels}, not {count}")
+            raise InputError(
+                f"policy.groups must be at most the number of adaptive layers, {kernels}, not {count}"
+            )
         return _by_number(count, max(1, kernels), layers)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
@@ -105,7 +109,13 @@ class FedPart:
             trained=trained,
         )
 
-    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    def observe(
+        self,
+        state: PolicyState,
+        plan: RoundPlan,
+        evidence: Evidence,
+        layers: Sequence[Layer],
+    ) -> PolicyState:
         """The state after a round."""
         return advance(state, plan, evidence, layers)
 
@@ -149,5 +159,7 @@ def _by_pattern(patterns: Sequence[str], layers: Sequence[Layer]) -> list[list[i
     for pattern, members in zip(patterns, groups, strict=True):
         if not members:
             names = ", ".join(layer.name for layer in layers)
-            raise InputError(f"policy.groups: pattern {pattern!r} matches no layer of its own; layers are {names}")
+            raise InputError(
+                f"policy.groups: pattern {pattern!r} matches no layer of its own; layers are {names}"
+            )
     return groups

@@ -10,7 +10,13 @@ from typing import Annotated
 
 from fedlama.base import MAX_WHOLE, InputError, Limits, check_options
 from fedlama.core.layers import Layer
-from fedlama.core.policy import Evidence, PolicyState, RoundPlan, advance, plan_by_intervals
+from fedlama.core.policy import (
+    Evidence,
+    PolicyState,
+    RoundPlan,
+    advance,
+    plan_by_intervals,
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,9 @@ class Fixed:
 
     def __post_init__(self) -> None:
         if not isinstance(self.intervals, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"intervals must be a table of pattern → interval, not {self.intervals!r}")
+            raise InputError(
+                f"intervals must be a table of pattern → interval, not {self.intervals!r}"
+            )
         object.__setattr__(self, "intervals", _FixedTable(self.intervals))
         check_options(self)
         for pattern, interval in self.intervals.items():
@@ -39,7 +47,9 @@ class Fixed:
                     f"not {interval}"
                 )
         if self.longest_cycle > MAX_WHOLE:
-            raise InputError(f"intervals have a common multiple of at most {MAX_WHOLE} steps, not {self.longest_cycle}")
+            raise InputError(
+                f"intervals have a common multiple of at most {MAX_WHOLE} steps, not {self.longest_cycle}"
+            )
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -56,7 +66,9 @@ class Fixed:
         for pattern in self.intervals:
             if not any(fnmatchcase(layer.name, pattern) for layer in layers):
                 names = ", ".join(layer.name for layer in layers)
-                raise InputError(f"policy.intervals: pattern {pattern!r} matches no layer; layers are {names}")
+                raise InputError(
+                    f"policy.intervals: pattern {pattern!r} matches no layer; layers are {names}"
+                )
         count = len(layers)
         return PolicyState(
             intervals=tuple(self._interval(layer) for layer in layers),
@@ -68,7 +80,13 @@ class Fixed:
         """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
         return plan_by_intervals(state, iterations, self.longest_cycle)
 
-    def observe(self, state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]) -> PolicyState:
+    def observe(
+        self,
+        state: PolicyState,
+        plan: RoundPlan,
+        evidence: Evidence,
+        layers: Sequence[Layer],
+    ) -> PolicyState:
         """The state after a round; no interval changes."""
         return advance(state, plan, evidence, layers)
 
@@ -79,7 +97,9 @@ class Fixed:
         return self.base_interval
 
     def __str__(self) -> str:
-        by_hand = ", ".join(f"{pattern}: {interval}" for pattern, interval in self.intervals.items())
+        by_hand = ", ".join(
+            f"{pattern}: {interval}" for pattern, interval in self.intervals.items()
+        )
         return f"Fixed({self.base_interval}, {by_hand})"
 
 

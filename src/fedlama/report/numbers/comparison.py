@@ -8,10 +8,21 @@ from pathlib import Path
 from statistics import fmean
 
 from fedlama.base import InputError, printable
-from fedlama.report.numbers.outcomes import LOSS, LayerCount, Outcome, known_sizes, outcome
+from fedlama.report.numbers.outcomes import (
+    LOSS,
+    LayerCount,
+    Outcome,
+    known_sizes,
+    outcome,
+)
 from fedlama.report.numbers.reading import active_clients, config_of, everyone_trains
 from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, spread_of
-from fedlama.report.numbers.settings import SettingRuns, differing_keys, setting_runs, shown_value
+from fedlama.report.numbers.settings import (
+    SettingRuns,
+    differing_keys,
+    setting_runs,
+    shown_value,
+)
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
 from fedlama.run.directory import UNTIL_ROUND
@@ -33,7 +44,8 @@ class Setting:
     iterations: int
     score: Spread | None  # the metric, whatever it is called
     loss: Spread | None
-    cost: float | None  # C relative to averaging everything every base interval, as recorded
+    # C relative to averaging everything every base interval, as recorded
+    cost: float | None
     communication_cost: float | None  # C, mean over seeds
     relative_cost: float | None  # C / C of the baseline setting
     uplink_bytes: float
@@ -44,7 +56,8 @@ class Setting:
     test_loss: Curve
     training_loss: Curve
     seconds: float | None  # what a training took, mean over seeds
-    clients: tuple[ClientScores, ...]  # of each seed: how clients fare by themselves, where that was evaluated
+    # Of each seed: how clients fare by themselves, where that was evaluated
+    clients: tuple[ClientScores, ...]
 
     @property
     def seeds(self) -> list[int]:
@@ -61,7 +74,9 @@ class Setting:
         """Whether this is anything but plain FedAvg: another policy, coded messages or another server rule."""
         config = self.config
         is_coded = config.uplink.codec != NO_CODEC or config.downlink.codec != NO_CODEC
-        return config.policy.kind != "fedavg" or is_coded or config.server.rule != "mean"
+        return (
+            config.policy.kind != "fedavg" or is_coded or config.server.rule != "mean"
+        )
 
 
 @dataclass(frozen=True)
@@ -69,11 +84,13 @@ class Comparison:
     """Settings in order of first appearance."""
 
     settings: tuple[Setting, ...]
-    baseline: Setting | None  # the 100 % of `relative_cost`: the one asked for, otherwise that of the largest C
+    # The 100 % of `relative_cost`: the one asked for, otherwise that of the largest C
+    baseline: Setting | None
     metric: str  # its name; "loss" where no run has a metric
     differences: dict[str, list[str]]  # beside the policy: key → its values
     higher_is_better: bool = True
-    changed_code: tuple[str, ...] = ()  # what of the user's own is not the same code in all of these runs
+    # What of the user's own is not the same code in all of these runs
+    changed_code: tuple[str, ...] = ()
 
     def score(self, setting: Setting) -> Spread | None:
         """The number that the settings are compared by."""
@@ -213,7 +230,9 @@ def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Se
     )
 
 
-def _mean_layers(outcomes: Sequence[Outcome], clients: int | None) -> tuple[LayerCount, ...]:
+def _mean_layers(
+    outcomes: Sequence[Outcome], clients: int | None
+) -> tuple[LayerCount, ...]:
     """Means over the runs that have the layers of the first.
 
     Arguments:
@@ -221,7 +240,9 @@ def _mean_layers(outcomes: Sequence[Outcome], clients: int | None) -> tuple[Laye
         clients: How many of them send at a time, where that is known.
     """
     names = [layer.name for layer in outcomes[0].layers]
-    same = [one.layers for one in outcomes if [layer.name for layer in one.layers] == names]
+    same = [
+        one.layers for one in outcomes if [layer.name for layer in one.layers] == names
+    ]
 
     means: list[LayerCount] = []
     for layers in zip(*same, strict=True):
@@ -234,7 +255,9 @@ def _mean_layers(outcomes: Sequence[Outcome], clients: int | None) -> tuple[Laye
             aggregations=aggregations,
             uplink_bytes=uplink_bytes,
             adaptive=first.adaptive,
-            bits=bits_per_number(uplink_bytes, first.size, aggregations=aggregations, clients=clients),
+            bits=bits_per_number(
+                uplink_bytes, first.size, aggregations=aggregations, clients=clients
+            ),
         )
         means.append(mean)
     return tuple(means)
@@ -246,7 +269,9 @@ def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
     for key in differing_keys(group.values for group in groups):
         if key.startswith("policy."):
             continue
-        if key == "participation.window" and all(everyone_trains(group.config) for group in groups):
+        if key == "participation.window" and all(
+            everyone_trains(group.config) for group in groups
+        ):
             continue
         if any(f" {key}=" in group.label for group in groups):
             continue

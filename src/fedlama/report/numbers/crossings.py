@@ -112,7 +112,9 @@ def _complete(discrepancy: Sequence[float | None]) -> bool:
     return any(discrepancy)
 
 
-def _walked(discrepancy: Sequence[float], adaptive: Sequence[bool], rule: str) -> list[int]:
+def _walked(
+    discrepancy: Sequence[float], adaptive: Sequence[bool], rule: str
+) -> list[int]:
     """The layers that Algorithm 2 walks, by ascending discrepancy; the rule as printed walks all of them."""
     walked: list[int] = []
     for layer in range(len(discrepancy)):

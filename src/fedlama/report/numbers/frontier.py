@@ -83,7 +83,10 @@ def fedavg_line(found: Sequence[Place], comparison: Comparison) -> list[Place]:
         if place.adapts:
             continue
         other = best.get(place.total_bytes)
-        if other is None or comparison.sign * place.mean >= comparison.sign * other.mean:
+        if (
+            other is None
+            or comparison.sign * place.mean >= comparison.sign * other.mean
+        ):
             best[place.total_bytes] = place
     return [best[total] for total in sorted(best)]
 

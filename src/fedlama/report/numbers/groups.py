@@ -12,16 +12,33 @@ from typing import Any
 from fedlama.base import InputError
 from fedlama.report.numbers.comparison import Comparison, compare
 from fedlama.report.numbers.reading import config_of, everyone_trains
-from fedlama.report.numbers.settings import differing_keys, flat_config, is_hash, printable, setting_runs, shown_value
+from fedlama.report.numbers.settings import (
+    differing_keys,
+    flat_config,
+    is_hash,
+    printable,
+    setting_runs,
+    shown_value,
+)
 from fedlama.run.recorded import Run
 from fedlama.training.simulation import default_evaluate_every
 
 # What an experiment is about: everything in these tables may differ within a comparison.
 COMPARED_TABLES = ("policy", "local", "server", "uplink", "downlink")
 # Of the local rule, what belongs to the task and not to the method.
-TASK_OF_CLIENTS = ("local.batch_size", "local.momentum", "local.weight_decay", "local.decayed")
+TASK_OF_CLIENTS = (
+    "local.batch_size",
+    "local.momentum",
+    "local.weight_decay",
+    "local.decayed",
+)
 # How a run is carried out, not what it is.
-OPERATION = ("train.checkpoint_minutes", "train.device", "train.execution", "evaluate.clients")
+OPERATION = (
+    "train.checkpoint_minutes",
+    "train.device",
+    "train.execution",
+    "evaluate.clients",
+)
 WINDOW = "participation.window"
 METRIC = "train.metric"
 OF_METRIC = ("train.metric_name", "train.higher_is_better")
@@ -130,14 +147,20 @@ def _labels(runs: Sequence[Run], labels: Mapping[Path, str] | None) -> list[str]
     return [setting.label for setting in setting_runs(runs, labels)]
 
 
-def _check_baseline(baseline: str | None, groups: Sequence[Sequence[Run]], labels: Mapping[Path, str] | None) -> None:
+def _check_baseline(
+    baseline: str | None,
+    groups: Sequence[Sequence[Run]],
+    labels: Mapping[Path, str] | None,
+) -> None:
     if baseline is None:
         return
     known: dict[str, None] = {}
     for members in groups:
         known.update(dict.fromkeys(_labels(members, labels)))
     if baseline not in known:
-        raise InputError(f"baseline {baseline!r} is none of the settings: {', '.join(known)}")
+        raise InputError(
+            f"baseline {baseline!r} is none of the settings: {', '.join(known)}"
+        )
 
 
 def _titles(groups: Sequence[Sequence[Run]]) -> list[str]:
@@ -183,7 +206,9 @@ def _is_evaluated_by_default(task: Mapping[str, Any]) -> bool:
 def _title(task: Mapping[str, Any], keys: Sequence[str]) -> str:
     """A task's values of these keys; one that it does not have says nothing, unless it has none of them."""
     own = [key for key in keys if task.get(key) is not None]
-    parts = [f"{NAMES.get(key, key)} {shown_value(task.get(key))}" for key in own or keys]
+    parts = [
+        f"{NAMES.get(key, key)} {shown_value(task.get(key))}" for key in own or keys
+    ]
     return ", ".join(parts)
 
 

@@ -42,7 +42,8 @@ class Network:
     round_overhead: float = 0.0  # seconds of every round, whatever is sent in it
 
 
-DEFAULT_NETWORK = Network()  # a home's connection, and a step of a small network on a small computer
+# A home's connection, and a step of a small network on a small computer
+DEFAULT_NETWORK = Network()
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,9 @@ class Replay:
     demands: tuple[Demand | None, ...]
 
 
-def replay(comparison: Comparison, network: Network, target: float | None = None) -> Replay | None:
+def replay(
+    comparison: Comparison, network: Network, target: float | None = None
+) -> Replay | None:
     """Replay all settings to a target score; None where nothing was evaluated, or nobody knows the cohort's size.
 
     Arguments:
@@ -136,7 +139,9 @@ def _checked(target: float, comparison: Comparison) -> float:
         is_one = math.isfinite(target)
         allowed = "a finite number"
     if not is_one:
-        raise InputError(f"--target {target:g} is no {metric}: write {allowed}, such as --target 0.9")
+        raise InputError(
+            f"--target {target:g} is no {metric}: write {allowed}, such as --target 0.9"
+        )
     return target
 
 
@@ -160,7 +165,9 @@ def _in_grains(score: float) -> float:
     return round(score * TARGET_GRAIN, 6)
 
 
-def _demand(setting: Setting, target: float, comparison: Comparison, clients: int) -> Demand | None:
+def _demand(
+    setting: Setting, target: float, comparison: Comparison, clients: int
+) -> Demand | None:
     """The mean curve over seeds says when; every seed's own records say what it had sent by then."""
     step = _first_step(setting.curve, target, comparison.sign)
     if step is None:
@@ -227,7 +234,9 @@ class FastestBand:
     index: int  # of the setting
 
 
-def fastest_bands(played: Replay, low: float = 1e6, high: float = 1e9) -> list[FastestBand]:
+def fastest_bands(
+    played: Replay, low: float = 1e6, high: float = 1e9
+) -> list[FastestBand]:
     """Which setting is the fastest at which uplink, from the slowest uplink to the fastest.
 
     Arguments:
@@ -235,7 +244,11 @@ def fastest_bands(played: Replay, low: float = 1e6, high: float = 1e9) -> list[F
         low: where the bands begin.
         high: where they end.
     """
-    reached = [(index, demand) for index, demand in enumerate(played.demands) if demand is not None]
+    reached = [
+        (index, demand)
+        for index, demand in enumerate(played.demands)
+        if demand is not None
+    ]
     if not reached:
         return []
 
@@ -249,7 +262,9 @@ def fastest_bands(played: Replay, low: float = 1e6, high: float = 1e9) -> list[F
     bands: list[FastestBand] = []
     for start, end in pairwise(sorted(ends)):
         middle = math.sqrt(start * end)
-        times = [(demand.seconds(played.network, middle), index) for index, demand in reached]
+        times = [
+            (demand.seconds(played.network, middle), index) for index, demand in reached
+        ]
         _, fastest = min(times)
         if bands and bands[-1].index == fastest:
             bands[-1] = replace(bands[-1], high=end)

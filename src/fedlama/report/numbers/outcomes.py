@@ -54,7 +54,8 @@ class Outcome:
     iterations: int
     score: float | None  # the metric, whatever it is called
     loss: float | None
-    cost: float | None  # C relative to averaging everything every base interval, as recorded
+    # C relative to averaging everything every base interval, as recorded
+    cost: float | None
     uplink_bytes: int
     downlink_bytes: int
     statistics_bytes: int
@@ -62,7 +63,8 @@ class Outcome:
     points: tuple[Point, ...]
     training: tuple[Point, ...]  # every round, with the training loss of its clients
     seconds: float | None  # what the training took
-    clients: ClientScores | None  # how clients fare by themselves, where that was evaluated
+    # How clients fare by themselves, where that was evaluated
+    clients: ClientScores | None
 
     @property
     def communication_cost(self) -> float | None:
@@ -106,7 +108,13 @@ def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
 def _finished(run: Run, summary: Summary) -> Outcome:
     layers: list[LayerCount] = []
     for layer in summary.layers:
-        count = LayerCount(layer.name, layer.size, layer.aggregations, layer.uplink_bytes, layer.adaptive)
+        count = LayerCount(
+            layer.name,
+            layer.size,
+            layer.aggregations,
+            layer.uplink_bytes,
+            layer.adaptive,
+        )
         layers.append(count)
 
     return Outcome(
@@ -177,7 +185,9 @@ def _latest_clients(records: Sequence[Record]) -> ClientScores | None:
     return None
 
 
-def _counted_layers(records: Sequence[Record], sizes: SizesByLayers) -> tuple[LayerCount, ...]:
+def _counted_layers(
+    records: Sequence[Record], sizes: SizesByLayers
+) -> tuple[LayerCount, ...]:
     """κ_l counted from the records."""
     # A round that ends a cycle names every layer.
     names: list[str] = []

@@ -12,7 +12,9 @@ from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.study.pairs import PairedDifference, paired_scores
 
 
-def paired_difference(setting: Setting, comparison: Comparison) -> PairedDifference | None:
+def paired_difference(
+    setting: Setting, comparison: Comparison
+) -> PairedDifference | None:
     """How a setting differs from the baseline; None for the baseline itself, or where they share no seed.
 
     Arguments:

@@ -40,7 +40,9 @@ def view_counts(name: str, counts_CK: NDArray[np.int64], clients: int) -> Partit
         counts_CK: how many samples of each class each client has.
         clients: how many there are; counted may be the first of them only.
     """
-    return PartitionView(name, counts_CK.sum(axis=1), counts_CK, _entropy(counts_CK), clients)
+    return PartitionView(
+        name, counts_CK.sum(axis=1), counts_CK, _entropy(counts_CK), clients
+    )
 
 
 def _entropy(counts_CK: NDArray[np.int64]) -> NDArray[np.float64]:

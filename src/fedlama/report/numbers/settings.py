@@ -24,7 +24,8 @@ class SettingRuns:
 
     label: str
     config: Config
-    values: Mapping[str, Any]  # the configuration as dotted key → value, without the seed
+    # The configuration as dotted key → value, without the seed
+    values: Mapping[str, Any]
     runs: tuple[Run, ...]
 
     @property
@@ -33,7 +34,9 @@ class SettingRuns:
         return self.runs[0].path.resolve()
 
 
-def setting_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) -> list[SettingRuns]:
+def setting_runs(
+    runs: Sequence[Run], labels: Mapping[Path, str] | None = None
+) -> list[SettingRuns]:
     """Group runs into settings, in order of first appearance.
 
     Arguments:
@@ -60,8 +63,12 @@ def setting_runs(runs: Sequence[Run], labels: Mapping[Path, str] | None = None) 
             runs=tuple(own),
         )
         found.append(setting)
-    labelled = [replace(setting, label=_full_label(setting, found)) for setting in found]
-    return [replace(setting, label=_unique_label(setting, labelled)) for setting in labelled]
+    labelled = [
+        replace(setting, label=_full_label(setting, found)) for setting in found
+    ]
+    return [
+        replace(setting, label=_unique_label(setting, labelled)) for setting in labelled
+    ]
 
 
 def flat_config(run: Run) -> dict[str, Any]:
@@ -71,7 +78,10 @@ def flat_config(run: Run) -> dict[str, Any]:
     if tables["policy"]["kind"] == "fedavg":
         # Only the interval counts there.
         policy = tables["policy"]
-        tables["policy"] = {"kind": policy["kind"], "base_interval": policy["base_interval"]}
+        tables["policy"] = {
+            "kind": policy["kind"],
+            "base_interval": policy["base_interval"],
+        }
 
     flat: dict[str, Any] = {}
     for table, keys in tables.items():

@@ -115,7 +115,9 @@ def draw_report(
         view: the network of the replay, its target, and whether the page reads itself again.
     """
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; a report needs a folder: choose another --out")
+        raise InputError(
+            f"{out} is a file; a report needs a folder: choose another --out"
+        )
 
     groups = compare_groups(runs, labels=labels, baseline=baseline)
     page = render_page(groups, out, view or View())
@@ -123,7 +125,9 @@ def draw_report(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out} cannot be made a folder for the report ({error.strerror})") from None
+        raise InputError(
+            f"{out} cannot be made a folder for the report ({error.strerror})"
+        ) from None
 
     # Pictures of groups that are no more would be taken for those of today.
     for old in out.glob("report-*.png"):
@@ -188,7 +192,10 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
         rest=rest,
         facts=facts(comparison),
         headings=headings(comparison),
-        rows=[setting_row(index, setting, comparison) for index, setting in enumerate(comparison.settings)],
+        rows=[
+            setting_row(index, setting, comparison)
+            for index, setting in enumerate(comparison.settings)
+        ],
         notes=notes(comparison),
         charts=charts,
         equal_bytes=[unbroken(sentence) for sentence in equal_bytes(comparison)],
@@ -214,8 +221,12 @@ def _network(comparison: Comparison, view: View) -> NetworkSection | None:
 
     ratio = played.network.downlink / played.network.uplink
     return NetworkSection(
-        assumptions=[unbroken(sentence) for sentence in assumptions(played, comparison)],
-        sentences=[unbroken(sentence) for sentence in payoff_sentences(played, comparison)],
+        assumptions=[
+            unbroken(sentence) for sentence in assumptions(played, comparison)
+        ],
+        sentences=[
+            unbroken(sentence) for sentence in payoff_sentences(played, comparison)
+        ],
         headings=HEADINGS,
         rows=rows,
         chart=network_chart(played, comparison),

@@ -11,7 +11,9 @@ from fedlama.study.index import StudyIndex
 from fedlama.study.runs import find_runs
 
 
-def draw_study(folder: Path, index: StudyIndex, *, draw: bool = True) -> tuple[Comparison, Path]:
+def draw_study(
+    folder: Path, index: StudyIndex, *, draw: bool = True
+) -> tuple[Comparison, Path]:
     """This study's settings as numbers, and the page of all runs that its folder holds.
 
     Arguments:

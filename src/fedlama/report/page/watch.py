@@ -17,10 +17,13 @@ REFRESH = 5  # seconds after which the page reads itself again
 QUIET_LOOKS = 2  # between two runs of a study nothing is going for a moment
 
 Draw = Callable[[list[Run], int | None], None]
-FileStates = list[tuple[str, int, int]]  # name, time and size: what shows that a file has changed
+# Name, time and size: what shows that a file has changed
+FileStates = list[tuple[str, int, int]]
 
 
-def watch(folders: Sequence[Path], draw: Draw, pause: Callable[[float], None] = time.sleep) -> None:
+def watch(
+    folders: Sequence[Path], draw: Draw, pause: Callable[[float], None] = time.sleep
+) -> None:
     """Draw at every change; it ends when nothing has been going for two looks, or with Ctrl-C.
 
     Arguments:

@@ -49,7 +49,9 @@ class Chart:
         }
 
 
-def script_json(charts: Sequence[Chart], settings: Mapping[int, Sequence[str]], refresh: int | None) -> Markup:
+def script_json(
+    charts: Sequence[Chart], settings: Mapping[int, Sequence[str]], refresh: int | None
+) -> Markup:
     """The charts as JSON that no text inside can end early.
 
     Arguments:
@@ -86,7 +88,9 @@ def series_list(comparison: Comparison, *, line: bool = True) -> list[dict[str, 
     return found
 
 
-def axis(name: str, number_format: str = "number", scale: str = "linear", **others: Any) -> dict[str, Any]:
+def axis(
+    name: str, number_format: str = "number", scale: str = "linear", **others: Any
+) -> dict[str, Any]:
     """An axis as the script reads it.
 
     Arguments:
@@ -98,7 +102,9 @@ def axis(name: str, number_format: str = "number", scale: str = "linear", **othe
     return {"name": name, "format": number_format, "scale": scale, **others}
 
 
-def round_axis(name: str, number_format: str, low: float, high: float, maximum: float = math.inf) -> dict[str, Any]:
+def round_axis(
+    name: str, number_format: str, low: float, high: float, maximum: float = math.inf
+) -> dict[str, Any]:
     """An axis widened to round numbers, so that it begins and ends with a tick.
 
     Arguments:
@@ -128,7 +134,9 @@ def _round_step(low: float, high: float) -> float:
     return power * 10
 
 
-def log_axis(name: str, number_format: str, low: float, high: float, steps: Sequence[float]) -> dict[str, Any]:
+def log_axis(
+    name: str, number_format: str, low: float, high: float, steps: Sequence[float]
+) -> dict[str, Any]:
     """A logarithmic axis.
 
     Arguments:

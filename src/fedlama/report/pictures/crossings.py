@@ -10,7 +10,15 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from fedlama.report.numbers.crossings import Crossing
 from fedlama.report.pictures.charts import Chart, axis
-from fedlama.report.pictures.style import GRID, INK, MUTED, colour, colour_number, shortened, styled
+from fedlama.report.pictures.style import (
+    GRID,
+    INK,
+    MUTED,
+    colour,
+    colour_number,
+    shortened,
+    styled,
+)
 
 MAX_NAMES = 16  # more layers are numbered
 
@@ -43,11 +51,19 @@ def crossing_chart(crossing: Crossing, number: int) -> Chart:
             "at": {"x": 1, "y": 2, "filled": 3},
             "tip": [2, 3],
             "dots": True,
-            "x": axis("layers, by ascending discrepancy", scale="category", categories=layers),
+            "x": axis(
+                "layers, by ascending discrepancy", scale="category", categories=layers
+            ),
             "y": axis("", "percent", min=0, max=1),
             "series": [
                 {"name": "δ", "colour": own, "dash": 0, "line": True, "dots": True},
-                {"name": "1 − λ", "colour": "muted", "dash": 1, "line": True, "dots": False},
+                {
+                    "name": "1 − λ",
+                    "colour": "muted",
+                    "dash": 1,
+                    "line": True,
+                    "dots": False,
+                },
             ],
         },
         figure=crossing_figure(crossing),
@@ -86,7 +102,9 @@ def _draw_dots(axes: Axes, places: Sequence[int], crossing: Crossing) -> None:
     for long in (True, False):
         across: list[int] = []
         up: list[float] = []
-        for place, value, lengthened in zip(places, crossing.delta, crossing.lengthened, strict=True):
+        for place, value, lengthened in zip(
+            places, crossing.delta, crossing.lengthened, strict=True
+        ):
             if lengthened is long:
                 across.append(place)
                 up.append(value)

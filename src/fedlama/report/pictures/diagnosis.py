@@ -10,7 +10,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from fedlama.diagnose import Diagnosis
-from fedlama.report.pictures.style import GRID, INK, MUTED, PALETTE, png, say_nothing, styled, titled
+from fedlama.report.pictures.style import (
+    GRID,
+    INK,
+    MUTED,
+    PALETTE,
+    png,
+    say_nothing,
+    styled,
+    titled,
+)
 
 SHORT_COLOUR, LONG_COLOUR = PALETTE[:2]
 TERMS = ("optimisation", "noise", "drift", "heterogeneity")
@@ -45,20 +54,35 @@ def _draw_profile(axes: Axes, found: Diagnosis) -> None:
         heights: list[float] = []
         areas: list[float] = []
         for place, layer in enumerate(found.layers):
-            if (layer.interval > found.base_interval) == is_long and layer.discrepancy > 0:
+            if (
+                layer.interval > found.base_interval
+            ) == is_long and layer.discrepancy > 0:
                 places.append(place)
                 heights.append(layer.discrepancy)
                 areas.append(12 + 240 * layer.size / largest)
         if places:
-            axes.scatter(places, heights, s=areas, color=colour, alpha=0.75, linewidths=0)
+            axes.scatter(
+                places, heights, s=areas, color=colour, alpha=0.75, linewidths=0
+            )
     if any(layer.discrepancy > 0 for layer in found.layers):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(_plain_number)
-    axes.set(xlabel="layer (area of a dot: parameters)", ylabel="d_l per parameter and step")
+    axes.set(
+        xlabel="layer (area of a dot: parameters)", ylabel="d_l per parameter and step"
+    )
     axes.grid(color=GRID)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = [Line2D([], [], marker="o", linestyle="none", color=colour, label=label) for label, colour, _ in groups]
-    axes.legend(handles=handles, frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    handles = [
+        Line2D([], [], marker="o", linestyle="none", color=colour, label=label)
+        for label, colour, _ in groups
+    ]
+    axes.legend(
+        handles=handles,
+        frameon=False,
+        fontsize=9,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+    )
 
 
 def _draw_crossing(axes: Axes, found: Diagnosis) -> None:
@@ -85,12 +109,28 @@ def _draw_terms(axes: Axes, found: Diagnosis) -> None:
         return
     places = range(len(TERMS))
     bars = (
-        (f"at its limit, η = {found.theory.limit:.2g}", found.theory.at_limit, INK, -0.2),
-        (f"formula at η = {found.effective_rate:g}", found.theory.at_configured, PALETTE[2], 0.2),
+        (
+            f"at its limit, η = {found.theory.limit:.2g}",
+            found.theory.at_limit,
+            INK,
+            -0.2,
+        ),
+        (
+            f"formula at η = {found.effective_rate:g}",
+            found.theory.at_configured,
+            PALETTE[2],
+            0.2,
+        ),
     )
     for label, terms, colour, shift in bars:
         values = [getattr(terms, name) for name in TERMS]
-        axes.barh([place + shift for place in places], values, height=0.38, color=colour, label=label)
+        axes.barh(
+            [place + shift for place in places],
+            values,
+            height=0.38,
+            color=colour,
+            label=label,
+        )
     axes.set_yticks(list(places), TERMS)
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -109,4 +149,6 @@ def _plain_number(value: float, _place: float = 0.0) -> str:
 
 
 def _legend_below(axes: Axes) -> None:
-    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    axes.legend(
+        frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16)
+    )

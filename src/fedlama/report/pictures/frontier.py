@@ -34,7 +34,14 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
     return Chart(
         id="frontier",
         title=f"{upper_first(metric)} over all bytes of the run",
-        columns=["setting", "bytes up and down", metric, "standard deviation", "mean − deviation", "mean + deviation"],
+        columns=[
+            "setting",
+            "bytes up and down",
+            metric,
+            "standard deviation",
+            "mean − deviation",
+            "mean + deviation",
+        ],
         formats=["text", "bytes", kind, kind, kind, kind],
         rows=[_row(place) for place in found],
         drawing={
@@ -43,7 +50,9 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
             "at": {"x": 1, "y": 2, "low": 4, "high": 5},
             "tip": [2, 3],
             "range": "bars",
-            "x": log_axis("bytes of all clients, up and down", "bytes", fewest, most, decades()),
+            "x": log_axis(
+                "bytes of all clients, up and down", "bytes", fewest, most, decades()
+            ),
             "y": measure.axis(lowest, highest),
             "series": [_marker(place, comparison) for place in found],
             "through": [place.label for place in line],
@@ -88,7 +97,9 @@ def _byte_range(found: Sequence[Place]) -> tuple[float, float]:
 
 
 @styled
-def frontier_figure(found: Sequence[Place], line: Sequence[Place], comparison: Comparison) -> Figure:
+def frontier_figure(
+    found: Sequence[Place], line: Sequence[Place], comparison: Comparison
+) -> Figure:
     """The still picture: points with error bars, and the line through FedAvg.
 
     Arguments:

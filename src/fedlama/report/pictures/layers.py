@@ -12,7 +12,16 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.layers import LayerRow, drawn_rows, kernel_names, layer_rows
 from fedlama.report.pictures.charts import Chart, axis, series_list
-from fedlama.report.pictures.style import GRID, INK, MUTED, colour, say_nothing, shortened, styled, titled
+from fedlama.report.pictures.style import (
+    GRID,
+    INK,
+    MUTED,
+    colour,
+    say_nothing,
+    shortened,
+    styled,
+    titled,
+)
 from fedlama.report.words.formats import count_text, human_bytes
 
 Counted = Literal["aggregations", "uplink_bytes"]
@@ -55,7 +64,14 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
     return Chart(
         id=name,
         title=title,
-        columns=["setting", "layer", "parameters", "share of the model", counted, *more],
+        columns=[
+            "setting",
+            "layer",
+            "parameters",
+            "share of the model",
+            counted,
+            *more,
+        ],
         formats=["text", "text", "number", "percent", kind, *["number"] * len(more)],
         rows=rows,
         drawing={
@@ -83,7 +99,9 @@ def _kernels(shown: Sequence[LayerRow], comparison: Comparison) -> list[str]:
     return kept
 
 
-def _chart_rows(shown: Sequence[LayerRow], comparison: Comparison, of: Counted) -> list[list[Any]]:
+def _chart_rows(
+    shown: Sequence[LayerRow], comparison: Comparison, of: Counted
+) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for index, setting in enumerate(comparison.settings):
         for row in shown:
@@ -138,7 +156,9 @@ def layers_figure(comparison: Comparison, of: Counted = "aggregations") -> Figur
     return figure
 
 
-def draw_layers(axes: Axes, comparison: Comparison, of: Counted = "aggregations") -> None:
+def draw_layers(
+    axes: Axes, comparison: Comparison, of: Counted = "aggregations"
+) -> None:
     """Aggregations (or bytes) of every layer, first layer on top, its share of the model at the right.
 
     Arguments:
@@ -185,7 +205,9 @@ def _scale_counts(axes: Axes, of: Counted) -> None:
     if of == "uplink_bytes":
         # Their labels are longer.
         ticks = 4
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
+        axes.xaxis.set_major_formatter(
+            FuncFormatter(lambda count, _: human_bytes(count))
+        )
     locator = MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10])
     axes.xaxis.set_major_locator(locator)
 
@@ -201,7 +223,13 @@ def _counted_text(rows: Sequence[LayerRow], comparison: Comparison, of: Counted)
     return text
 
 
-def _draw_bars(axes: Axes, rows: Sequence[LayerRow], index: int, comparison: Comparison, of: Counted) -> None:
+def _draw_bars(
+    axes: Axes,
+    rows: Sequence[LayerRow],
+    index: int,
+    comparison: Comparison,
+    of: Counted,
+) -> None:
     # The bars of all settings share four fifths of a layer's line.
     height = 0.8 / len(comparison.settings)
     places = [place - 0.4 + (index + 0.5) * height for place in range(len(rows))]
@@ -222,7 +250,13 @@ def _draw_bars(axes: Axes, rows: Sequence[LayerRow], index: int, comparison: Com
     axes.bar_label(bars, texts, padding=3, fontsize=8, color=MUTED)
 
 
-def _draw_dots(axes: Axes, rows: Sequence[LayerRow], index: int, comparison: Comparison, of: Counted) -> None:
+def _draw_dots(
+    axes: Axes,
+    rows: Sequence[LayerRow],
+    index: int,
+    comparison: Comparison,
+    of: Counted,
+) -> None:
     """A dot per layer and setting, its area growing with the layer's share; side by side, as they would hide others."""
     shift = 0.5 * ((index + 0.5) / len(comparison.settings) - 0.5)
     places: list[float] = []

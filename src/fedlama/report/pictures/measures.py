@@ -77,7 +77,9 @@ def thinned(curve: Curve) -> Curve:
     )
 
 
-def value_range(comparison: Comparison, measure: Measure, *, late: bool) -> tuple[float, float] | None:
+def value_range(
+    comparison: Comparison, measure: Measure, *, late: bool
+) -> tuple[float, float] | None:
     """The smallest and the largest value of all curves; None where there is nothing.
 
     Arguments:

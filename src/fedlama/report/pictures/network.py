@@ -11,7 +11,14 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.network import Network, Replay, bandwidths, fastest_bands
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
-from fedlama.report.pictures.style import GRID, MUTED, colour, colour_number, dashes, styled
+from fedlama.report.pictures.style import (
+    GRID,
+    MUTED,
+    colour,
+    colour_number,
+    dashes,
+    styled,
+)
 from fedlama.report.words.network import target_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
@@ -22,7 +29,21 @@ DAY = 86400
 # Times that have a name, in seconds.
 TIMES = [
     *(factor * 10.0**power for power in range(-4, 1) for factor in (1, 2, 5)),
-    *(10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 18000.0, 36000.0),
+    *(
+        10.0,
+        20.0,
+        30.0,
+        60.0,
+        120.0,
+        300.0,
+        600.0,
+        1200.0,
+        1800.0,
+        3600.0,
+        7200.0,
+        18000.0,
+        36000.0,
+    ),
     *(factor * 10.0**power * DAY for power in range(6) for factor in (1, 2, 5)),
 ]
 
@@ -46,7 +67,9 @@ def network_chart(played: Replay, comparison: Comparison) -> Chart | None:
         series.append(every_series[index])
         label = comparison.settings[index].label
         for uplink in bandwidths(SLOWEST, FASTEST):
-            rows.append([label, uplink, uplink * ratio, demand.seconds(network, uplink)])
+            rows.append(
+                [label, uplink, uplink * ratio, demand.seconds(network, uplink)]
+            )
     if not rows:
         return None
 
@@ -61,7 +84,9 @@ def network_chart(played: Replay, comparison: Comparison) -> Chart | None:
             "height": 340,
             "at": {"x": 1, "y": 3},
             "tip": [3],
-            "x": log_axis("uplink of every client", "bandwidth", SLOWEST, FASTEST, decades((1,))),
+            "x": log_axis(
+                "uplink of every client", "bandwidth", SLOWEST, FASTEST, decades((1,))
+            ),
             "y": _time_axis([row[3] for row in rows]),
             "series": series,
             "bands": _bands(played, comparison),
@@ -129,7 +154,9 @@ def network_figure(played: Replay) -> Figure:
             linewidth=1.8,
         )
     for band in fastest_bands(played, SLOWEST, FASTEST):
-        axes.axvspan(band.low, band.high, ymax=BAND_HEIGHT, color=colour(band.index), linewidth=0)
+        axes.axvspan(
+            band.low, band.high, ymax=BAND_HEIGHT, color=colour(band.index), linewidth=0
+        )
     axes.axvline(played.network.uplink, color=MUTED, linestyle="dashed", linewidth=1)
 
     axes.set(
@@ -139,7 +166,9 @@ def network_figure(played: Replay) -> Figure:
         xlabel="uplink of every client",
         ylabel="time to the target",
     )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bandwidth_text(value)))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: bandwidth_text(value))
+    )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration_text(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: duration_text(value)))

@@ -11,7 +11,14 @@ from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.pictures.layers import draw_layers, height_in_inches, many_bars
 from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.scores import draw_score
-from fedlama.report.pictures.style import INK, colour, dashes, legend_label, styled, titled
+from fedlama.report.pictures.style import (
+    INK,
+    colour,
+    dashes,
+    legend_label,
+    styled,
+    titled,
+)
 from fedlama.report.words.notes import warnings_of
 
 LEGEND_DENSITY = 10.4  # characters per inch
@@ -55,7 +62,9 @@ def report_figure(comparison: Comparison) -> Figure:
 
 
 @styled
-def standing_alone(figure: Figure, title: str, comparison: Comparison | None = None) -> Figure:
+def standing_alone(
+    figure: Figure, title: str, comparison: Comparison | None = None
+) -> Figure:
     """A figure made for the page with what the page says around it.
 
     Arguments:

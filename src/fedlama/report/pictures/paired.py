@@ -54,12 +54,19 @@ def paired_figure(pairs: Sequence[Pair], title: str) -> Figure:
         pairs: the baseline first.
         title: what was trained on what.
     """
-    figure = Figure(figsize=(10.5, max(4.6, 0.19 * len(pairs) + 0.6)), layout="constrained")
+    figure = Figure(
+        figsize=(10.5, max(4.6, 0.19 * len(pairs) + 0.6)), layout="constrained"
+    )
     axes = figure.subplots()
     axes.axhspan(-WITHIN, WITHIN, color=GRID, alpha=0.6, linewidth=0)
-    through = sorted((pair for pair in pairs if pair.is_plain), key=lambda pair: pair.uplink_share)
+    through = sorted(
+        (pair for pair in pairs if pair.is_plain), key=lambda pair: pair.uplink_share
+    )
     axes.plot(
-        [pair.uplink_share for pair in through], [100 * pair.mean for pair in through], color=MUTED, linewidth=1.5
+        [pair.uplink_share for pair in through],
+        [100 * pair.mean for pair in through],
+        color=MUTED,
+        linewidth=1.5,
     )
     for pair in pairs:
         _draw(axes, pair)
@@ -132,10 +139,25 @@ def _list(figure: Figure, pairs: Sequence[Pair]) -> None:
     entries: list[Line2D] = []
     labels: list[str] = []
     for index, pair in enumerate(pairs):
-        entries.append(Line2D([], [], color=_colour(pair), marker=_marker(pair), linestyle="none", markersize=5))
+        entries.append(
+            Line2D(
+                [],
+                [],
+                color=_colour(pair),
+                marker=_marker(pair),
+                linestyle="none",
+                markersize=5,
+            )
+        )
         labels.append(f"{index + 1}  {pair.label}")
     figure.legend(
-        entries, labels, loc="outside right upper", frameon=False, fontsize=7.5, labelspacing=0.35, handletextpad=0.1
+        entries,
+        labels,
+        loc="outside right upper",
+        frameon=False,
+        fontsize=7.5,
+        labelspacing=0.35,
+        handletextpad=0.1,
     )
 
 

@@ -48,11 +48,15 @@ def partition_charts(comparison: Comparison) -> tuple[list[Chart], list[str]]:
         try:
             recorded = run.partition
             if recorded is not None:
-                view = view_counts(recorded.data, np.asarray(recorded.counts), recorded.clients)
+                view = view_counts(
+                    recorded.data, np.asarray(recorded.counts), recorded.clients
+                )
             else:
                 view = _view(text)
         except (InputError, RunError, OSError, ValueError) as error:
-            sentences.append(f"How the data fell on clients is left out, because the data cannot be loaded: {error}")
+            sentences.append(
+                f"How the data fell on clients is left out, because the data cannot be loaded: {error}"
+            )
             continue
         charts.append(_chart(view, config.seed, len(charts)))
     return charts, sentences
@@ -73,7 +77,9 @@ def _view(text: str) -> PartitionView:
     """Kept, because a page that is drawn again and again while a run is going would divide the data each time."""
     config = Config.model_validate_json(text)
     if own_code(config):
-        raise InputError("it comes from code of the user's own, which a report does not run")
+        raise InputError(
+            "it comes from code of the user's own, which a report does not run"
+        )
     # The run's own way to its data: a second one would forget the validation split.
     data = prepared_data(config)
     partition = config.partition.build(data.clients is not None)
@@ -192,8 +198,12 @@ def _sizes_and_shares_figure(view: PartitionView) -> Figure:
         vmax=1,
         interpolation="nearest",
     )
-    below.set_xlabel("client" if clients == len(view.sizes) else f"client (first {clients})")
+    below.set_xlabel(
+        "client" if clients == len(view.sizes) else f"client (first {clients})"
+    )
     below.set_ylabel("class")
     figure.colorbar(image, ax=below, label="share of the client's samples")
-    figure.suptitle(f"{view.name}: {len(view.sizes):,} clients, mean label entropy {view.entropy.mean():.2f} bits")
+    figure.suptitle(
+        f"{view.name}: {len(view.sizes):,} clients, mean label entropy {view.entropy.mean():.2f} bits"
+    )
     return figure

@@ -20,7 +20,9 @@ from fedlama.report.pictures.style import svg
 from fedlama.run.files import write_atomically
 
 
-def draw_figures(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) -> list[Path]:
+def draw_figures(
+    made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path
+) -> list[Path]:
     """One SVG per panel, for crossings one per setting; of a table, what was reached over bytes. Their paths.
 
     Arguments:
@@ -66,7 +68,10 @@ def _one_seed(outcome: PanelOutcome) -> str:
 def _charts(made: Reproduction, comparison: Comparison) -> list[Chart]:
     """The report's charts that show what the paper's figure shows."""
     if made.draw == "crossing":
-        return [crossing_chart(one, number) for number, one in enumerate(crossings(comparison), start=1)]
+        return [
+            crossing_chart(one, number)
+            for number, one in enumerate(crossings(comparison), start=1)
+        ]
     if made.draw == "curves":
         return score_charts(comparison)[:1]  # over steps
 

@@ -16,8 +16,22 @@ from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.charts import Chart, axis, decades, log_axis, series_list
-from fedlama.report.pictures.measures import TEST_LOSS, TRAINING_LOSS, Measure, score, value_range
-from fedlama.report.pictures.style import GRID, colour, dashes, say_nothing, show_percentages, styled, titled
+from fedlama.report.pictures.measures import (
+    TEST_LOSS,
+    TRAINING_LOSS,
+    Measure,
+    score,
+    value_range,
+)
+from fedlama.report.pictures.style import (
+    GRID,
+    colour,
+    dashes,
+    say_nothing,
+    show_percentages,
+    styled,
+    titled,
+)
 from fedlama.report.words.formats import BYTE_UNITS, human_bytes, upper_first
 
 Over = Literal["steps", "bytes"]
@@ -61,7 +75,9 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
         across = axis("bytes sent by all clients", "bytes", min=0)
         logarithmic = _logarithmic_range(comparison)
         if logarithmic is not None:
-            across = log_axis("bytes sent by all clients", "bytes", *logarithmic, decades())
+            across = log_axis(
+                "bytes sent by all clients", "bytes", *logarithmic, decades()
+            )
         x_column = bytes_column
         other_column = step_column
 
@@ -69,7 +85,14 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
     return Chart(
         id=f"{measure.slug}-over-{over}",
         title=_title(measure, over),
-        columns=["setting", "step", "bytes sent", measure.name, "lowest seed", "highest seed"],
+        columns=[
+            "setting",
+            "step",
+            "bytes sent",
+            measure.name,
+            "lowest seed",
+            "highest seed",
+        ],
         formats=["text", "number", "bytes", kind, kind, kind],
         rows=_curve_rows(comparison, measure),
         drawing={
@@ -141,7 +164,9 @@ def score_figure(comparison: Comparison, measure: Measure, over: Over) -> Figure
     return figure
 
 
-def draw_score(axes: Axes, comparison: Comparison, measure: Measure, over: Over) -> None:
+def draw_score(
+    axes: Axes, comparison: Comparison, measure: Measure, over: Over
+) -> None:
     """A score over steps or bytes: the mean as a line, the range over seeds behind it.
 
     Arguments:
@@ -174,7 +199,9 @@ def draw_score(axes: Axes, comparison: Comparison, measure: Measure, over: Over)
         axes.set_xscale("log")
         axes.set_xlim(*logarithmic)
         axes.xaxis.set_major_locator(LogLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
+        axes.xaxis.set_major_formatter(
+            FuncFormatter(lambda count, _: human_bytes(count))
+        )
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("uplink of all clients")
     else:
@@ -186,7 +213,9 @@ def draw_score(axes: Axes, comparison: Comparison, measure: Measure, over: Over)
         _label_ends(axes, comparison, measure)
 
 
-def _draw_curve(axes: Axes, places: Sequence[float], curve: Curve, index: int, *, finished: bool) -> None:
+def _draw_curve(
+    axes: Axes, places: Sequence[float], curve: Curve, index: int, *, finished: bool
+) -> None:
     own = colour(index)
     axes.fill_between(
         places,

@@ -11,7 +11,12 @@ from fedlama.report.numbers.seeds import Spread
 from fedlama.report.words.formats import UNKNOWN, spread_text
 from fedlama.training.records import ACCURACY
 
-HEADINGS = ("setting", "mean over clients", "worst tenth of clients", "spread over clients")
+HEADINGS = (
+    "setting",
+    "mean over clients",
+    "worst tenth of clients",
+    "spread over clients",
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,9 @@ class FairnessRow:
     numbers: list[str]
 
 
-def fairness_rows(found: Sequence[Fairness], comparison: Comparison) -> list[FairnessRow]:
+def fairness_rows(
+    found: Sequence[Fairness], comparison: Comparison
+) -> list[FairnessRow]:
     """One row per setting.
 
     Arguments:

@@ -18,7 +18,8 @@ from rich.text import Text
 from fedlama.run.files import write_atomically
 
 MAX_WHOLE_NAME = 24  # characters
-NO_BREAK = "\N{NO-BREAK SPACE}"  # headings may take two lines, numbers with their units and spreads may not
+# Headings may take two lines, numbers with their units and spreads may not
+NO_BREAK = "\N{NO-BREAK SPACE}"
 LATEX_FOR = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -92,10 +93,15 @@ class Grid:
             if number:
                 side = "right"
             # A name that is broken in two is hard to find again; numbers fold first.
-            keeps_whole = number == 0 and max(len(row[0]) for row in self.rows[start:end]) <= MAX_WHOLE_NAME
+            keeps_whole = (
+                number == 0
+                and max(len(row[0]) for row in self.rows[start:end]) <= MAX_WHOLE_NAME
+            )
             under = [row[number] for row in self.rows[start:end]]
             heading = _narrowed(wrapped(self.headings[number], under), under)
-            table.add_column(Text(heading), justify=side, overflow="fold", no_wrap=keeps_whole)
+            table.add_column(
+                Text(heading), justify=side, overflow="fold", no_wrap=keeps_whole
+            )
 
         for row in self.rows[start:end]:
             # Text: a name is never markup.

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.layers import LayerRow, is_coded, layer_rows
-from fedlama.report.words.formats import UNKNOWN, bits_text, count_text, human_bytes, percent
+from fedlama.report.words.formats import (
+    UNKNOWN,
+    bits_text,
+    count_text,
+    human_bytes,
+    percent,
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,9 @@ def layer_table(comparison: Comparison) -> LayerTable:
     rows = layer_rows(comparison)
     statistics: list[str] = []
     if any(setting.statistics_bytes for setting in comparison.settings):
-        statistics = [human_bytes(setting.statistics_bytes) for setting in comparison.settings]
+        statistics = [
+            human_bytes(setting.statistics_bytes) for setting in comparison.settings
+        ]
 
     coded = [is_coded(setting) for setting in comparison.settings]
     headings: list[list[str]] = []

@@ -9,7 +9,14 @@ from fedlama.report.numbers.network import Demand, Replay
 from fedlama.report.words.formats import UNKNOWN, count_text, human_bytes
 from fedlama.report.words.units import duration_text
 
-HEADINGS = ("setting", "time", "step", "round trips", "up, per client", "down, per client")
+HEADINGS = (
+    "setting",
+    "time",
+    "step",
+    "round trips",
+    "up, per client",
+    "down, per client",
+)
 
 
 @dataclass(frozen=True)

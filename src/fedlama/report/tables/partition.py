@@ -14,7 +14,9 @@ MAX_ROWS = 12  # of more clients, the first and the last
 def partition_table(view: PartitionView) -> Table:
     """A row per client, the middle left out where there are many, and a last row for all of them."""
     clients = len(view.sizes)
-    table = Table(title=f"{view.name}: {clients:,} clients, {view.sizes.sum():,} training samples")
+    table = Table(
+        title=f"{view.name}: {clients:,} clients, {view.sizes.sum():,} training samples"
+    )
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
 
@@ -28,7 +30,9 @@ def partition_table(view: PartitionView) -> Table:
 
     table.add_section()
     table.add_row(*_cells_of_all(view))
-    table.caption = "Last row: least, median and largest size; means of the other columns."
+    table.caption = (
+        "Last row: least, median and largest size; means of the other columns."
+    )
     return table
 
 

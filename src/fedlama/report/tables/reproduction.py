@@ -153,7 +153,9 @@ def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
 
     # No reader should take a number from here for one of the paper.
     if made.scale == "cpu":
-        found.append("Scaled down: the accuracies here are not the paper's and are not to be read as such.")
+        found.append(
+            "Scaled down: the accuracies here are not the paper's and are not to be read as such."
+        )
     for remark in made.remarks:
         found.append(f"The paper: {remark}")
     return found

@@ -9,7 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.report.tables.grids import MAX_WHOLE_NAME, markdown_line, markdown_text, wrapped
+from fedlama.report.tables.grids import (
+    MAX_WHOLE_NAME,
+    markdown_line,
+    markdown_text,
+    wrapped,
+)
 from fedlama.report.words.formats import human_bytes, percent, share_text, spread_text
 from fedlama.report.words.notes import (
     cost_heading,
@@ -87,7 +92,9 @@ def terminal_table(comparison: Comparison, width: int | None = None) -> Group:
             keeps_whole = max(map(len, under)) <= MAX_WHOLE_NAME
             table.add_column(names[0], overflow="fold", no_wrap=keeps_whole)
         else:
-            table.add_column(Text(wrapped(names[number], under)), justify="right", no_wrap=True)
+            table.add_column(
+                Text(wrapped(names[number], under)), justify="right", no_wrap=True
+            )
 
     for row in rows:
         # Text: a label is never markup.
@@ -95,7 +102,9 @@ def terminal_table(comparison: Comparison, width: int | None = None) -> Group:
     return Group(table, Text("\n".join(notes(comparison))))
 
 
-def _that_fit(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[int]:
+def _that_fit(
+    names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None
+) -> list[int]:
     """The numbers of the columns that a terminal has room for; the files and the page have all of them."""
     shown = list(range(len(names)))
     if width is None:
@@ -107,7 +116,9 @@ def _that_fit(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | 
     return shown
 
 
-def _needed(names: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> int:
+def _needed(
+    names: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]
+) -> int:
     """How wide a table of these columns is."""
     total = 0
     for number in shown:

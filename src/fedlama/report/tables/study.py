@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import Grid
-from fedlama.report.words.formats import UNKNOWN, human_bytes, percent, share_text, spread_text
+from fedlama.report.words.formats import (
+    UNKNOWN,
+    human_bytes,
+    percent,
+    share_text,
+    spread_text,
+)
 from fedlama.report.words.notes import (
     cost_heading,
     metric_heading,
@@ -19,7 +25,11 @@ from fedlama.report.words.notes import (
     uplink_share,
     warning_fields,
 )
-from fedlama.report.words.pairs import difference_heading, difference_notes, difference_text
+from fedlama.report.words.pairs import (
+    difference_heading,
+    difference_notes,
+    difference_text,
+)
 from fedlama.report.words.study import choice_notes, divergence_notes
 from fedlama.study.index import StudyIndex
 
@@ -59,11 +69,19 @@ def _narrow(headings: Sequence[str]) -> list[int]:
     left_out = ("downlink", "rate")
     if len(headings) <= WIDTH:
         left_out = ()
-    return [number for number, heading in enumerate(headings) if heading not in left_out]
+    return [
+        number for number, heading in enumerate(headings) if heading not in left_out
+    ]
 
 
 def _headings(comparison: Comparison) -> list[str]:
-    names = ["setting", metric_heading(comparison), difference_heading(comparison), cost_heading(comparison), "uplink"]
+    names = [
+        "setting",
+        metric_heading(comparison),
+        difference_heading(comparison),
+        cost_heading(comparison),
+        "uplink",
+    ]
     if shows_uplink_share(comparison):
         names.append(uplink_heading(comparison))
     return [*names, "downlink", "rate", "seeds"]

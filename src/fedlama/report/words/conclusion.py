@@ -20,7 +20,8 @@ from fedlama.report.words.formats import (
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import progress_text, seed_counts, warnings_of
 
-MAX_OTHERS = 2  # an answer with more settings than this beside the two it compares would not be read
+# An answer with more settings than this beside the two it compares would not be read
+MAX_OTHERS = 2
 SMALL_SHARE = 0.1  # below, whole percents would hide differences
 CODES = ("uplink.", "downlink.")
 SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
@@ -37,7 +38,10 @@ def verdict_sentences(comparison: Comparison) -> list[str]:
     finished = [setting for setting in comparison.settings if setting.finished]
     waiting = [setting for setting in comparison.settings if not setting.finished]
     if not finished:
-        return ["Nothing is finished yet.", *(_so_far(setting, comparison) for setting in waiting)]
+        return [
+            "Nothing is finished yet.",
+            *(_so_far(setting, comparison) for setting in waiting),
+        ]
 
     if len(finished) == 1:
         sentences = _alone(finished[0], comparison)
@@ -78,7 +82,9 @@ def _alone(setting: Setting, comparison: Comparison) -> list[str]:
     # For FedAvg the sentence would say 100 %.
     if setting.adapts:
         cost = percent(setting.cost, 0)
-        sentences.append(f"That is {cost} of the cost of averaging every layer every {setting.base_interval} steps.")
+        sentences.append(
+            f"That is {cost} of the cost of averaging every layer every {setting.base_interval} steps."
+        )
     return sentences
 
 
@@ -147,7 +153,9 @@ def _first(lead: Setting, base: Setting, comparison: Comparison) -> list[str]:
     ]
 
 
-def _other(setting: Setting, lead: Setting, base: Setting, comparison: Comparison) -> str:
+def _other(
+    setting: Setting, lead: Setting, base: Setting, comparison: Comparison
+) -> str:
     sent = f"{setting.label} sent {_share(setting, base)}"
     score = comparison.score(setting)
     if score is None:
@@ -174,7 +182,9 @@ def _score(spread: Spread, comparison: Comparison) -> str:
     return named_score(text, comparison.metric)
 
 
-def _difference(one: Setting, other: Setting, comparison: Comparison, name: str = "") -> str:
+def _difference(
+    one: Setting, other: Setting, comparison: Comparison, name: str = ""
+) -> str:
     """How `one` did against `other`, and whether seeds differ as much among themselves.
 
     Arguments:

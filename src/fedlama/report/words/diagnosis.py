@@ -38,7 +38,9 @@ def diagnosis_text(found: Diagnosis) -> str:
 
 def _constants(found: Diagnosis) -> str:
     constants = found.constants
-    looked_at = f"{len(found.probed)} clients, {found.cycles} cycles of {found.interval} steps"
+    looked_at = (
+        f"{len(found.probed)} clients, {found.cycles} cycles of {found.interval} steps"
+    )
     curvature = "not estimated"
     if constants.smoothness is not None:
         curvature = f"{constants.smoothness:.4g}"
@@ -64,7 +66,9 @@ def _theory(found: Diagnosis) -> str:
     ratio = found.effective_rate / theory.limit
     configured = f"{found.learning_rate:g} as configured"
     if found.momentum:
-        configured += f" (with momentum {found.momentum:g} it acts like {found.effective_rate:g})"
+        configured += (
+            f" (with momentum {found.momentum:g} it acts like {found.effective_rate:g})"
+        )
     beside = f"{ratio:.3g} of that"
     if ratio > 1:
         beside = f"{ratio:.3g} times as much, about which it says nothing"
@@ -79,9 +83,14 @@ def _theory(found: Diagnosis) -> str:
         at_limit = getattr(theory.at_limit, name)
         at_rate = getattr(theory.at_configured, name)
         lines.append(f"  {name:<15}{at_limit:>14.3g}{at_rate:>14.3g}   {scaling}")
-    rest = {name: getattr(theory.at_configured, name) for name in ("noise", "drift", "heterogeneity")}
+    rest = {
+        name: getattr(theory.at_configured, name)
+        for name in ("noise", "drift", "heterogeneity")
+    }
     largest = max(rest, key=lambda name: rest[name])
-    lines.append(f"  Of noise, drift and heterogeneity, {largest} is the largest at this rate (m = {found.clients}).")
+    lines.append(
+        f"  Of noise, drift and heterogeneity, {largest} is the largest at this rate (m = {found.clients})."
+    )
     return "\n".join(lines)
 
 
@@ -92,11 +101,18 @@ def _layers(found: Diagnosis) -> str:
     lines = [
         f"Layers: d_l from {smallest:.1e} to {largest:.1e}. The first adjustment would make {count} of "
         f"{len(found.layers)} long, {share:.1%}",
-        fill(f"of the parameters ({names}).", PAGE_WIDTH, initial_indent="  ", subsequent_indent="  "),
+        fill(
+            f"of the parameters ({names}).",
+            PAGE_WIDTH,
+            initial_indent="  ",
+            subsequent_indent="  ",
+        ),
     ]
     if found.cycles > 1:
         count, share, _ = _long_layers(found.later_layers, found.base_interval)
-        lines.append(f"  After {found.cycles} cycles it would make {count} long, {share:.1%} of the parameters.")
+        lines.append(
+            f"  After {found.cycles} cycles it would make {count} long, {share:.1%} of the parameters."
+        )
     lines.append(
         f"  √d_l varies by {found.root_spread:.2f} of its mean (by size). So at equal bytes, no intervals have less"
     )
@@ -104,7 +120,9 @@ def _layers(found: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def _long_layers(layers: Sequence[LayerProfile], base_interval: int) -> tuple[int, float, str]:
+def _long_layers(
+    layers: Sequence[LayerProfile], base_interval: int
+) -> tuple[int, float, str]:
     """How many are long, their share of the parameters, and the names of the largest."""
     long_ones: list[LayerProfile] = []
     parameters = 0
@@ -134,6 +152,8 @@ def _policies(found: Diagnosis) -> str:
     lines.append(
         "  (discrepancy relative to the first line, then relative to a FedAvg that averages as many parameters;"
     )
-    lines.append(f"  cost counts parameters averaged, as a share of FedAvg({found.base_interval})'s;")
+    lines.append(
+        f"  cost counts parameters averaged, as a share of FedAvg({found.base_interval})'s;"
+    )
     lines.append("  only frugal is compressed, which costs noise instead of drift)")
     return "\n".join(lines)

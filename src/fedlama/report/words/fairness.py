@@ -18,5 +18,6 @@ def fairness_sentence(found: Sequence[Fairness]) -> str:
             "training samples, which flatters it."
         )
     return (
-        "Some settings are tested on the clients' own test samples, others on their training samples: do not compare."
+        "Some settings are tested on the clients' own test samples, others on their training samples: "
+        "do not compare."
     )

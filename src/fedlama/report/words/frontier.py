@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.frontier import Place, Standing, fedavg_line, places, standing
+from fedlama.report.numbers.frontier import (
+    Place,
+    Standing,
+    fedavg_line,
+    places,
+    standing,
+)
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import gap_text, joined, score_text
 from fedlama.training.records import ACCURACY

@@ -13,5 +13,7 @@ def even_intervals(maps: Sequence[IntervalMap]) -> list[str]:
     for one in maps:
         if one.is_even:
             (interval,) = one.intervals
-            sentences.append(f"{one.label} averaged every layer every {interval} steps, from first to last.")
+            sentences.append(
+                f"{one.label} averaged every layer every {interval} steps, from first to last."
+            )
     return sentences

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.network import Demand, Network, Payoff, Replay, fastest_bands, payoff, slowest_of
+from fedlama.report.numbers.network import (
+    Demand,
+    Network,
+    Payoff,
+    Replay,
+    fastest_bands,
+    payoff,
+    slowest_of,
+)
 from fedlama.report.words.formats import joined, named_score, score_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
@@ -60,7 +68,9 @@ def _stragglers(played: Replay) -> str:
     sizes = {demand.clients for demand in played.demands if demand}
     factors: list[str] = []
     for size in sorted(sizes):
-        factors.append(f"{slowest_of(size, sigma):.2f} times the median for {size} clients")
+        factors.append(
+            f"{slowest_of(size, sigma):.2f} times the median for {size} clients"
+        )
 
     sentence = f"Clients differ by a log-normal factor with σ = {sigma:g}; a round waits for the slowest"
     if factors:
@@ -86,7 +96,11 @@ def payoff_sentences(played: Replay, comparison: Comparison) -> list[str]:
                 continue
             found = payoff(our_demand, their_demand, played.network)
             sentences.append(f"{ours.label} {_pays_off(found, theirs.label, target)}.")
-    return [*sentences, *_never_fastest(played, comparison), *_reached_at_once(played, comparison)]
+    return [
+        *sentences,
+        *_never_fastest(played, comparison),
+        *_reached_at_once(played, comparison),
+    ]
 
 
 def _never_fastest(played: Replay, comparison: Comparison) -> list[str]:
@@ -103,7 +117,9 @@ def _never_fastest(played: Replay, comparison: Comparison) -> list[str]:
         if not setting.adapts or demand is None:
             continue
         if not _is_one_of(demand, fastest, played):
-            sentences.append(f"{setting.label} is never the fastest: at every bandwidth another setting is sooner.")
+            sentences.append(
+                f"{setting.label} is never the fastest: at every bandwidth another setting is sooner."
+            )
     return sentences
 
 
@@ -127,7 +143,9 @@ def _reached_at_once(played: Replay, comparison: Comparison) -> list[str]:
         return []
 
     target = target_text(played, comparison)
-    return [f"{joined(early)} had {target} at the first evaluation already and may have been faster."]
+    return [
+        f"{joined(early)} had {target} at the first evaluation already and may have been faster."
+    ]
 
 
 def _pays_off(found: Payoff, other: str, target: str) -> str:

@@ -25,7 +25,9 @@ def notes(comparison: Comparison) -> list[str]:
         found.append(f"The settings differ in more than the policy: {joined(values)}.")
 
     if comparison.changed_code:
-        found.append(f"The code of {joined(comparison.changed_code)} differs between these runs.")
+        found.append(
+            f"The code of {joined(comparison.changed_code)} differs between these runs."
+        )
 
     for setting in comparison.settings:
         found += _setting_notes(setting)
@@ -82,7 +84,11 @@ def cost_heading(comparison: Comparison) -> str:
 
 def shows_uplink_share(comparison: Comparison) -> bool:
     """Whether a table has a column of them: where messages are coded, the cost says little of the bytes."""
-    if len(comparison.settings) == 1 or comparison.baseline is None or not comparison.baseline.uplink_bytes:
+    if (
+        len(comparison.settings) == 1
+        or comparison.baseline is None
+        or not comparison.baseline.uplink_bytes
+    ):
         return False
     return any(is_coded(setting) for setting in comparison.settings)
 
@@ -116,14 +122,18 @@ def _seeds_note(comparison: Comparison) -> str:
 def _setting_notes(setting: Setting) -> list[str]:
     found: list[str] = []
     if not setting.finished:
-        found.append(f"{setting.label} is unfinished, at {progress_text(setting)}: its numbers are those so far.")
+        found.append(
+            f"{setting.label} is unfinished, at {progress_text(setting)}: its numbers are those so far."
+        )
     elif setting.unfinished:
         uncounted = plural(setting.unfinished, "unfinished run")
         found.append(f"{setting.label}: {uncounted} not counted.")
 
     if setting.repeated:
         left_out = plural(setting.repeated, "run")
-        found.append(f"{setting.label}: {left_out} left out, as another has the same seed.")
+        found.append(
+            f"{setting.label}: {left_out} left out, as another has the same seed."
+        )
     return found
 
 

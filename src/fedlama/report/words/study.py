@@ -16,15 +16,21 @@ def choice_notes(index: StudyIndex) -> list[str]:
         tried.update(choice.scores)
 
     rates = ", ".join(sorted(tried, key=float))
-    found = [f"Learning rates were chosen by pilots on a validation split, out of {rates}."]
+    found = [
+        f"Learning rates were chosen by pilots on a validation split, out of {rates}."
+    ]
 
     for label, choice in index.choices.items():
         if choice.rate is None:
-            found.append(f"{label} diverged at every learning rate that was tried ({', '.join(choice.scores)}).")
+            found.append(
+                f"{label} diverged at every learning rate that was tried ({', '.join(choice.scores)})."
+            )
 
     edges = [label for label, choice in index.choices.items() if choice.at_edge]
     if edges:
-        found.append(f"At the edge of the rates tried, so that another may be better: {', '.join(edges)}.")
+        found.append(
+            f"At the edge of the rates tried, so that another may be better: {', '.join(edges)}."
+        )
     return found
 
 
@@ -37,5 +43,7 @@ def divergence_notes(index: StudyIndex) -> list[str]:
             if index.labels.get(run) == label:
                 reasons.append(reason)
         if reasons:
-            found.append(f"{label}: {len(reasons)} of its runs diverged ({reasons[0]}).")
+            found.append(
+                f"{label}: {len(reasons)} of its runs diverged ({reasons[0]})."
+            )
     return found

@@ -10,7 +10,8 @@ from fedlama.base import InputError
 
 BITS_PER_SECOND = {"bit": 1.0, "kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9}
 SECONDS = {"ms": 1e-3, "s": 1.0}
-MAX_SIGMA = 3.0  # the slowest of 100 clients would already take a thousand times the median
+# The slowest of 100 clients would already take a thousand times the median
+MAX_SIGMA = 3.0
 
 
 def bandwidth(text: str, option: str) -> float:
@@ -38,7 +39,9 @@ def duration(text: str, option: str) -> float:
     """
     value = _quantity(text, SECONDS)
     if value is None:
-        raise InputError(f"{option} {text!r}: write a time as a number and one of ms and s, such as {option} 50ms")
+        raise InputError(
+            f"{option} {text!r}: write a time as a number and one of ms and s, such as {option} 50ms"
+        )
     return value
 
 

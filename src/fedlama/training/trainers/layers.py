@@ -14,9 +14,24 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 # One number by one: any shape will do
-ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity)
+ELEMENTWISE = (
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Identity,
+)
 # One sample by one and without parameters: the samples of all clients are one large batch
-SAMPLEWISE = (nn.Flatten, nn.Unflatten, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
+SAMPLEWISE = (
+    nn.Flatten,
+    nn.Unflatten,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+)
 # With parameters of their own, left to torch's vmap
 VECTORISED = (nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.GroupNorm)
 STACKABLE = (nn.Sequential, nn.Linear, *ELEMENTWISE, *SAMPLEWISE, *VECTORISED)
@@ -29,12 +44,16 @@ def why_not_stackable(module: nn.Module) -> str | None:
         return f"{type(module).__name__} is not known to be the same computation in a stack"
     if isinstance(module, nn.Flatten) and module.start_dim < 1:
         return f"Flatten({module.start_dim}) mixes samples"
-    if isinstance(module, nn.Unflatten) and (isinstance(module.dim, str) or module.dim < 1):
+    if isinstance(module, nn.Unflatten) and (
+        isinstance(module.dim, str) or module.dim < 1
+    ):
         return f"Unflatten({module.dim!r}) may mix samples"
     return None
 
 
-def stacked_forward(module: nn.Module, parameters: Mapping[str, Tensor], inputs: Tensor, path: str = "") -> Tensor:
+def stacked_forward(
+    module: nn.Module, parameters: Mapping[str, Tensor], inputs: Tensor, path: str = ""
+) -> Tensor:
     """The outputs of every client's copy of a module.
 
     Arguments:
@@ -49,10 +68,14 @@ def stacked_forward(module: nn.Module, parameters: Mapping[str, Tensor], inputs:
     if isinstance(module, nn.Sequential):
         activations = inputs
         for name, part in module.named_children():
-            activations = stacked_forward(part, parameters, activations, f"{path}{name}.")
+            activations = stacked_forward(
+                part, parameters, activations, f"{path}{name}."
+            )
         return activations
     if isinstance(module, nn.Linear):
-        return _linear(inputs, parameters[f"{path}weight"], parameters.get(f"{path}bias"))
+        return _linear(
+            inputs, parameters[f"{path}weight"], parameters.get(f"{path}bias")
+        )
     if isinstance(module, ELEMENTWISE):
         return module(inputs)
     if isinstance(module, SAMPLEWISE):
@@ -79,7 +102,9 @@ class StackedLinear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
         """The layer's outputs, [B, N, out]."""
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
@@ -88,7 +113,9 @@ class StackedLinear(torch.autograd.Function):
         return torch.baddbmm(bias[:, None], inputs, weight.transpose(1, 2))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: Tensor
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """The gradients of inputs, kernel and bias."""
         inputs, weight = ctx.saved_tensors
         of_inputs = None

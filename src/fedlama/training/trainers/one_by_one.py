@@ -16,7 +16,8 @@ from fedlama.rows import Binding
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import seed_module_draws
 
-Precision = Literal["float32", "bfloat16"]  # of local steps; bfloat16 is autocast, and weights stay float32
+# Of local steps; bfloat16 is autocast, and weights stay float32
+Precision = Literal["float32", "bfloat16"]
 PRECISIONS = get_args(Precision)
 
 
@@ -46,15 +47,27 @@ class OneByOneTrainer:
     block = 1
 
     def __init__(
-        self, binding: Binding, batches: Batches, rule: LocalRule, loss: Loss, seed: int, precision: str = "float32"
+        self,
+        binding: Binding,
+        batches: Batches,
+        rule: LocalRule,
+        loss: Loss,
+        seed: int,
+        precision: str = "float32",
     ) -> None:
         self.binding = binding
         self.batches = batches
         self.rule = rule
         self.loss = loss
         self.seed = seed
-        self._precision = torch.autocast(binding.device.type, torch.bfloat16, enabled=precision == "bfloat16")
-        self._frozen = [parameter for parameter in binding.module.parameters() if not parameter.requires_grad]
+        self._precision = torch.autocast(
+            binding.device.type, torch.bfloat16, enabled=precision == "bfloat16"
+        )
+        self._frozen = [
+            parameter
+            for parameter in binding.module.parameters()
+            if not parameter.requires_grad
+        ]
         self._frozen_versions = [parameter._version for parameter in self._frozen]
         self._kernels = binding.kernel_mask()
 
@@ -74,7 +87,14 @@ class OneByOneTrainer:
         for place, client in enumerate(clients):
             own = {name: values[place] for name, values in slots.items()}
             losses[place] = self._train_one(
-                client, rows[place], own, counters[place], server, steps, local_steps[place], trained
+                client,
+                rows[place],
+                own,
+                counters[place],
+                server,
+                steps,
+                local_steps[place],
+                trained,
             )
         if clients:
             # Once per round: whatever a module does to itself, it does for every client.
@@ -97,11 +117,17 @@ class OneByOneTrainer:
         binding = self.binding
         binding.point_at(row)
         binding.load_counters(counters)
-        seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
-        stretches = [self._pieces(part, trained, row, own, server) for part in binding.stretches]
+        seed_module_draws(
+            random_key(self.seed, "module", client, steps.start), binding.device
+        )
+        stretches = [
+            self._pieces(part, trained, row, own, server) for part in binding.stretches
+        ]
         total = torch.zeros((), dtype=torch.float64, device=row.device)
         batches = self.batches.of_steps(client, local_steps)
-        for number, (step, (inputs, targets)) in enumerate(zip(local_steps, batches, strict=True)):
+        for number, (step, (inputs, targets)) in enumerate(
+            zip(local_steps, batches, strict=True)
+        ):
             binding.clear_gradients()
             loss = self._forward(client, step, inputs, targets)
             if not loss.requires_grad:
@@ -114,8 +140,17 @@ class OneByOneTrainer:
             rate = self.rule.rate(steps.start + number * len(steps) // len(local_steps))
             for pieces, gradient in zip(stretches, binding.gradients(), strict=True):
                 for piece in pieces:
-                    own_gradient = gradient if piece.inside is None else gradient[piece.inside]
-                    self.rule.step(piece.row, own_gradient, piece.slots, piece.server, rate=rate, kernels=piece.kernels)
+                    own_gradient = (
+                        gradient if piece.inside is None else gradient[piece.inside]
+                    )
+                    self.rule.step(
+                        piece.row,
+                        own_gradient,
+                        piece.slots,
+                        piece.server,
+                        rate=rate,
+                        kernels=piece.kernels,
+                    )
         binding.collect()
         binding.save_counters(counters)
         if [parameter._version for parameter in self._frozen] != self._frozen_versions:
@@ -125,13 +160,19 @@ class OneByOneTrainer:
             )
         return total / len(local_steps)
 
-    def _measured(self, client: int, row: Tensor, counters: Tensor, steps: range, next_step: int) -> Tensor:
+    def _measured(
+        self, client: int, row: Tensor, counters: Tensor, steps: range, next_step: int
+    ) -> Tensor:
         """The loss of a client that takes no step in these global ones, on its next batch; nothing changes."""
         binding = self.binding
         binding.point_at(row.clone())  # the forward pass may write to the statistics
         binding.load_counters(counters)
-        seed_module_draws(random_key(self.seed, "module", client, steps.start), binding.device)
-        ((inputs, targets),) = self.batches.of_steps(client, range(next_step, next_step + 1))
+        seed_module_draws(
+            random_key(self.seed, "module", client, steps.start), binding.device
+        )
+        ((inputs, targets),) = self.batches.of_steps(
+            client, range(next_step, next_step + 1)
+        )
         with torch.no_grad():
             loss = self._forward(client, next_step, inputs, targets)
         binding.collect()
@@ -173,7 +214,9 @@ class OneByOneTrainer:
             kernels=self._kernels[part],
         )
 
-    def _forward(self, client: int, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _forward(
+        self, client: int, step: int, inputs: Tensor, targets: Tensor
+    ) -> Tensor:
         try:
             with self._precision:
                 return self.loss(self.binding.module(inputs), targets)

@@ -27,14 +27,18 @@ from fedlama.training.trainers.layers import stacked_forward, why_not_stackable
 Execution = Literal["auto", "stacked", "one-by-one"]
 EXECUTIONS = get_args(Execution)
 BLOCK = 8  # clients in a stack
-LOW_BLOCK = 4  # of a model for which that is high enough: more processes find work in a small cohort
+# Of a model for which that is high enough: more processes find work in a small cohort
+LOW_BLOCK = 4
 LOW_FROM = 1 << 16  # parameters
 MAX_PARAMETERS = 1 << 18
-MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16  # a stack of large convolutions is slower than one after the other
+# A stack of large convolutions is slower than one after the other
+MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16
 MAX_INPUTS = 1 << 10  # numbers per sample
 
 
-def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) -> str | None:
+def can_stack(
+    module: nn.Module, data: Dataset, loss: object, precision: str
+) -> str | None:
     """None if this training can be stacked, otherwise the reason why not.
 
     Arguments:
@@ -68,17 +72,28 @@ def can_stack(module: nn.Module, data: Dataset, loss: object, precision: str) ->
 
 def _has_hooks(module: nn.Module) -> bool:
     """A hook is code of the user's own, and it would see a stack where it expects a batch."""
-    of_modules = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    of_modules = (
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_backward_hooks",
+        "_backward_pre_hooks",
+    )
     for part in module.modules():
         for name in of_modules:
             if getattr(part, name):
                 return True
-    hooks_of_parameters = [parameter._backward_hooks for parameter in module.parameters()]
-    hooks_of_parameters += [parameter._post_accumulate_grad_hooks for parameter in module.parameters()]
+    hooks_of_parameters = [
+        parameter._backward_hooks for parameter in module.parameters()
+    ]
+    hooks_of_parameters += [
+        parameter._post_accumulate_grad_hooks for parameter in module.parameters()
+    ]
     return any(hooks_of_parameters)
 
 
-def suits_stacking(module: nn.Module, layout: Layout, data: Dataset, loss: object, precision: str) -> bool:
+def suits_stacking(
+    module: nn.Module, layout: Layout, data: Dataset, loss: object, precision: str
+) -> bool:
     """The rule behind "auto": stack what can be stacked and is so small that the calls dominate.
 
     Arguments:
@@ -136,7 +151,8 @@ class StackedTrainer:
         self._shapes = [parameter.shape for _, parameter in parameters]
         self._slices = binding.layout.tensor_slices
         self._kernels = binding.kernel_mask()
-        self._inputs = batches.data.inputs(batches.data.x_train)  # small samples: prepare them once
+        # Small samples: prepare them once
+        self._inputs = batches.data.inputs(batches.data.x_train)
         # Where a block that is not full is trained
         self._rows = binding.new_rows(self.block)
         self._slots = {slot.name: binding.new_rows(self.block) for slot in rule.slots}
@@ -184,7 +200,9 @@ class StackedTrainer:
             slots[:height] = values
             slots[height:] = 0
 
-        losses = self._train_block(padded, self._rows, self._slots, server, steps, trained)
+        losses = self._train_block(
+            padded, self._rows, self._slots, server, steps, trained
+        )
 
         rows.copy_(self._rows[:height])
         for name, values in own.items():
@@ -205,7 +223,9 @@ class StackedTrainer:
         views = [self._view(part, rows, own, server) for part in self._slices]
         total = torch.zeros(self.block, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
-        for step, indices, weights_BN in zip(steps, indices_SBN, weights_SBN, strict=True):
+        for step, indices, weights_BN in zip(
+            steps, indices_SBN, weights_SBN, strict=True
+        ):
             losses, gradients = self._backward(views, indices, weights_BN)
             total += losses
             rate = self.rule.rate(step)
@@ -213,10 +233,23 @@ class StackedTrainer:
                 if trained is not None and view.part not in trained:
                     continue
                 flat = gradient.flatten(1)
-                self.rule.step(view.rows, flat, view.slots, view.server, rate=rate, kernels=view.kernels)
+                self.rule.step(
+                    view.rows,
+                    flat,
+                    view.slots,
+                    view.server,
+                    rate=rate,
+                    kernels=view.kernels,
+                )
         return total / len(steps)
 
-    def _view(self, part: slice, rows: Tensor, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> _View:
+    def _view(
+        self,
+        part: slice,
+        rows: Tensor,
+        own: Mapping[str, Tensor],
+        server: Mapping[str, Tensor],
+    ) -> _View:
         """One tensor of every client; made once per round, because slicing costs as much as a short update."""
         return _View(
             part=part,
@@ -238,7 +271,9 @@ class StackedTrainer:
         inputs = self._inputs[indices]
         targets = self.batches.data.y_train[indices]
         outputs = stacked_forward(self.binding.module, parameters, inputs)
-        sample_losses = cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+        sample_losses = cross_entropy(
+            outputs.flatten(0, 1), targets.flatten(), reduction="none"
+        )
         weighted_BN = sample_losses.view(weights_BN.shape) * weights_BN
         losses = weighted_BN.sum(dim=1)
         # The clients do not share a parameter: the gradient of the sum holds each client's own
