@@ -29,11 +29,16 @@ def check_whole(
     """
     number = _whole(value)
     if number is None:
-        raise InputError(f"{name} must be a whole number, not {shown(value)}")
+        given = shown(value)
+        raise InputError(f"{name} must be a whole number, not {given}")
     if minimum is not None and number < minimum:
-        raise InputError(f"{name} must be at least {minimum:g}, not {shown(number)}")
-    if number > maximum:
-        raise InputError(f"{name} must be at most {maximum:,}, not {shown(number)}")
+        allowed = f"at least {minimum:g}"
+    elif number > maximum:
+        allowed = f"at most {maximum:,}"
+    else:
+        return
+    given = shown(number)
+    raise InputError(f"{name} must be {allowed}, not {given}")
 
 
 def check_number(
@@ -55,9 +60,11 @@ def check_number(
         maximum: The largest number that is allowed.
         below: A limit that is itself too large.
     """
+    # What is no number at all is NaN, and inside no limits.
     number = _float(value)
-    allowed: list[str] = []
     inside = math.isfinite(number)
+    # All limits are named, also those that the number keeps: the sentence says what is allowed.
+    allowed: list[str] = []
     if minimum is not None:
         allowed.append(f"at least {minimum:g}")
         inside = inside and number >= minimum
@@ -71,7 +78,9 @@ def check_number(
         allowed.append(f"below {below:g}")
         inside = inside and number < below
     if not inside:
-        raise InputError(f"{name} must be {' and '.join(allowed)}, not {shown(value)}")
+        limits = " and ".join(allowed)
+        given = shown(value)
+        raise InputError(f"{name} must be {limits}, not {given}")
 
 
 def _whole(value: object) -> int | None:

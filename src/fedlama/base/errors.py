@@ -11,14 +11,16 @@ class InputError(ValueError):
     """The input is wrong: the sentence names what was given and what is allowed (exit code 2)."""
 
     def __init__(self, *lines: object) -> None:
-        super().__init__(message_of(lines))
+        message = message_of(lines)
+        super().__init__(message)
 
 
 class RunError(RuntimeError):
     """The input was fine and the run failed all the same; what was finished is kept (exit code 1)."""
 
     def __init__(self, *lines: object) -> None:
-        super().__init__(message_of(lines))
+        message = message_of(lines)
+        super().__init__(message)
 
 
 class DivergenceError(RunError):

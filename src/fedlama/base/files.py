@@ -27,16 +27,21 @@ def open_regular(path: Path) -> BufferedReader:
 
     Raises InputError where it is not a regular file, and OSError where it is a folder or cannot be opened.
     """
+    # Opened first and looked at then: between a look and an opening, another file could be put there.
     descriptor = os.open(path, os.O_RDONLY | _WITHOUT_WAITING)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
     if stat.S_ISDIR(kind):
+        number = errno.EISDIR
         raise IsADirectoryError(
-            errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path)
+            number,
+            os.strerror(number),
+            os.fspath(path),
         )
-    raise InputError(f"{printable(path)} is {_named(kind)}, not a regular file")
+    name = printable(path)
+    raise InputError(f"{name} is {_named(kind)}, not a regular file")
 
 
 def read_regular(path: Path, maximum: int, what: str) -> bytes:
@@ -82,6 +87,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = type(error).__name__
+    # Libraries put whole pages into their errors; some raise them without a word.
     lines = str(error).splitlines()
     if lines and lines[0]:
         text = lines[0]

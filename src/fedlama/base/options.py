@@ -39,7 +39,12 @@ class Limits:
         maximum = self.maximum
         if maximum is None and schema.get("type") == "int":
             maximum = MAX_WHOLE
-        words = {"ge": self.minimum, "gt": self.above, "le": maximum, "lt": self.below}
+        words = {
+            "ge": self.minimum,
+            "gt": self.above,
+            "le": maximum,
+            "lt": self.below,
+        }
         for word, limit in words.items():
             if limit is not None:
                 schema[word] = limit
@@ -84,9 +89,9 @@ def check_options(options: object, prefix: str = "") -> None:
     """
     annotations = annotated_fields(type(options))
     for field in fields(options):  # type: ignore[arg-type] - it is a dataclass
-        _check(
-            prefix + field.name, getattr(options, field.name), annotations[field.name]
-        )
+        name = field.name
+        value = getattr(options, name)
+        _check(prefix + name, value, annotations[name])
 
 
 @cache
@@ -127,25 +132,30 @@ def _check(name: str, value: Any, annotation: Any) -> None:
 def _check_entries(name: str, value: Any, annotation: Any) -> None:
     """Every entry of a tuple, every value of a mapping."""
     if get_origin(annotation) is tuple:
+        kind, *_ = get_args(annotation)
         for entry in value:
-            _check(f"an entry of {name}", entry, get_args(annotation)[0])
+            _check(f"an entry of {name}", entry, kind)
     else:
+        _, kind = get_args(annotation)
         for key, entry in value.items():
-            _check(f"{name} of {key!r}", entry, get_args(annotation)[1])
+            _check(f"{name} of {key!r}", entry, kind)
 
 
 def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:
     """An option that may be None; of other alternatives the class knows itself which is meant."""
+    if value is None:
+        return
     others = [one for one in alternatives if one is not NoneType]
-    if value is not None and len(others) == 1:
-        _check(name, value, others[0])
+    if len(others) == 1:
+        (other,) = others
+        _check(name, value, other)
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    # By type first: comparing with an array gives no yes or no.
     for choice in choices:
+        # By type first: comparing with an array gives no yes or no.
         if isinstance(value, type(choice)) and value == choice:
             return
-    raise InputError(
-        f"{name} must be one of {', '.join(map(str, choices))}, not {shown(value)}"
-    )
+    allowed = ", ".join(map(str, choices))
+    given = shown(value)
+    raise InputError(f"{name} must be one of {allowed}, not {given}")

@@ -19,6 +19,7 @@ def random_key(seed: int, purpose: str, *where: int) -> int:
     parts = [str(seed), purpose]
     for number in where:
         parts.append(str(number))
+    # Names of purposes have no slash, so different places are different texts.
     text = "/".join(parts)
-    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-    return int.from_bytes(digest, "little")
+    hashed = hashlib.blake2b(text.encode(), digest_size=16)
+    return int.from_bytes(hashed.digest(), "little")

@@ -42,9 +42,12 @@ def printable(text: str | bytes | os.PathLike[str], limit: int = MAX_TEXT) -> st
     '01…89'
     """
     decoded = os.fsdecode(text)
+    # Cut before it is escaped: megabytes are never walked through character by character.
     if len(decoded) > limit:
         half = limit // 2
-        decoded = decoded[:half] + CUT + decoded[-half:]
+        start = decoded[:half]
+        end = decoded[-half:]
+        decoded = start + CUT + end
     return _escaped(decoded)
 
 
@@ -60,52 +63,70 @@ def shown(value: object, limit: int = MAX_VALUE) -> str:
     ("'fedavgg'", 'a whole number of 1,329 bits', '[1, [[…]]]')
     """
     if type(value) in _BRACKETS:
-        return printable(_shown_inside(value, MAX_DEPTH), limit)
-    # For the quotes, and the b of bytes
-    return printable(_shown_single(value, limit), limit + 3)
+        entries = _shown_inside(value, MAX_DEPTH)
+        return printable(entries, limit)
+    text = _shown_single(value, limit)
+    # Three more for the quotes, and the b of bytes
+    return printable(text, limit + 3)
 
 
 def message_of(lines: tuple[object, ...]) -> str:
     """What an error says, whatever was put into it: so many lines as were given, all of them print, none is endless."""
-    texts = [printable(str(line), MAX_LINE) for line in lines]
+    texts: list[str] = []
+    for line in lines:
+        text = printable(str(line), MAX_LINE)
+        texts.append(text)
     if len(texts) > MAX_LINES:
+        # As of a long text, the middle is left out.
         half = MAX_LINES // 2
-        texts = [*texts[:half], CUT, *texts[-half:]]
+        start = texts[:half]
+        end = texts[-half:]
+        texts = [*start, CUT, *end]
     return "\n".join(texts)
 
 
 def _escaped(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(map(_escaped_character, text))
+    characters = map(_escaped_character, text)
+    return "".join(characters)
 
 
 def _escaped_character(character: str) -> str:
     if character.isprintable():
         return character
-    return character.encode("unicode_escape").decode("ascii")
+    escaped = character.encode("unicode_escape")
+    return escaped.decode("ascii")
 
 
 def _shown_single(value: object, limit: int) -> str:
     if isinstance(value, str):
         return _quoted(value, limit)
     if isinstance(value, bytes):
-        return f"b{_quoted(value[: limit + 1].decode('latin-1'), limit)}"
+        # One more than is shown, so that it is seen to be cut
+        start = value[: limit + 1]
+        text = start.decode("latin-1")
+        return "b" + _quoted(text, limit)
     if isinstance(value, bool) or value is None:
         return repr(value)
-    if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        return f"a whole number of {value.bit_length():,} bits"
+    if isinstance(value, int):
+        # Python takes a time that grows with the square of the digits, and refuses beyond some thousand.
+        bits = value.bit_length()
+        if bits > MAX_BITS:
+            return f"a whole number of {bits:,} bits"
     if isinstance(value, numbers.Number):
         return str(value)
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    return f"a value of type {type(value).__name__}"
+    kind = type(value)
+    return f"a value of type {kind.__name__}"
 
 
 def _quoted(text: str, limit: int) -> str:
     if len(text) <= limit:
         return repr(text)
-    return repr(text[: limit - 1] + CUT)
+    start = text[: limit - 1]
+    return repr(start + CUT)
 
 
 def _shown_inside(value: object, depth: int) -> str:
@@ -116,11 +137,15 @@ def _shown_inside(value: object, depth: int) -> str:
     opening, closing = _BRACKETS[type(value)]
     entries: list[str] = []
     for entry in values:
-        if len(entries) == MAX_ENTRIES or not depth:
+        is_enough = len(entries) == MAX_ENTRIES or not depth
+        if is_enough:
             entries.append(CUT)
             break
         text = _shown_inside(entry, depth - 1)
         if isinstance(value, dict):
-            text += f": {_shown_inside(values[entry], depth - 1)}"
+            # What is iterated over are the keys.
+            content = _shown_inside(values[entry], depth - 1)
+            text += f": {content}"
         entries.append(text)
-    return opening + ", ".join(entries) + closing
+    inside = ", ".join(entries)
+    return opening + inside + closing

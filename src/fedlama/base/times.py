@@ -19,7 +19,10 @@ def rough_time(seconds: float) -> str:
     if seconds < MINUTE:
         return "< 1 min"
     if seconds < 90 * MINUTE:
-        return f"{seconds / MINUTE:.0f} min"
+        minutes = seconds / MINUTE
+        return f"{minutes:.0f} min"
     if seconds < 2 * DAY:
-        return f"{seconds / HOUR:.1f} h"
-    return f"{seconds / DAY:,.0f} days"
+        hours = seconds / HOUR
+        return f"{hours:.1f} h"
+    days = seconds / DAY
+    return f"{days:,.0f} days"
