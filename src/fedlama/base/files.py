@@ -33,6 +33,7 @@ def open_regular(path: Path) -> BufferedReader:
     if stat.S_ISREG(kind):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
+
     if stat.S_ISDIR(kind):
         number = errno.EISDIR
         raise IsADirectoryError(

@@ -65,6 +65,7 @@ def shown(value: object, limit: int = MAX_VALUE) -> str:
     if type(value) in _BRACKETS:
         entries = _shown_inside(value, MAX_DEPTH)
         return printable(entries, limit)
+
     text = _shown_single(value, limit)
     # Three more for the quotes, and the b of bytes
     return printable(text, limit + 3)
@@ -107,6 +108,7 @@ def _shown_single(value: object, limit: int) -> str:
         start = value[: limit + 1]
         text = start.decode("latin-1")
         return "b" + _quoted(text, limit)
+    # Before the numbers, since True is one of them
     if isinstance(value, bool) or value is None:
         return repr(value)
     if isinstance(value, int):
@@ -131,6 +133,7 @@ def _quoted(text: str, limit: int) -> str:
 
 def _shown_inside(value: object, depth: int) -> str:
     """A value, of a container a few entries, and of a container `depth` levels further inside none."""
+    # Exactly these types: what a subclass does when it is iterated over, nobody knows.
     if type(value) not in _BRACKETS:
         return _shown_single(value, MAX_VALUE)
     values = cast(Any, value)
