@@ -1,15 +1,8 @@
 """nn.Module ↔ Layout ↔ row: the only room that knows how a model's tensors and a row of numbers relate."""
 
-from fedlama.rows.arithmetic import (
-    exact_means,
-    exact_sums,
-    magnitudes,
-    pack,
-    squared_distances,
-    unpack,
-    with_unpacked,
-)
+from fedlama.rows.arithmetic import exact_means, exact_sums, magnitudes
 from fedlama.rows.binding import Binding
+from fedlama.rows.distances import squared_distances
 from fedlama.rows.modules import (
     Grouping,
     check_dtypes,
@@ -18,6 +11,7 @@ from fedlama.rows.modules import (
     statistics,
     trainable,
 )
+from fedlama.rows.slices import pack, unpack, with_unpacked
 from fedlama.rows.slots import Lifetime, Slot, distinct
 from fedlama.rows.store import ClientStore
 
