@@ -40,69 +40,79 @@ class Binding:
             elif buffer.is_counter:
                 self._counters.append(buffer)
         self.counter_width = counter_width(module)
+
         self.device = self._parameters[0].device
         self.gradient = torch.zeros(
-            layout.parameter_width, dtype=torch.float32, device=self.device
+            layout.parameter_width,
+            dtype=torch.float32,
+            device=self.device,
         )
         # Of a row, together all parameters: what the local rule is called for
         self.stretches: list[slice] = []
         # Of each stretch; a large one's is autograd's
         self._gradients: list[tuple[Tensor, nn.Parameter | None]] = []
         self._bind_gradients()
+
         self._views: list[Tensor] = []
         self._at_start = _parameters_of(module)
 
     def new_rows(self, count: int) -> Tensor:
         """`count` rows of zeros; the padding between slices stays zero for ever."""
         return torch.zeros(
-            count, self.layout.width, dtype=torch.float32, device=self.device
+            count,
+            self.layout.width,
+            dtype=torch.float32,
+            device=self.device,
         )
 
     def kernel_mask(self) -> Tensor:
         """A row that is 1 where a parameter belongs to a kernel (two or more dimensions) and 0 elsewhere."""
         mask = torch.zeros_like(self.gradient)
-        for parameter, part in zip(
-            self._parameters, self.layout.tensor_slices, strict=True
-        ):
-            mask[part] = float(parameter.dim() >= 2)
+        for parameter, part in self._placed_parameters():
+            is_kernel = parameter.dim() >= 2
+            mask[part] = float(is_kernel)
         return mask
 
     def read(self) -> Tensor:
         """A new row with the values the module has now."""
         row = self.new_rows(1)[0]
-        parameter_slices = self.layout.tensor_slices
-        for parameter, part in zip(self._parameters, parameter_slices, strict=True):
+        for parameter, part in self._placed_parameters():
             values = parameter.detach()
             row[part] = values.reshape(-1)
-        for buffer, part in zip(self._statistics, self.layout.statistics, strict=True):
+        for buffer, part in self._placed_statistics():
             values = buffer.value
             row[part] = values.reshape(-1)
         return row
 
     def point_at(self, row: Tensor) -> None:
         """Make the module compute with `row`, in place: no number is copied."""
-        for parameter, part in zip(
-            self._parameters, self.layout.tensor_slices, strict=True
-        ):
-            parameter.data = row[part].view(parameter.shape)
+        for parameter, part in self._placed_parameters():
+            numbers = row[part]
+            parameter.data = numbers.view(parameter.shape)
         self._views = []
-        for buffer, part in zip(self._statistics, self.layout.statistics, strict=True):
-            view = row[part].view(buffer.value.shape)
-            self._views.append(view)
+        for buffer, part in self._placed_statistics():
+            numbers = row[part]
+            view = numbers.view(buffer.value.shape)
             buffer.register(view)
+            # Kept, so that `collect` sees whether the module put another tensor there
+            self._views.append(view)
 
     def collect(self) -> None:
         """After training: a buffer that the module replaced, rather than wrote into, is copied back to the row."""
         for buffer, view in zip(self._statistics, self._views, strict=True):
-            if buffer.value is not view:
-                view.copy_(buffer.value)
+            value = buffer.value
+            if value is not view:
+                view.copy_(value)
                 buffer.register(view)
 
     def check_same_parameters(self) -> None:
         """Raise RunError if the module has other parameters than at the start."""
+        at_start = self._at_start
         now = _parameters_of(self.module)
-        for name in {**self._at_start, **now}:
-            problem = _changed(self._at_start.get(name), now.get(name))
+        # A dictionary, and no set: which of several changes is named must not depend on the hash of its name.
+        names = {**at_start, **now}
+        for name in names:
+            problem = _changed(at_start.get(name), now.get(name))
             if problem:
                 raise _module_changed(name, problem)
 
@@ -112,9 +122,9 @@ class Binding:
         A module can do so in its forward pass. What it then trains would be averaged by nobody.
         """
         self.check_same_parameters()
-        for (name, parameter), part in zip(
-            trainable(self.module), self.layout.tensor_slices, strict=True
-        ):
+        parameters = trainable(self.module)
+        places = self.layout.tensor_slices
+        for (name, parameter), part in zip(parameters, places, strict=True):
             if parameter.data_ptr() != row[part].data_ptr():
                 raise _module_changed(
                     name, "was given other numbers than those of the client that trains"
@@ -155,45 +165,61 @@ class Binding:
         start = 0
         for buffer in self._counters:
             values = buffer.value.reshape(-1)
-            counters[start : start + len(values)] = values.to(torch.int64)
-            start += len(values)
+            stop = start + len(values)
+            counters[start:stop] = values.to(torch.int64)
+            start = stop
 
     def load_counters(self, counters: Tensor) -> None:
         """Copy `counters` into the module's whole-number buffers."""
         start = 0
         for buffer in self._counters:
             values = buffer.value
-            size = values.numel()
-            values.copy_(counters[start : start + size].view(values.shape))
-            start += size
+            stop = start + values.numel()
+            saved = counters[start:stop]
+            values.copy_(saved.view(values.shape))
+            start = stop
 
     def release(self) -> None:
         """Give the module tensors and gradients of its own again."""
+        # A view would keep the whole table of rows in memory as long as the module lives.
         for parameter in self._parameters:
             parameter.data = parameter.data.clone()
             parameter.grad = None
         for buffer in self._statistics:
-            buffer.register(buffer.value.clone())
+            own = buffer.value.clone()
+            buffer.register(own)
 
     def _bind_gradients(self) -> None:
         """Small gradients become views of the gradient row, joined into stretches; large ones are left to autograd."""
         larges: list[nn.Parameter | None] = []
-        for parameter, part in zip(
-            self._parameters, self.layout.tensor_slices, strict=True
-        ):
+        for parameter, part in self._placed_parameters():
             if parameter.numel() >= LARGE:
                 self.stretches.append(part)
                 larges.append(parameter)
                 continue
-            parameter.grad = self.gradient[part].view(parameter.shape)
-            # The padding between two tensors is zero in every row
-            if larges and larges[-1] is None:
-                self.stretches[-1] = slice(self.stretches[-1].start, part.stop)
+
+            gradient = self.gradient[part]
+            parameter.grad = gradient.view(parameter.shape)
+            goes_on = bool(larges) and larges[-1] is None
+            if goes_on:
+                # The padding between two tensors is zero in every row, so a stretch may reach over it.
+                begun = self.stretches[-1]
+                self.stretches[-1] = slice(begun.start, part.stop)
             else:
                 self.stretches.append(part)
                 larges.append(None)
+
         for part, large in zip(self.stretches, larges, strict=True):
-            self._gradients.append((self.gradient[part], large))
+            gradient = self.gradient[part]
+            self._gradients.append((gradient, large))
+
+    def _placed_parameters(self) -> Iterator[tuple[nn.Parameter, slice]]:
+        """Every trained parameter with its place in a row."""
+        return zip(self._parameters, self.layout.tensor_slices, strict=True)
+
+    def _placed_statistics(self) -> Iterator[tuple[Buffer, slice]]:
+        """Every buffer that is averaged with its place in a row."""
+        return zip(self._statistics, self.layout.statistics, strict=True)
 
 
 def _parameters_of(module: nn.Module) -> dict[str, tuple[nn.Parameter, bool]]:
@@ -212,11 +238,13 @@ def _changed(
         return "was not there at the start"
     if now is None:
         return "is not there any more"
-    if before[0] is not now[0]:
+    parameter_before, was_trained = before
+    parameter_now, is_trained = now
+    if parameter_before is not parameter_now:
         return "was replaced by another parameter"
-    if before[1] and not now[1]:
+    if was_trained and not is_trained:
         return "is frozen now"
-    if now[1] and not before[1]:
+    if is_trained and not was_trained:
         return "was frozen at the start and is trained now"
     return None
 

@@ -38,14 +38,22 @@ class Buffer:
     @property
     def is_statistics(self) -> bool:
         """Whether it is averaged; one that starts out infinite (an attention mask) is a constant."""
-        if not self.tensor.is_floating_point() or not self.tensor.numel():
+        if not self.tensor.is_floating_point():
             return False
-        return self.tensor.is_meta or bool(self.tensor.isfinite().all())
+        if not self.tensor.numel():
+            return False
+        if self.tensor.is_meta:
+            # There are no numbers to look at
+            return True
+        finite = self.tensor.isfinite()
+        return bool(finite.all())
 
     @property
     def is_counter(self) -> bool:
         """Whether it holds whole numbers, which have no sensible mean."""
-        return not self.tensor.is_floating_point() and not self.tensor.is_complex()
+        if self.tensor.is_floating_point():
+            return False
+        return not self.tensor.is_complex()
 
     @property
     def value(self) -> Tensor:
@@ -73,38 +81,53 @@ def describe(
             two or more dimensions).
     """
     if not isinstance(layers, str) or layers not in GROUPINGS:
-        raise InputError(
-            f"layers must be one of {', '.join(GROUPINGS)}, not {shown(layers)}"
-        )
+        groupings = ", ".join(GROUPINGS)
+        raise InputError(f"layers must be one of {groupings}, not {shown(layers)}")
+
     parameters = trainable(module)
     if not parameters:
         raise InputError("the model has no trainable parameter")
     for name, tensor in parameters:
         if not tensor.numel():
-            raise InputError(f"{name} has no elements (shape {tuple(tensor.shape)})")
+            shape = tuple(tensor.shape)
+            raise InputError(f"{name} has no elements (shape {shape})")
+
     layer_of: dict[str, str] = {}
     for name, _ in parameters:
         layer_of[name] = _layer_name(name, layers)
     by_pattern: dict[str, bool] | None = None
     if adaptive is not None:
         by_pattern = _adaptive_by_pattern(adaptive, list(layer_of.values()))
+
+    # By default a layer is adaptive where one of its tensors is a kernel.
     entries: list[TensorEntry] = []
     for name, tensor in parameters:
         layer = layer_of[name]
         is_adaptive = tensor.dim() >= 2
         if by_pattern is not None:
             is_adaptive = by_pattern[layer]
-        entries.append(
-            TensorEntry(name, tensor.numel(), layer, is_adaptive, tuple(tensor.shape))
+        entry = TensorEntry(
+            name,
+            tensor.numel(),
+            layer,
+            is_adaptive,
+            shape=tuple(tensor.shape),
         )
-    measured: list[TensorEntry] = []
+        entries.append(entry)
+    return Layout.pack(entries, _statistics_entries(module))
+
+
+def _statistics_entries(module: nn.Module) -> list[TensorEntry]:
+    entries: list[TensorEntry] = []
     for name, tensor in statistics(module):
-        measured.append(
-            TensorEntry(
-                name, tensor.numel(), shape=tuple(tensor.shape), role=_role(name)
-            )
+        entry = TensorEntry(
+            name,
+            tensor.numel(),
+            shape=tuple(tensor.shape),
+            role=_role(name),
         )
-    return Layout.pack(entries, measured)
+        entries.append(entry)
+    return entries
 
 
 def _layer_name(parameter: str, layers: str) -> str:
@@ -117,10 +140,11 @@ def _layer_name(parameter: str, layers: str) -> str:
 
 def check_dtypes(module: nn.Module) -> None:
     """A row holds float32, so a model must; what no row can hold is refused."""
-    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        raise InputError(
-            "a scripted module cannot be pointed at rows: build the plain nn.Module"
-        )
+    for part in module.modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise InputError(
+                "a scripted module cannot be pointed at rows: build the plain nn.Module"
+            )
     for buffer in buffers(module):
         dtype = buffer.tensor.dtype
         if dtype.is_complex:
@@ -171,14 +195,18 @@ def buffers(module: nn.Module) -> list[Buffer]:
     """The buffers that belong to the model's state, each once; non-persistent ones are constants or caches."""
     found: dict[int, Buffer] = {}
     for path, owner in module.named_modules():
+        not_saved = owner._non_persistent_buffers_set
         for name, tensor in owner._buffers.items():
-            if tensor is None or name in owner._non_persistent_buffers_set:
+            if tensor is None or name in not_saved:
                 continue
+            # A tensor that is registered twice is one buffer with two sites.
             key = id(tensor)
             if key not in found:
+                # The path of the module itself is empty.
                 full_name = f"{path}.{name}".lstrip(".")
                 found[key] = Buffer(full_name, tensor)
-            found[key].sites.append((owner, name))
+            site = (owner, name)
+            found[key].sites.append(site)
     return list(found.values())
 
 

@@ -22,6 +22,7 @@ from fedlama.base import RunError
 from fedlama.rows.slots import Slot
 
 FLOAT32 = 4  # bytes
+SEEN = b"\x01"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -41,10 +42,12 @@ class ClientStore:
         self.names = tuple(slot.name for slot in slots)
         self.clients = clients
         self.width = width
+
         self._row_bytes = FLOAT32 * width
         self._client_bytes = len(self.names) * self._row_bytes
         # One byte for each client comes first: whether it was seen.
         self._rows_start = clients
+
         self._folder = folder or tempfile.gettempdir()
         with self._writing():
             # It stays open as long as the run; without a name: the system frees it however the processes end.
@@ -66,11 +69,12 @@ class ClientStore:
             client: Whose.
             into: A tensor for each name.
         """
-        for index, name in enumerate(self.names):
+        for name, place in self._places(client):
             values = np.zeros(self.width, np.float32)
             # Past the end of the file nothing is read, and the zeros stay.
-            self._read(values, self._place(client, index))
-            into[name].copy_(torch.from_numpy(values))
+            self._read(values, place)
+            row = torch.from_numpy(values)
+            into[name].copy_(row)
 
     def save(self, client: int, rows: Mapping[str, Tensor]) -> None:
         """Keep a client's rows.
@@ -79,28 +83,34 @@ class ClientStore:
             client: Whose.
             rows: A row for each name.
         """
-        for index, name in enumerate(self.names):
+        for name, place in self._places(client):
             values = rows[name].detach().cpu()
             content = values.numpy().tobytes()
-            self._write(content, self._place(client, index))
-        self._write(b"\x01", client)
+            self._write(content, place)
+        # Last, so that a client that counts as seen has all its rows
+        self._write(SEEN, client)
 
     def seen(self) -> list[int]:
         """The clients that have rows here, in ascending order."""
-        content = os.pread(self._file.fileno(), self.clients, 0)
+        file = self._file.fileno()
+        content = os.pread(file, self.clients, 0)
         flags = np.frombuffer(content, np.uint8)
-        return np.flatnonzero(flags).tolist()
+        clients = np.flatnonzero(flags)
+        return clients.tolist()
 
     def export(self) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
         """All clients seen and their rows, as a checkpoint holds them: ids, and [clients, width] for each name."""
-        ids = self.seen()
+        clients = self.seen()
+        ids = np.array(clients, np.int64)
+        shape = (len(clients), self.width)
         rows: dict[str, NDArray[np.float32]] = {}
-        for index, name in enumerate(self.names):
-            table = np.zeros((len(ids), self.width), np.float32)
-            for place, client in enumerate(ids):
-                self._read(table[place], self._place(client, index))
-            rows[name] = table
-        return np.array(ids, np.int64), rows
+        for name in self.names:
+            rows[name] = np.zeros(shape, np.float32)
+        for number, client in enumerate(clients):
+            for name, place in self._places(client):
+                table = rows[name]
+                self._read(table[number], place)
+        return ids, rows
 
     def restore(
         self, ids: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]
@@ -111,29 +121,39 @@ class ClientStore:
             ids: The clients.
             rows: Their rows, [clients, width] for each name.
         """
-        for place, client in enumerate(ids.tolist()):
+        clients: list[int] = ids.tolist()
+        for number, client in enumerate(clients):
             own: dict[str, Tensor] = {}
             for name in self.names:
-                row = rows[name][place]
+                table = rows[name]
+                row = table[number]
                 own[name] = torch.from_numpy(row)
             self.save(client, own)
 
-    def _place(self, client: int, index: int) -> int:
-        """Where in the file a client's row of one name begins."""
-        own_start = self._rows_start + client * self._client_bytes
-        return own_start + index * self._row_bytes
+    def _places(self, client: int) -> Iterator[tuple[str, int]]:
+        """Every name, and where in the file a client's row of it begins."""
+        clients_before = client * self._client_bytes
+        place = self._rows_start + clients_before
+        for name in self.names:
+            yield name, place
+            place += self._row_bytes
 
     def _read(self, values: NDArray[np.float32], place: int) -> None:
-        content = os.pread(self._file.fileno(), values.nbytes, place)
+        """Overwrite `values` by what is there; those past the end of the file stay as they are."""
+        file = self._file.fileno()
+        content = os.pread(file, values.nbytes, place)
         found = np.frombuffer(content, np.float32)
-        values[: len(found)] = found
+        count = len(found)
+        values[:count] = found
 
     def _write(self, content: bytes, place: int) -> None:
+        file = self._file.fileno()
         written = 0
         with self._writing():
+            # The system may take less than it is given, on a disk that is nearly full for instance.
             while written < len(content):
                 left = content[written:]
-                written += os.pwrite(self._file.fileno(), left, place + written)
+                written += os.pwrite(file, left, place + written)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
