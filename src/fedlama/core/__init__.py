@@ -2,7 +2,7 @@
 
 Read beside "Layer-wise Adaptive Model Aggregation for Scalable Federated Learning" (Lee, Zhang, He, Avestimehr).
 Suggested order: `layers`, `intervals` (Algorithm 2), `policy` and `policies` (Algorithm 1), `ledger` (Eq. 5), `bounds`
-(Theorem 5.3).
+(Theorem 5.3), `speedup` (Remark 1).
 Nothing here imports anything but the standard library and `base`.
 """
 
@@ -14,7 +14,6 @@ from fedlama.core.bounds import (
     drift_factor,
     framework_bound,
     largest_learning_rate,
-    linear_speedup_rounds,
 )
 from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
@@ -30,6 +29,7 @@ from fedlama.core.policy import (
     advance,
     plan_by_intervals,
 )
+from fedlama.core.speedup import linear_speedup_rounds
 
 __all__ = [
     "BYTES_PER_NUMBER",

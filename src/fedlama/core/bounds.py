@@ -1,4 +1,4 @@
-"""The convergence theory: Lemmas 5.1 and 5.2, Theorem 5.3 and Remark 1, without their misprints.
+"""The convergence theory: Lemmas 5.1 and 5.2 and Theorem 5.3, without their misprints. Remark 1 is in `speedup`.
 
 (1/T) Σ E‖∇F(u_t)‖² ≤ 4(F(u_0) − F*)/(ητT) + 2Lησ²/m + 3L²η²(τ−1)σ² + 6η²L²τ(τ−1)κ²
 
@@ -66,13 +66,15 @@ def largest_learning_rate(
     check_number("smoothness", smoothness, above=0)
     check_whole("interval", interval, minimum=1)
     check_number("dissimilarity", dissimilarity, minimum=1)
+
     descent_limit = 1 / (interval * smoothness)  # Lemma 5.1
     if interval == 1:
+        # Copies that are averaged after every step do not drift.
         return descent_limit
     # A ≤ 1/(2β²+1)
-    drift_limit = 1 / (
-        smoothness * math.sqrt(2 * interval * (interval - 1) * (2 * dissimilarity + 1))
-    )
+    dissimilar = 2 * dissimilarity + 1
+    root = math.sqrt(2 * interval * (interval - 1) * dissimilar)
+    drift_limit = 1 / (smoothness * root)
     return min(descent_limit, drift_limit)
 
 
@@ -87,7 +89,8 @@ def drift_factor(*, learning_rate: float, smoothness: float, interval: int) -> f
     check_number("learning_rate", learning_rate, above=0)
     check_number("smoothness", smoothness, above=0)
     check_whole("interval", interval, minimum=1)
-    return 2 * (learning_rate * smoothness) ** 2 * interval * (interval - 1)
+    squared_step = (learning_rate * smoothness) ** 2
+    return 2 * squared_step * interval * (interval - 1)
 
 
 def framework_bound(
@@ -126,9 +129,15 @@ def framework_bound(
     check_number("discrepancy", discrepancy, minimum=0)
     check_number("smoothness", smoothness, above=0)
     check_whole("interval", interval, minimum=1)
-    _check_learning_rate(learning_rate, 1 / (interval * smoothness), "Lemma 5.1")
-    progress = 2 * decrease / (learning_rate * interval)
+    limit = 1 / (interval * smoothness)
+    _check_learning_rate(learning_rate, limit, "Lemma 5.1")
+
+    # 2(F(u_0) − E F(u_T))/(ητ)
+    cycle_length = learning_rate * interval
+    progress = 2 * decrease / cycle_length
+    # LηTσ²/m
     noise = smoothness * learning_rate * rounds * gradient_variance / clients
+    # (L²/τ)·discrepancy
     apart = smoothness**2 / interval * discrepancy
     return progress + noise + apart
 
@@ -157,7 +166,9 @@ def discrepancy_bound(
         dissimilarity: β² ≥ 1 (assumption 4).
     """
     factor = drift_factor(
-        learning_rate=learning_rate, smoothness=smoothness, interval=interval
+        learning_rate=learning_rate,
+        smoothness=smoothness,
+        interval=interval,
     )
     if factor >= 1:
         raise InputError(
@@ -167,6 +178,7 @@ def discrepancy_bound(
     check_number("heterogeneity", heterogeneity, minimum=0)
     check_number("squared_gradient", squared_gradient, minimum=0)
     check_number("dissimilarity", dissimilarity, minimum=1)
+
     from_noise = learning_rate**2 * interval * (interval - 1) * gradient_variance
     # Bounds the mean of the clients' squared gradients
     of_clients = dissimilarity * squared_gradient + heterogeneity
@@ -204,7 +216,9 @@ def convergence_terms(
         as_printed: multiply the drift term by T, as Eq. 6 does in print.
     """
     limit = largest_learning_rate(
-        smoothness=smoothness, interval=interval, dissimilarity=dissimilarity
+        smoothness=smoothness,
+        interval=interval,
+        dissimilarity=dissimilarity,
     )
     _check_learning_rate(learning_rate, limit, "the theorem")
     check_whole("rounds", rounds, minimum=1, maximum=math.inf)
@@ -212,15 +226,24 @@ def convergence_terms(
     check_number("initial_gap", initial_gap, minimum=0)
     check_number("gradient_variance", gradient_variance, minimum=0)
     check_number("heterogeneity", heterogeneity, minimum=0)
+
+    # 4(F(u_0) − F*)/(ητT)
+    run_length = learning_rate * interval * rounds
+    optimisation = 4 * initial_gap / run_length
+    # 2Lησ²/m
+    noise = 2 * smoothness * learning_rate * gradient_variance / clients
+    # 3L²η²(τ−1)σ²
     squared_step = (smoothness * learning_rate) ** 2
     drift = 3 * squared_step * (interval - 1) * gradient_variance
     if as_printed:
         drift *= rounds
+    # 6η²L²τ(τ−1)κ²
+    from_clients = 6 * squared_step * interval * (interval - 1) * heterogeneity
     return BoundTerms(
-        optimisation=4 * initial_gap / (learning_rate * interval * rounds),
-        noise=2 * smoothness * learning_rate * gradient_variance / clients,
+        optimisation=optimisation,
+        noise=noise,
         drift=drift,
-        heterogeneity=6 * squared_step * interval * (interval - 1) * heterogeneity,
+        heterogeneity=from_clients,
     )
 
 
@@ -266,60 +289,11 @@ def convergence_bound(
     return terms.total
 
 
-def linear_speedup_rounds(
-    *,
-    smoothness: float,
-    interval: int,
-    clients: int,
-    initial_gap: float,
-    gradient_variance: float,
-    heterogeneity: float,
-    dissimilarity: float = 1.0,
-) -> int:
-    """The number of cycles T from which Remark 1's linear speed-up (Eq. 7) shows, with its learning rate η = √(m/T).
-
-    Then the first two terms are (4(F(u_0) − F*)/τ + 2Lσ²)/√(mT), and the last two (3L²(τ−1)σ² + 6L²τ(τ−1)κ²)·m/T. The
-    horizon is the first T at which √(m/T) is within the theorem's limit and the last two are not above the first two:
-    from there on, m clients need m times fewer cycles for the same bound, up to a factor of 2². The paper says
-    T > m³, which is the second condition where both brackets are equal. Remark 1's η is a plain number: lengths and
-    losses have to be measured in units in which that makes sense.
-
-    Arguments:
-        smoothness: L > 0 (assumption 1).
-        interval: τ = φτ' ≥ 1, the longest interval in steps.
-        clients: m ≥ 1, the clients that are averaged.
-        initial_gap: F(u_0) − F* ≥ 0; it and σ² must not both be zero.
-        gradient_variance: σ² ≥ 0 (assumption 3).
-        heterogeneity: κ² ≥ 0 (assumption 4).
-        dissimilarity: β² ≥ 1 (assumption 4).
-    """
-    limit = largest_learning_rate(
-        smoothness=smoothness, interval=interval, dissimilarity=dissimilarity
-    )
-    check_whole("clients", clients, minimum=1)
-    check_number("initial_gap", initial_gap, minimum=0)
-    check_number("gradient_variance", gradient_variance, minimum=0)
-    check_number("heterogeneity", heterogeneity, minimum=0)
-    averaged = 4 * initial_gap / interval + 2 * smoothness * gradient_variance
-    if averaged == 0:
-        raise InputError(
-            "initial_gap and gradient_variance are both zero: there is nothing left to speed up"
-        )
-    sources = gradient_variance + 2 * interval * heterogeneity
-    apart = 3 * smoothness**2 * (interval - 1) * sources
-    until_allowed = clients / limit**2
-    until_averaged_dominates = clients**3 * (apart / averaged) ** 2
-    return max(
-        1,
-        math.ceil(until_allowed),
-        math.ceil(until_averaged_dominates),
-    )
-
-
 def _check_learning_rate(learning_rate: float, limit: float, statement: str) -> None:
     check_number("learning_rate", learning_rate, above=-math.inf)
     # The limit itself is allowed, also where it was computed in another order and differs in its last bit.
-    if not 0 < learning_rate <= limit * (1 + 1e-12):
+    tolerated = limit * (1 + 1e-12)
+    if not 0 < learning_rate <= tolerated:
         raise InputError(
             f"{statement} needs 0 < learning_rate <= {limit:.6g}, not {learning_rate:.6g}"
         )
