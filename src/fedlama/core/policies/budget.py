@@ -12,7 +12,7 @@ Intervals are among τ'·2^k, so that they nest in a cycle, at whose end every l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from fedlama.base import InputError, Limits, check_options
 from fedlama.core.layers import Layer
 from fedlama.core.ledger import BYTES_PER_NUMBER
+from fedlama.core.policies.offers import Offer, buy, offers_of, spent
 from fedlama.core.policy import (
     Evidence,
     PolicyState,
@@ -29,17 +30,6 @@ from fedlama.core.policy import (
 )
 
 SMALL_NORM = 1e-12  # squared: a layer of zeros has a relative drift, too
-
-
-@dataclass(frozen=True)
-class _Offer:
-    """One rung down for one layer: what it is worth, and what it costs."""
-
-    worth: Fraction  # drift that is saved, per byte
-    index: int
-    longer: int
-    shorter: int
-    price: Fraction  # bytes
 
 
 @dataclass(frozen=True)
@@ -72,9 +62,10 @@ class Budget:
             raise InputError(
                 f"cycle must be a multiple of base_interval = {self.base_interval}, not {self.cycle}"
             )
-        if self.share < self.base_interval / self.cycle:
+        smallest_share = self.base_interval / self.cycle
+        if self.share < smallest_share:
             raise InputError(
-                f"share must be at least base_interval / cycle = {self.base_interval / self.cycle:g}, "
+                f"share must be at least base_interval / cycle = {smallest_share:g}, "
                 f"not {self.share}: every layer is averaged once per cycle"
             )
 
@@ -96,6 +87,7 @@ class Budget:
         intervals: list[int] = []
         interval = self.base_interval
         while interval < self.cycle:
+            # What does not nest in a cycle would not fall due at its end.
             if self.cycle % interval == 0:
                 intervals.append(interval)
             interval *= 2
@@ -105,7 +97,11 @@ class Budget:
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: one interval for all adaptive layers."""
         count = len(layers)
-        costs = [float(BYTES_PER_NUMBER * layer.size) for layer in layers]
+        # Before the first round nobody knows what a codec makes of a layer.
+        costs: list[float] = []
+        for layer in layers:
+            uncompressed = BYTES_PER_NUMBER * layer.size
+            costs.append(float(uncompressed))
         return PolicyState(
             intervals=self._uniform(costs, layers),
             discrepancy=(0.0,) * count,
@@ -117,8 +113,35 @@ class Budget:
         """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
         if not self.staggered:
             return plan_by_intervals(state, iterations, self.cycle)
-        shifts = self.shifts(state.intervals)
+        steps, due = self._next_due(state)
         into_cycle = state.step - state.cycle_start
+        cycle_end = min(state.cycle_start + self.cycle, iterations)
+        cycle = range(state.cycle_start, cycle_end)
+        left = iterations - state.step
+        if steps >= left:
+            # The last round of a run averages everything.
+            every_layer = range(len(state.intervals))
+            is_whole = into_cycle + left == self.cycle
+            return RoundPlan(
+                steps=left,
+                due=tuple(every_layer),
+                cycle=cycle,
+                ends_cycle=True,
+                adjusts=is_whole,
+            )
+        ends = into_cycle + steps == self.cycle
+        return RoundPlan(
+            steps=steps,
+            due=tuple(due),
+            cycle=cycle,
+            ends_cycle=ends,
+            adjusts=ends,
+        )
+
+    def _next_due(self, state: PolicyState) -> tuple[int, list[int]]:
+        """After how many steps the next layers fall due, and which, where layers take turns."""
+        into_cycle = state.step - state.cycle_start
+        shifts = self.shifts(state.intervals)
         due: list[int] = []
         steps = 0
         while not due:
@@ -128,18 +151,7 @@ class Budget:
             for layer, interval in enumerate(state.intervals):
                 if self._is_due(after, interval, shifts[layer]):
                     due.append(layer)
-
-        cycle_end = min(state.cycle_start + self.cycle, iterations)
-        cycle = range(state.cycle_start, cycle_end)
-        left = iterations - state.step
-        if steps >= left:
-            every_layer = tuple(range(len(state.intervals)))
-            is_whole = into_cycle + left == self.cycle
-            return RoundPlan(
-                left, every_layer, cycle, ends_cycle=True, adjusts=is_whole
-            )
-        ends = into_cycle + steps == self.cycle
-        return RoundPlan(steps, tuple(due), cycle, ends_cycle=ends, adjusts=ends)
+        return steps, due
 
     def observe(
         self,
@@ -150,16 +162,7 @@ class Budget:
     ) -> PolicyState:
         """The state after a round; the intervals are chosen anew at a cycle's end."""
         after = advance(state, plan, evidence, layers)
-        bytes_sent = list(state.own["bytes"])
-        norms = list(state.own["norm"])
-        for layer in plan.due:
-            # Without an account of bytes, those of float32 stay.
-            sent = evidence.sent.get(layer)
-            if evidence.clients and sent:
-                bytes_sent[layer] = sent / evidence.clients
-            if layer in evidence.norm:
-                norms[layer] = evidence.norm[layer]
-        own: dict[str, Any] = {"bytes": bytes_sent, "norm": norms}
+        own = _learnt(state.own, plan, evidence)
         after = replace(after, own=own)
         if not plan.adjusts or not any(after.discrepancy):
             return after
@@ -175,12 +178,13 @@ class Budget:
         shifts: list[int] = []
         for interval in intervals:
             turns = interval // self.base_interval
-            turn = seen.get(interval, 0) % turns
-            seen[interval] = seen.get(interval, 0) + 1
+            before = seen.get(interval, 0)
+            seen[interval] = before + 1
+            turn = before % turns
+            # To both sides by turns, so that no layer is shifted by more than half an interval
             distance = (turn + 1) // 2
-            later = turn % 2 == 1
             shift = -distance
-            if later:
+            if turn % 2 == 1:
                 shift = distance
             shifts.append(shift * self.base_interval)
         return shifts
@@ -190,37 +194,28 @@ class Budget:
         if after == self.cycle:
             return True
         multiple = after - shift
-        return (
-            multiple % interval == 0 and interval <= multiple <= self.cycle - interval
-        )
-
-    def _share_of_interval(self, interval: int) -> Fraction:
-        return Fraction(self.base_interval, interval)
+        if multiple % interval:
+            return False
+        return interval <= multiple <= self.cycle - interval
 
     def _allowed(self, costs: Sequence[float]) -> Fraction:
         """The bytes per base interval that may be spent."""
-        total = sum(map(Fraction, costs))
-        return Fraction(self.share) * total
-
-    def _spent(self, costs: Sequence[float], intervals: Sequence[int]) -> Fraction:
-        """The bytes per base interval that these intervals cost."""
-        spent = Fraction(0)
-        for cost, interval in zip(costs, intervals, strict=True):
-            spent += Fraction(cost) * self._share_of_interval(interval)
-        return spent
+        fedavg = sum(map(Fraction, costs))
+        return Fraction(self.share) * fedavg
 
     def _uniform(
         self, costs: Sequence[float], layers: Sequence[Layer]
     ) -> tuple[int, ...]:
         """The shortest interval for all adaptive layers that the budget allows, or the longest there is."""
-        intervals: tuple[int, ...] = ()
+        allowed = self._allowed(costs)
+        intervals = [self.base_interval] * len(layers)
         for rung in self.ladder:
-            intervals = tuple(
-                rung if layer.adaptive else self.base_interval for layer in layers
-            )
-            if self._spent(costs, intervals) <= self._allowed(costs):
+            for index, layer in enumerate(layers):
+                if layer.adaptive:
+                    intervals[index] = rung
+            if spent(costs, intervals, self.base_interval) <= allowed:
                 break
-        return intervals
+        return tuple(intervals)
 
     def _choose(self, state: PolicyState, layers: Sequence[Layer]) -> tuple[int, ...]:
         """The intervals for the next cycle, in exact fractions: the same on every machine.
@@ -231,31 +226,22 @@ class Budget:
         """
         costs: list[float] = state.own["bytes"]
         intervals: list[int] = []
-        offers: list[_Offer] = []
+        offers: list[Offer] = []
         for index, layer in enumerate(layers):
             if not layer.adaptive:
                 intervals.append(self.base_interval)
                 continue
             intervals.append(self.cycle)
             weight = self._weight(index, state, layers)
-            for shorter, longer in zip(self.ladder, self.ladder[1:], strict=False):
-                saved = weight * (longer - shorter)
-                share = self._share_of_interval(shorter) - self._share_of_interval(
-                    longer
-                )
-                price = Fraction(costs[index]) * share
-                offers.append(_Offer(saved / price, index, longer, shorter, price))
-
-        # Best first; of equal offers the longer interval first, as a layer is shortened rung by rung.
-        offers.sort(
-            key=lambda offer: (-offer.worth, -offer.longer, offer.index, offer.shorter)
-        )
-        left = self._allowed(costs) - self._spent(costs, intervals)
-        for offer in offers:
-            is_next_rung = intervals[offer.index] == offer.longer
-            if is_next_rung and offer.price <= left:
-                intervals[offer.index] = offer.shorter
-                left -= offer.price
+            offers += offers_of(
+                index,
+                self.ladder,
+                self.base_interval,
+                weight=weight,
+                cost=costs[index],
+            )
+        left = self._allowed(costs) - spent(costs, intervals, self.base_interval)
+        buy(offers, intervals, left)
         return tuple(intervals)
 
     def _weight(
@@ -263,10 +249,12 @@ class Budget:
     ) -> Fraction:
         """h_l n_l d_l: what a step more between two averages of a layer costs in drift."""
         size = layers[index].size
-        weight = Fraction(state.discrepancy[index]) * size
+        discrepancy = Fraction(state.discrepancy[index])
+        weight = discrepancy * size
         if self.drift == "relative":
-            norm: float = state.own["norm"][index]
-            weight *= size / Fraction(max(norm, SMALL_NORM))
+            norms: list[float] = state.own["norm"]
+            norm = max(norms[index], SMALL_NORM)
+            weight *= size / Fraction(norm)
         return weight
 
     def __str__(self) -> str:
@@ -278,6 +266,22 @@ class Budget:
         return f"Budget({self.base_interval}, {self.cycle}, {self.share:g}{variants})"
 
 
+def _learnt(
+    own: Mapping[str, Any], plan: RoundPlan, evidence: Evidence
+) -> dict[str, Any]:
+    """The policy's memory after a round: what each due layer weighs as encoded, and its norm."""
+    bytes_sent = list(own["bytes"])
+    norms = list(own["norm"])
+    for layer in plan.due:
+        # Without an account of bytes, those of float32 stay.
+        sent = evidence.sent.get(layer)
+        if evidence.clients and sent:
+            bytes_sent[layer] = sent / evidence.clients
+        if layer in evidence.norm:
+            norms[layer] = evidence.norm[layer]
+    return {"bytes": bytes_sent, "norm": norms}
+
+
 def spread_of_roots(discrepancy: Sequence[float], sizes: Sequence[int]) -> float:
     """CV², the squared size-weighted coefficient of variation of √d_l.
 
@@ -287,8 +291,9 @@ def spread_of_roots(discrepancy: Sequence[float], sizes: Sequence[int]) -> float
     mean = 0.0
     square = 0.0
     for d, size in zip(discrepancy, sizes, strict=True):
-        mean += size / total * math.sqrt(d)
-        square += size / total * d
+        weight = size / total
+        mean += weight * math.sqrt(d)
+        square += weight * d
     if mean == 0:
         return 0.0
     return square / mean**2 - 1
