@@ -61,11 +61,13 @@ def adjust_intervals(
         if current is not None:
             intervals = [int(interval) for interval in current]
         return intervals
-    shares = _Shares(discrepancy, sizes, flags)
+
     changed = base_interval * increase_factor
     if rule == "accelerate":
         changed = base_interval // increase_factor
-    for layer in _CHOOSERS[rule](shares):
+    shares = _Shares(discrepancy, sizes, flags)
+    choose = _CHOOSERS[rule]
+    for layer in choose(shares):
         intervals[layer] = changed
     return intervals
 
@@ -89,6 +91,7 @@ def crossing_curves(
     """
     flags = _flags(adaptive, len(sizes))
     _check_layers(discrepancy, sizes, flags, None)
+
     shares = _Shares(discrepancy, sizes, flags)
     walked: Sequence[int] = shares.adaptive
     if rule == "printed":
@@ -99,6 +102,7 @@ def crossing_curves(
     total = shares.total_size
     if rule == "released":
         total = shares.adaptive_size
+
     delta: list[float] = []
     kept: list[float] = []
     mass = Fraction(0)
@@ -106,8 +110,10 @@ def crossing_curves(
     for layer in shares.ascending(walked):
         mass += shares.mass[layer]
         size += sizes[layer]
-        delta.append(float(mass / shares.total_mass))
-        kept.append(1 - size / total)
+        share_of_mass = mass / shares.total_mass
+        delta.append(float(share_of_mass))
+        share_of_size = size / total
+        kept.append(1 - share_of_size)
     return delta, kept
 
 
@@ -128,7 +134,8 @@ def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None
     check_whole("base_interval", base_interval, minimum=1)
     check_whole("increase_factor", increase_factor, minimum=1)
     if rule not in RULES:
-        raise InputError(f"rule must be one of {', '.join(RULES)}, not {rule!r}")
+        rules = ", ".join(RULES)
+        raise InputError(f"rule must be one of {rules}, not {rule!r}")
     if rule == "accelerate" and base_interval % increase_factor:
         raise InputError(
             f"rule 'accelerate' shortens intervals to base_interval / increase_factor, "
@@ -153,9 +160,11 @@ class _Shares:
         self.total_size = 0  # N
         self.adaptive_size = 0
         for layer, is_adaptive in enumerate(adaptive):
+            # Numpy's numbers become Python's, which have no overflow and are exact as fractions.
             d = float(discrepancy[layer])
             size = int(sizes[layer])
             mass = Fraction(d) * size
+
             self.discrepancy.append(d)
             self.sizes.append(size)
             self.mass.append(mass)
@@ -170,6 +179,7 @@ class _Shares:
         return sorted(layers, key=lambda layer: self.discrepancy[layer])
 
     def descending(self, layers: Sequence[int]) -> list[int]:
+        # Not the other list reversed: ties stay in layer order here, too.
         return sorted(layers, key=lambda layer: -self.discrepancy[layer])
 
 
@@ -194,15 +204,28 @@ def _until(
     return chosen
 
 
+def _risks_more(delta: Fraction, lam: Fraction) -> bool:
+    """Whether more discrepancy may grow than communication is left to save: 1 − λ_l < δ_l."""
+    return 1 - lam < delta
+
+
 def _crossing(shares: _Shares) -> set[int]:
     order = shares.ascending(shares.adaptive)
-    return _until(order, shares, shares.total_size, lambda delta, lam: 1 - lam < delta)
+    return _until(
+        order,
+        shares,
+        total_size=shares.total_size,
+        crossed=_risks_more,
+    )
 
 
 def _released(shares: _Shares) -> set[int]:
     order = shares.ascending(shares.adaptive)
     return _until(
-        order, shares, shares.adaptive_size, lambda delta, lam: 1 - lam < delta
+        order,
+        shares,
+        total_size=shares.adaptive_size,
+        crossed=_risks_more,
     )
 
 
@@ -214,16 +237,23 @@ def _printed(shares: _Shares) -> set[int]:
     for layer in shares.ascending(every_layer):
         mass += shares.mass[layer]
         size += shares.sizes[layer]
+        if layer not in shares.adaptive:
+            continue
         delta = mass / shares.total_mass
         lam = Fraction(size, shares.total_size)
-        if layer in shares.adaptive and delta < lam:
+        if delta < lam:
             chosen.add(layer)
     return chosen
 
 
 def _accelerate(shares: _Shares) -> set[int]:
     order = shares.descending(shares.adaptive)
-    return _until(order, shares, shares.total_size, lambda delta, lam: 1 - delta < lam)
+    return _until(
+        order,
+        shares,
+        total_size=shares.total_size,
+        crossed=lambda delta, lam: 1 - delta < lam,
+    )
 
 
 _CHOOSERS: dict[str, Callable[[_Shares], set[int]]] = {
@@ -254,7 +284,10 @@ def _check_layers(
                 f"discrepancy must be finite and not negative, but layer {layer} has {d}"
             )
         check_whole(
-            f"the size of layer {layer}", sizes[layer], minimum=1, maximum=MAX_SIZE
+            f"the size of layer {layer}",
+            sizes[layer],
+            minimum=1,
+            maximum=MAX_SIZE,
         )
     if current is None:
         return

@@ -83,9 +83,11 @@ class Layout:
         """
         parameter_slices, parameter_width = _place(tensors, 0)
         statistics_slices, width = _place(statistics, parameter_width)
+
         shapes: list[tuple[int, ...]] = []
         for tensor in tensors:
-            shapes.append(tensor.shape or (tensor.size,))
+            shape = tensor.shape or (tensor.size,)
+            shapes.append(shape)
         return Layout(
             layers=_group(tensors, parameter_slices),
             tensor_slices=parameter_slices,
@@ -109,20 +111,27 @@ class Layout:
     @property
     def statistics_size(self) -> int:
         """How many numbers the statistics hold."""
-        return sum(part.stop - part.start for part in self.statistics)
+        size = 0
+        for part in self.statistics:
+            size += part.stop - part.start
+        return size
 
     def slices_of(self, due: Iterable[int]) -> list[slice]:
         """The slices of the layers that are `due`, in the order given."""
         slices: list[slice] = []
-        for layer in due:
-            slices += self.layers[layer].slices
+        for number in due:
+            layer = self.layers[number]
+            slices += layer.slices
         return slices
 
 
 def _place(tensors: Sequence[Tensor], start: int) -> tuple[tuple[slice, ...], int]:
+    """The slices of these tensors, from `start` on, and where the next one begins."""
     slices: list[slice] = []
     for tensor in tensors:
-        slices.append(slice(start, start + tensor.size))
+        stop = start + tensor.size
+        slices.append(slice(start, stop))
+        # Rounded up: what follows begins at a whole block.
         blocks = -(-tensor.size // ALIGNMENT)
         start += blocks * ALIGNMENT
     return tuple(slices), start
@@ -133,11 +142,14 @@ def _group(tensors: Sequence[Tensor], slices: Sequence[slice]) -> tuple[Layer, .
     layers: dict[str, Layer] = {}
     for tensor, part in zip(tensors, slices, strict=True):
         name = tensor.layer or tensor.name
-        layer = layers.get(name, Layer(name, (), 0, adaptive=False))
+        if name not in layers:
+            layers[name] = Layer(name, slices=(), size=0, adaptive=False)
+        begun = layers[name]
         layers[name] = Layer(
             name=name,
-            slices=(*layer.slices, part),
-            size=layer.size + tensor.size,
-            adaptive=layer.adaptive or tensor.adaptive,
+            slices=(*begun.slices, part),
+            size=begun.size + tensor.size,
+            # One kernel is enough: a layer is given an interval as a whole.
+            adaptive=begun.adaptive or tensor.adaptive,
         )
     return tuple(layers.values())

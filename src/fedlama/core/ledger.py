@@ -48,7 +48,8 @@ class Message:
     @property
     def total(self) -> int:
         """All its bytes."""
-        return sum(self.layers.values()) + self.statistics
+        of_layers = sum(self.layers.values())
+        return of_layers + self.statistics
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,13 @@ class Ledger:
     def open(layout: Layout) -> Ledger:
         """An account of a model of this `layout`, with nothing on it."""
         nothing = (0,) * len(layout.layers)
-        return Ledger(layout.sizes, layout.statistics_size, nothing, nothing, nothing)
+        return Ledger(
+            sizes=layout.sizes,
+            statistics_size=layout.statistics_size,
+            aggregations=nothing,
+            layer_uplink=nothing,
+            layer_downlink=nothing,
+        )
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Ledger:
@@ -103,8 +110,10 @@ class Ledger:
             layers = range(len(self.sizes))
         weights: dict[int, int] = {}
         for layer in layers:
-            weights[layer] = BYTES_PER_NUMBER * self.sizes[layer]
-        return Message(weights, BYTES_PER_NUMBER * self.statistics_size)
+            size = self.sizes[layer]
+            weights[layer] = BYTES_PER_NUMBER * size
+        statistics = BYTES_PER_NUMBER * self.statistics_size
+        return Message(weights, statistics)
 
     def charge(self, traffic: Traffic, aggregated: Sequence[int] = ()) -> Ledger:
         """The account after this traffic. Bytes that were sent count also where nothing came of them.
@@ -113,20 +122,15 @@ class Ledger:
             traffic: What travelled.
             aggregated: The layers that came to be averaged.
         """
-        up = list(self.layer_uplink)
-        for layer, weight in traffic.up.layers.items():
-            up[layer] += weight
-        down = list(self.layer_downlink)
-        for layer, weight in traffic.down.layers.items():
-            down[layer] += weight
         counts = list(self.aggregations)
         for layer in aggregated:
             counts[layer] += 1
+
         return replace(
             self,
             aggregations=tuple(counts),
-            layer_uplink=tuple(up),
-            layer_downlink=tuple(down),
+            layer_uplink=_plus(self.layer_uplink, traffic.up),
+            layer_downlink=_plus(self.layer_downlink, traffic.down),
             statistics_uplink=self.statistics_uplink + traffic.up.statistics,
             statistics_downlink=self.statistics_downlink + traffic.down.statistics,
         )
@@ -151,8 +155,17 @@ class Ledger:
 
     def relative_cost(self, steps: int, base_interval: int) -> float:
         """C divided by the cost of aggregating the whole model every `base_interval` of these `steps`."""
+        # Rounded up: a run averages at its end, also where that cuts an interval short.
         averages = -(-steps // base_interval)
         full = averages * sum(self.sizes)
         if not full:
             return 0.0
         return self.communication_cost / full
+
+
+def _plus(before: Sequence[int], message: Message) -> tuple[int, ...]:
+    """The bytes of every layer, with those of a message."""
+    after = list(before)
+    for layer, weight in message.layers.items():
+        after[layer] += weight
+    return tuple(after)

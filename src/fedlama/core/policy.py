@@ -41,7 +41,8 @@ class RoundPlan:
     @property
     def renewed(self) -> tuple[int, ...]:
         """The layers that have a new value after the round, the same for every client."""
-        return tuple(sorted({*self.due, *self.recycled}))
+        layers = {*self.due, *self.recycled}
+        return tuple(sorted(layers))
 
 
 @dataclass(frozen=True)
@@ -183,23 +184,36 @@ def plan_by_intervals(
     cycle_left = cycle_steps - into_cycle
     cycle_end = min(state.cycle_start + cycle_steps, iterations)
     cycle = range(state.cycle_start, cycle_end)
+
     steps = cycle_left
     for interval in state.intervals:
         until_due = interval - into_cycle % interval
         steps = min(steps, until_due)
-    steps = min(steps, iterations - state.step)
-    is_last = state.step + steps == iterations
-    if is_last or steps == cycle_left:
-        every_layer = tuple(range(len(state.intervals)))
+    run_left = iterations - state.step
+    steps = min(steps, run_left)
+
+    is_whole = steps == cycle_left
+    if is_whole or steps == run_left:
+        every_layer = range(len(state.intervals))
         return RoundPlan(
-            steps, every_layer, cycle, ends_cycle=True, adjusts=steps == cycle_left
+            steps=steps,
+            due=tuple(every_layer),
+            cycle=cycle,
+            ends_cycle=True,
+            adjusts=is_whole,
         )
+
     after = into_cycle + steps
     due: list[int] = []
     for layer, interval in enumerate(state.intervals):
         if after % interval == 0:
             due.append(layer)
-    return RoundPlan(steps, tuple(due), cycle, ends_cycle=False)
+    return RoundPlan(
+        steps=steps,
+        due=tuple(due),
+        cycle=cycle,
+        ends_cycle=False,
+    )
 
 
 def advance(
@@ -216,6 +230,7 @@ def advance(
     step = state.step + plan.steps
     discrepancy = list(state.discrepancy)
     synchronised_at = list(state.synchronised_at)
+
     for layer in plan.due:
         # τ_l, except where the run's end cut the interval
         steps_apart = step - state.synchronised_at[layer]
@@ -226,9 +241,13 @@ def advance(
         synchronised_at[layer] = step
     if plan.trained is not None:
         for layer in range(len(layers)):
+            if layer in plan.trained:
+                continue
             # Copies that were equal and were left alone are still equal: their drift begins later.
-            if layer not in plan.trained and state.synchronised_at[layer] == state.step:
+            was_equal = state.synchronised_at[layer] == state.step
+            if was_equal:
                 synchronised_at[layer] = step
+
     after = replace(
         state,
         discrepancy=tuple(discrepancy),

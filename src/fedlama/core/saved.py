@@ -31,7 +31,8 @@ def check_saved(state: Mapping[str, Any], ledger: Mapping[str, Any]) -> None:
     values = {**state, **ledger}
     values.pop("own", None)
     for name, value in values.items():
-        for entry in _entries(name, value, layers):
+        entries = _entries(name, value, layers)
+        for entry in entries:
             _check_number(name, entry)
 
 

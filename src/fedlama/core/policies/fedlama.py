@@ -85,7 +85,8 @@ class FedLAMA:
         after = advance(state, plan, evidence, layers)
         if not plan.adjusts or after.round < self.warmup_rounds:
             return after
-        intervals = adjust_intervals(  # Algorithm 1, line 11
+        # Algorithm 1, line 11
+        intervals = adjust_intervals(
             after.discrepancy,
             [layer.size for layer in layers],
             base_interval=self.base_interval,
@@ -97,7 +98,12 @@ class FedLAMA:
         return replace(after, intervals=tuple(intervals))
 
     def _settings(self) -> tuple[int, int, str, int]:
-        return (self.base_interval, self.increase_factor, self.rule, self.warmup_rounds)
+        return (
+            self.base_interval,
+            self.increase_factor,
+            self.rule,
+            self.warmup_rounds,
+        )
 
     def __eq__(self, other: object) -> bool:
         # By value and not by class: FedAvg(6) is FedLAMA(6, 1).

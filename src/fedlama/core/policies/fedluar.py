@@ -76,9 +76,11 @@ class FedLUAR:
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
         """The next round of a run of `iterations` steps."""
-        steps = min(self.interval, iterations - state.step)
+        left = iterations - state.step
+        steps = min(self.interval, left)
         recycled = tuple(state.own["recycled"])
-        due = [layer for layer in range(len(state.intervals)) if layer not in recycled]
+        every_layer = range(len(state.intervals))
+        due = [layer for layer in every_layer if layer not in recycled]
         return RoundPlan(
             steps=steps,
             due=tuple(due),
@@ -99,9 +101,12 @@ class FedLUAR:
         after = advance(state, plan, evidence, layers)
         scores = list(state.own["scores"])
         for layer in plan.due:
+            # A recycled layer keeps its score: the server repeated a change that was scored before.
             scores[layer] = score(evidence.moved, evidence.norm, layer)
-        recycled = self._draw(after.round, scores, layers)
-        own: dict[str, Any] = {"scores": scores, "recycled": recycled}
+        own: dict[str, Any] = {
+            "scores": scores,
+            "recycled": self._draw(after.round, scores, layers),
+        }
         return replace(after, own=own)
 
     def _draw(
@@ -117,13 +122,15 @@ class FedLUAR:
         rings: list[tuple[float, int]] = []
         for index, layer in enumerate(layers):
             # Drawn for every layer, so that a draw depends on no other layer's kind.
-            waited = -math.log(1.0 - clocks.random())
+            uniform = 1.0 - clocks.random()
+            waited = -math.log(uniform)
             if layer.adaptive:
                 rings_at = waited * scores[index]
                 rings.append((rings_at, index))
         rings.sort()
         first = rings[: self.recycled]
-        return sorted(index for _, index in first)
+        drawn = [index for _, index in first]
+        return sorted(drawn)
 
     def __str__(self) -> str:
         return f"FedLUAR({self.interval}, {self.recycled})"
@@ -131,4 +138,6 @@ class FedLUAR:
 
 def score(moved: Mapping[int, float], norm: Mapping[int, float], layer: int) -> float:
     """s_l: how far the layer moved, relative to its norm."""
-    return math.sqrt(moved[layer]) / (math.sqrt(norm[layer]) + SMALL_NORM)
+    change = math.sqrt(moved[layer])
+    length = math.sqrt(norm[layer])
+    return change / (length + SMALL_NORM)

@@ -83,22 +83,31 @@ class FedPart:
         if isinstance(self.groups, tuple):
             return _by_pattern(self.groups, layers)
         kernels = sum(layer.adaptive for layer in layers)
-        count = self.groups or max(1, kernels)
-        if count > max(1, kernels):
+
+        # A model without a kernel is one group.
+        max_groups = max(1, kernels)
+        count = self.groups or max_groups
+        if count > max_groups:
             raise InputError(
                 f"policy.groups must be at most the number of adaptive layers, {kernels}, not {count}"
             )
-        return _by_number(count, max(1, kernels), layers)
+        return _by_number(count, max_groups, layers)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
         """The next round of a run of `iterations` steps."""
-        steps = min(self.interval, iterations - state.step)
+        left = iterations - state.step
+        steps = min(self.interval, left)
         groups: list[list[int]] = state.own["groups"]
-        turn = state.round % (self.full_rounds + self.group_rounds * len(groups))
-        due = tuple(range(len(state.intervals)))
+        partial_rounds = self.group_rounds * len(groups)
+        turn = state.round % (self.full_rounds + partial_rounds)
+
+        every_layer = range(len(state.intervals))
+        due = tuple(every_layer)
         trained: tuple[int, ...] | None = None
         if turn >= self.full_rounds:
-            due = tuple(groups[(turn - self.full_rounds) // self.group_rounds])
+            partial_turn = turn - self.full_rounds
+            group = groups[partial_turn // self.group_rounds]
+            due = tuple(group)
             trained = due
         return RoundPlan(
             steps=steps,
@@ -123,9 +132,10 @@ class FedPart:
         groups = self.groups
         if groups is None:
             return f"FedPart({self.interval})"
-        if not isinstance(groups, int):
-            groups = len(groups)
-        return f"FedPart({self.interval}, {groups} groups)"
+        count = groups
+        if not isinstance(count, int):
+            count = len(count)
+        return f"FedPart({self.interval}, {count} groups)"
 
 
 @dataclass(frozen=True)
@@ -142,7 +152,10 @@ def _by_number(count: int, kernels: int, layers: Sequence[Layer]) -> list[list[i
     for index, layer in enumerate(layers):
         if layer.adaptive:
             kernel += 1
-        groups[max(kernel, 0) * count // kernels].append(index)
+        # Vectors before the first kernel go with it, too.
+        latest = max(kernel, 0)
+        group = groups[latest * count // kernels]
+        group.append(index)
     return groups
 
 
@@ -155,7 +168,9 @@ def _by_pattern(patterns: Sequence[str], layers: Sequence[Layer]) -> list[list[i
             if fnmatchcase(layer.name, pattern):
                 latest = place
                 break
+        # One that matches nothing belongs to the group before it.
         groups[latest].append(index)
+
     for pattern, members in zip(patterns, groups, strict=True):
         if not members:
             names = ", ".join(layer.name for layer in layers)

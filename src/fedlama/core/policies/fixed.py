@@ -63,12 +63,15 @@ class Fixed:
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: every layer at its interval."""
+        names = [layer.name for layer in layers]
         for pattern in self.intervals:
-            if not any(fnmatchcase(layer.name, pattern) for layer in layers):
-                names = ", ".join(layer.name for layer in layers)
+            matching = [name for name in names if fnmatchcase(name, pattern)]
+            if not matching:
+                all_names = ", ".join(names)
                 raise InputError(
-                    f"policy.intervals: pattern {pattern!r} matches no layer; layers are {names}"
+                    f"policy.intervals: pattern {pattern!r} matches no layer; layers are {all_names}"
                 )
+
         count = len(layers)
         return PolicyState(
             intervals=tuple(self._interval(layer) for layer in layers),
@@ -91,15 +94,18 @@ class Fixed:
         return advance(state, plan, evidence, layers)
 
     def _interval(self, layer: Layer) -> int:
+        # Of several patterns the first counts, as they were written.
         for pattern, interval in self.intervals.items():
             if fnmatchcase(layer.name, pattern):
                 return interval
         return self.base_interval
 
     def __str__(self) -> str:
-        by_hand = ", ".join(
-            f"{pattern}: {interval}" for pattern, interval in self.intervals.items()
-        )
+        entries: list[str] = []
+        for pattern, interval in self.intervals.items():
+            entry = f"{pattern}: {interval}"
+            entries.append(entry)
+        by_hand = ", ".join(entries)
         return f"Fixed({self.base_interval}, {by_hand})"
 
 
