@@ -43,7 +43,10 @@ class Adaptive(ABC):
     @property
     def slots(self) -> tuple[Slot, ...]:
         """m and v."""
-        return (Slot(FIRST, "run"), Slot(SECOND, "run"))
+        return (
+            Slot(FIRST, "run"),
+            Slot(SECOND, "run"),
+        )
 
     def apply(
         self,
@@ -60,12 +63,17 @@ class Adaptive(ABC):
         second = own[SECOND]
         if count == 0:
             second.fill_(self.epsilon**2)
-        kept = self.beta1**periods
-        first.mul_(kept)
-        first.add_(change, alpha=1 - kept)
-        self.advance(second, change.square(), self.beta2**periods)
-        step = self.rate * first / (second.sqrt() + self.epsilon)
-        return anchor + step
+        first_kept = self.beta1**periods
+        first.mul_(first_kept)
+        first.add_(change, alpha=1 - first_kept)
+        second_kept = self.beta2**periods
+        self.advance(second, change.square(), second_kept)
+        return anchor + self._step(first, second)
+
+    def _step(self, first: Tensor, second: Tensor) -> Tensor:
+        """rate·m/(√v + ε)."""
+        scale = second.sqrt() + self.epsilon
+        return self.rate * first / scale
 
     @abstractmethod
     def advance(self, second: Tensor, square: Tensor, kept: float) -> None:

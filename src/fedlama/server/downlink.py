@@ -8,7 +8,53 @@ import torch
 from torch import Tensor
 
 from fedlama.compress import Channel, Place
-from fedlama.core import Message
+from fedlama.core import Message, RoundPlan
+from fedlama.server.state import ServerState
+
+
+def send(
+    downlink: Channel | None,
+    state: ServerState,
+    plan: RoundPlan,
+    row: Tensor,
+    slots: Mapping[str, Tensor],
+    *,
+    place: Place | None,
+    window_ends: bool,
+) -> Message:
+    """What a client that stays downloads of a new row, which becomes what clients will have of it.
+
+    Arguments:
+        downlink: The code, if there is one.
+        state: The state before the round.
+        plan: The round.
+        row: The server's new row, changed in place.
+        slots: The server's slots; those of the code are updated in place.
+        place: Where the message belongs (default: to the round after the state).
+        window_ends: Whether nobody stays: then all are sent the whole model as it is.
+    """
+    plain = state.ledger.plain_message(plan.renewed)
+    if downlink is None:
+        return plain
+    if window_ends:
+        send_remainder(
+            downlink,
+            row,
+            plan.renewed,
+            anchor=state.row,
+            slots=slots,
+        )
+        return plain
+    if place is None:
+        place = Place(state.policy.round + 1, client=0)
+    return send_coded(
+        downlink,
+        row,
+        plan.renewed,
+        place,
+        anchor=state.row,
+        slots=slots,
+    )
 
 
 def send_coded(
@@ -39,7 +85,8 @@ def send_coded(
         own=_slots_of(downlink, slots),
         out=difference,
     )
-    sent = [*downlink.layout.slices_of(renewed), *downlink.layout.statistics]
+    layout = downlink.layout
+    sent = [*layout.slices_of(renewed), *layout.statistics]
     for part in sent:
         torch.add(anchor[part], difference[part], out=row[part])
     return message.charged
@@ -64,9 +111,14 @@ def send_remainder(
     """
     difference = row - anchor
     without_remainder = difference.clone()
-    downlink.settle(difference, renewed, _slots_of(downlink, slots))
-    row.add_(difference - without_remainder)
+    own = _slots_of(downlink, slots)
+    downlink.settle(difference, renewed, own)
+    remainder = difference - without_remainder
+    row.add_(remainder)
 
 
 def _slots_of(downlink: Channel, slots: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {slot.name: slots[slot.name] for slot in downlink.slots}
+    own: dict[str, Tensor] = {}
+    for slot in downlink.slots:
+        own[slot.name] = slots[slot.name]
+    return own

@@ -63,5 +63,6 @@ class Momentum:
         velocity.mul_(kept)
         velocity.add_(change)
         if self.nesterov:
+            # FedACG's point ahead: the change of this round, and what its velocity will add to the next.
             return anchor + self.rate * (change + kept * velocity)
         return anchor + self.rate * velocity

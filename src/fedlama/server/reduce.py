@@ -64,6 +64,7 @@ class ListReduce:
 
     def mean(self, slices: Sequence[slice]) -> Tensor:
         """The average of these slices, one behind the other, added up in float64."""
+        # The first row's numbers become the sum: no row of zeros is made for it.
         total: Tensor | None = None
         for row, weight in zip(self.rows, self.weights, strict=True):
             values = pack(row, slices).double()
@@ -73,7 +74,8 @@ class ListReduce:
             else:
                 total += values
         assert total is not None, "an average needs a client"
-        return total.to(self.rows[0].dtype)
+        first = self.rows[0]
+        return total.to(first.dtype)
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² for every due layer."""
@@ -83,7 +85,13 @@ class ListReduce:
             for part in self.layout.layers[layer].slices:
                 target = mean[part].double()
                 for row, weight in zip(self.rows, self.weights, strict=True):
-                    difference = target - row[part].double()
-                    square = float(difference.square().sum())
+                    square = _squared_distance(target, row[part])
                     spread[layer] += weight * square
         return spread
+
+
+def _squared_distance(target: Tensor, values: Tensor) -> float:
+    """‖u − x‖² of a `target` in float64."""
+    difference = target - values.double()
+    squares = difference.square()
+    return float(squares.sum())

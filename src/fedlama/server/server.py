@@ -6,7 +6,6 @@ The simulator, the averager of torch.distributed programs and the Flower strateg
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -27,7 +26,8 @@ from fedlama.core import (
 )
 from fedlama.local import LocalRule, steps_taken
 from fedlama.rows import Slot, distinct, with_unpacked
-from fedlama.server.downlink import send_coded, send_remainder
+from fedlama.server.changes import move_average, movement, note_last_change, recycle
+from fedlama.server.downlink import send
 from fedlama.server.mean import Mean
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
@@ -75,7 +75,8 @@ class Server:
         if self.local is not None:
             slots += self.local.server_slots
         starts_warm = self.uplink is not None and self.uplink.codec.wants_warm
-        if starts_warm or RECYCLED in self.policy.uses:
+        recycles = RECYCLED in self.policy.uses
+        if starts_warm or recycles:
             slots.append(Slot(LAST_CHANGE, "run"))
         if self.downlink is not None:
             slots += self.downlink.slots
@@ -92,6 +93,7 @@ class Server:
         slots: dict[str, Tensor] = {}
         for slot in self.slots:
             slots[slot.name] = torch.zeros_like(row)
+
         return ServerState(
             policy=self.policy.start(self.layout.layers),
             ledger=Ledger.open(self.layout),
@@ -151,23 +153,29 @@ class Server:
         row = with_unpacked(mean, state.row, averaged)
         # The spread is around the clients' average, so it is measured before any rule moves the model off it.
         spread = reduce.spread(row, plan.due)
+
         slots = self._apply_rules(state, plan, row, share, paces)
-        self._recycle(state, plan, row, slots)
-        ledger = state.ledger.charge(traffic, aggregated=plan.due)
-        broadcast = ledger.plain_message(plan.renewed)
-        if self.downlink is not None and window_ends:
-            send_remainder(
-                self.downlink, row, plan.renewed, anchor=state.row, slots=slots
-            )
-        elif self.downlink is not None:
-            if place is None:
-                place = Place(state.policy.round + 1, client=0)
-            broadcast = send_coded(
-                self.downlink, row, plan.renewed, place, anchor=state.row, slots=slots
-            )
-        self._note_last_change(state, plan, row, slots)
+        recycle(self.layout, plan.recycled, row, anchor=state.row, slots=slots)
+        broadcast = send(
+            self.downlink,
+            state,
+            plan,
+            row,
+            slots,
+            place=place,
+            window_ends=window_ends,
+        )
+        # After the code of the downlink: what clients decode is what the server has from here on.
+        note_last_change(self.layout, plan.due, row, anchor=state.row, slots=slots)
         if self.average_steps is not None and plan.ends_cycle:
-            self._move_average(state, plan, row, slots[AVERAGE], self.average_steps)
+            move_average(
+                slots[AVERAGE],
+                row,
+                state=state,
+                plan=plan,
+                average_steps=self.average_steps,
+            )
+
         moved, norm = self._movement(state.row, row, plan)
         if sent is None:
             sent = traffic.up.layers
@@ -178,11 +186,15 @@ class Server:
             sent=sent,
             clients=reduce.clients,
         )
+        policy = self.policy.observe(
+            state.policy,
+            plan,
+            evidence,
+            self.layout.layers,
+        )
         return ServerState(
-            policy=self.policy.observe(
-                state.policy, plan, evidence, self.layout.layers
-            ),
-            ledger=ledger,
+            policy=policy,
+            ledger=state.ledger.charge(traffic, aggregated=plan.due),
             row=row,
             slots=slots,
             broadcast=self._with_rule_rows(broadcast),
@@ -199,9 +211,10 @@ class Server:
             traffic: What travelled in it.
         """
         everywhere = (state.step,) * len(self.layout.layers)
+        policy = replace(state.policy, synchronised_at=everywhere)
         return replace(
             state,
-            policy=replace(state.policy, synchronised_at=everywhere),
+            policy=policy,
             ledger=state.ledger.charge(traffic),
         )
 
@@ -214,14 +227,15 @@ class Server:
         paces: Sequence[tuple[float, int | None]],
     ) -> dict[str, Tensor]:
         """Let the local rule's server part and then the server rule act on each due tensor of `row`; the new slots."""
-        slots = {name: values.clone() for name, values in state.slots.items()}
+        # Copies, since a round that comes to nothing must leave the state before as it was.
+        slots: dict[str, Tensor] = {}
+        for name, values in state.slots.items():
+            slots[name] = values.clone()
         step = state.step + plan.steps
         for layer in plan.due:
             since = range(state.policy.synchronised_at[layer], step)
-            taken: list[tuple[float, int]] = []
-            for weight, pace in paces:
-                own_steps = steps_taken(pace, self.policy.base_interval, since)
-                taken.append((weight, len(own_steps)))
+            periods = len(since) / self.policy.base_interval
+            taken = self._taken(paces, since)
             for part in self.layout.layers[layer].slices:
                 own = {name: values[part] for name, values in slots.items()}
                 anchor = state.row[part]
@@ -229,77 +243,45 @@ class Server:
                 merged = mean
                 if self.local is not None:
                     merged = self.local.merge(
-                        anchor, mean, own, steps=since, taken=taken, share=share
+                        anchor,
+                        mean,
+                        own,
+                        steps=since,
+                        taken=taken,
+                        share=share,
                     )
                 new = self.rule.apply(
                     anchor,
                     merged,
                     own,
                     count=state.ledger.aggregations[layer],
-                    periods=len(since) / self.policy.base_interval,
+                    periods=periods,
                 )
+                # The plain average is in its place already.
                 if new is not mean:
                     row[part] = new
         return slots
 
-    def _recycle(
-        self,
-        state: ServerState,
-        plan: RoundPlan,
-        row: Tensor,
-        slots: Mapping[str, Tensor],
-    ) -> None:
-        """Change the layers that are recycled as they were changed last."""
-        for part in self.layout.slices_of(plan.recycled):
-            row[part] = state.row[part] + slots[LAST_CHANGE][part]
-
-    def _note_last_change(
-        self,
-        state: ServerState,
-        plan: RoundPlan,
-        row: Tensor,
-        slots: Mapping[str, Tensor],
-    ) -> None:
-        """Keep how the due layers changed, where somebody needs it."""
-        if LAST_CHANGE not in slots:
-            return
-        for part in self.layout.slices_of(plan.due):
-            slots[LAST_CHANGE][part] = row[part] - state.row[part]
-
-    def _move_average(
-        self,
-        state: ServerState,
-        plan: RoundPlan,
-        row: Tensor,
-        average: Tensor,
-        average_steps: int,
-    ) -> None:
-        """Let the moving average follow the model, by the steps since it last did: alike under every policy."""
-        cycle_end = state.step + plan.steps
-        steps = cycle_end - state.policy.cycle_start
-        kept = math.exp(-steps / average_steps)
-        if state.policy.cycle == 0:
-            kept = 0.0
-        average.mul_(kept)
-        average.add_(row, alpha=1 - kept)
+    def _taken(
+        self, paces: Sequence[tuple[float, int | None]], since: range
+    ) -> list[tuple[float, int]]:
+        """The weight of every client, and how many of these steps it took."""
+        interval = self.policy.base_interval
+        taken: list[tuple[float, int]] = []
+        for weight, pace in paces:
+            own_steps = steps_taken(pace, interval, since)
+            count = len(own_steps)
+            taken.append((weight, count))
+        return taken
 
     def _movement(
         self, before: Tensor, after: Tensor, plan: RoundPlan
     ) -> tuple[dict[int, float], dict[int, float]]:
-        """How far every due layer moved, ‖y_l − a_l‖², and ‖a_l‖², where the policy looks at them."""
-        moved: dict[int, float] = {}
-        norm: dict[int, float] = {}
-        if not {"moved", "norm"} & set(self.policy.uses):
-            return moved, norm
-        for layer in plan.due:
-            moved[layer] = 0.0
-            norm[layer] = 0.0
-            for part in self.layout.layers[layer].slices:
-                anchor = before[part].double()
-                change = after[part].double() - anchor
-                moved[layer] += float(change.square().sum())
-                norm[layer] += float(anchor.square().sum())
-        return moved, norm
+        """How far every due layer moved, and how large it was, where the policy looks at that."""
+        uses = self.policy.uses
+        if "moved" in uses or "norm" in uses:
+            return movement(self.layout, plan.due, before=before, after=after)
+        return {}, {}
 
     def _with_rule_rows(self, message: Message) -> Message:
         """The same message with what the local rule sends beside the model, one row of its layers for each name."""
@@ -307,8 +289,9 @@ class Server:
             return message
         rows_sent = len(self.local.sends)
         layers: dict[int, int] = {}
-        for layer, weight in message.layers.items():
-            size = self.layout.layers[layer].size
-            row_bytes = BYTES_PER_NUMBER * size
-            layers[layer] = weight + rows_sent * row_bytes
+        for number, weight in message.layers.items():
+            layer = self.layout.layers[number]
+            row_bytes = BYTES_PER_NUMBER * layer.size
+            beside_model = rows_sent * row_bytes
+            layers[number] = weight + beside_model
         return Message(layers, message.statistics)

@@ -25,4 +25,5 @@ class Yogi(Adaptive):
     def advance(self, second: Tensor, square: Tensor, kept: float) -> None:
         """A step towards the squares whose length does not depend on how far away v is."""
         direction = (second - square).sign()
-        second.sub_(square * direction, alpha=1 - kept)
+        step = square * direction
+        second.sub_(step, alpha=1 - kept)
