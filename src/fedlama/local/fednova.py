@@ -40,17 +40,20 @@ class FedNova(OnSGD):
     ) -> None:
         """Scale the client's difference to what the schedule's steps would have amounted to."""
         amount = self.amount(taken.double())
-        # A client that took no step has nothing to scale.
         scheduled = self._scheduled(steps)
-        factor = scheduled / torch.where(taken > 0, amount, scheduled)
+        # A client that took no step has nothing to scale.
+        divisor = torch.where(taken > 0, amount, scheduled)
+        factor = scheduled / divisor
         on_schedule = factor == 1
         if bool(on_schedule.all()):
             return
+
         anchor = server[MODEL]
         difference = row - anchor
         scaled = anchor + difference * factor.to(row.dtype)
         # A client that kept to the schedule sends its own bits, whoever else is trained by this process.
-        row.copy_(torch.where(on_schedule, row, scaled))
+        sent = torch.where(on_schedule, row, scaled)
+        row.copy_(sent)
 
     def merge(
         self,
@@ -77,7 +80,8 @@ class FedNova(OnSGD):
                 all_took_some = False
         if not with_steps:
             return mean
-        if not all_took_some:  # then updates per step are averaged over the others
+        # Updates per step are averaged over those who took some
+        if not all_took_some:
             factor /= with_steps
         if factor == 1:
             return mean
@@ -97,5 +101,6 @@ class FedNova(OnSGD):
         beta = self.base.momentum
         if not beta:
             return taken
-        # Step k of n is applied (1 − β^(n−k+1))/(1 − β) times.
-        return (taken - beta * (1 - beta**taken) / (1 - beta)) / (1 - beta)
+        # Step k of n is applied (1 − β^(n−k+1))/(1 − β) times; this is the sum over k.
+        missing = beta * (1 - beta**taken) / (1 - beta)
+        return (taken - missing) / (1 - beta)

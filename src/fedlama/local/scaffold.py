@@ -82,7 +82,9 @@ class Scaffold(OnSGD):
         taken: Tensor,
     ) -> None:
         """c_i ← c_i − c + (anchor − y)/(K·η), line 12 with option II."""
-        mean_gradient = (server[MODEL] - row) / self.total_rate(steps)
+        # What the client's gradient was on average, from how far its steps moved the layer
+        mean_gradient = server[MODEL] - row
+        mean_gradient.div_(self.total_rate(steps))
         control = own[CONTROL]
         control.sub_(server[SERVER_CONTROL])
         control.add_(mean_gradient)
@@ -99,6 +101,9 @@ class Scaffold(OnSGD):
     ) -> Tensor:
         """c ← c + (|S|/N)·mean(c_i⁺ − c_i), line 17."""
         control = own[SERVER_CONTROL]
-        change = (anchor - mean) / self.total_rate(steps) - control
+        # The same of all clients' gradients; and c is what it changes from
+        change = anchor - mean
+        change.div_(self.total_rate(steps))
+        change.sub_(control)
         control.add_(change, alpha=share)
         return mean

@@ -80,12 +80,14 @@ class SGD:
         """η at a global step, counted from 0."""
         warmup = 1.0
         if self.warmup_steps:
-            warmup = min(1.0, (step + 1) / self.warmup_steps)
+            risen = (step + 1) / self.warmup_steps
+            warmup = min(1.0, risen)
         decays = 0
         for decay_step in self.decay_steps:
             if step >= decay_step:
                 decays += 1
-        return self.learning_rate * warmup * self.decay_factor**decays
+        decay = self.decay_factor**decays
+        return self.learning_rate * warmup * decay
 
     def step(
         self,
@@ -98,10 +100,11 @@ class SGD:
         kernels: Tensor,
     ) -> None:
         """One step on a row, or on a stretch of it, in place (Algorithm 1, line 5)."""
-        if self.weight_decay and self.decayed == "all":
-            gradient.add_(row, alpha=self.weight_decay)
-        elif self.weight_decay:
-            gradient.addcmul_(row, kernels, value=self.weight_decay)
+        if self.weight_decay:
+            if self.decayed == "all":
+                gradient.add_(row, alpha=self.weight_decay)
+            else:
+                gradient.addcmul_(row, kernels, value=self.weight_decay)
         direction = gradient
         if self.momentum:
             direction = own[VELOCITY]

@@ -72,9 +72,13 @@ def steps_per_interval(
     if isinstance(option, str):
         found = _EPOCHS.fullmatch(option)
         assert found, "it was checked when the rule was made"
-        return max(1, math.ceil(float(found[1]) * samples / batch_size))
+        epochs = float(found[1])
+        batches = math.ceil(epochs * samples / batch_size)
+        return max(1, batches)
     least, most = option
-    return least + random_key(seed, "steps", window, client) % (most - least + 1)
+    choices = most - least + 1
+    drawn = random_key(seed, "steps", window, client) % choices
+    return least + drawn
 
 
 def steps_taken(per_interval: int | None, base_interval: int, steps: range) -> range:
@@ -89,6 +93,7 @@ def steps_taken(per_interval: int | None, base_interval: int, steps: range) -> r
     """
     if per_interval is None:
         return steps
-    first = -(-steps.start * per_interval // base_interval)  # rounded up
+    # Rounded up: local step k belongs to the global step in which it begins
+    first = -(-steps.start * per_interval // base_interval)
     last = -(-steps.stop * per_interval // base_interval)
     return range(first, last)
