@@ -22,10 +22,22 @@ class LeafCNN(nn.Module):
 
     def __init__(self, classes: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 5, padding=2)
-        self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
-        side = SIDE // 4  # after two pools
-        self.fc1 = nn.Linear(64 * side * side, 2048)
+        self.conv1 = nn.Conv2d(
+            1,
+            32,
+            kernel_size=5,
+            padding=2,
+        )
+        self.conv2 = nn.Conv2d(
+            32,
+            64,
+            kernel_size=5,
+            padding=2,
+        )
+        # Two pools halve the side twice
+        side = SIDE // 4
+        features = 64 * side * side
+        self.fc1 = nn.Linear(features, 2048)
         self.fc2 = nn.Linear(2048, classes)
         for before_relu in (self.conv1, self.conv2, self.fc1):
             nn.init.kaiming_normal_(
@@ -38,12 +50,15 @@ class LeafCNN(nn.Module):
         # This view has the strides of a channels-last image, which for one channel .contiguous() would not give.
         x = images.reshape(len(images), SIDE, SIDE, 1)
         x = x.permute(0, 3, 1, 2)
+
         x = self.conv1(x)
         x = relu(x)
         x = max_pool2d(x, 2)
+
         x = self.conv2(x)
         x = relu(x)
         x = max_pool2d(x, 2)
+
         x = x.flatten(start_dim=1)
         x = self.fc1(x)
         x = relu(x)

@@ -52,9 +52,11 @@ def mlp(
     before = inputs
     number = 1
     for width in hidden:
-        layers[f"fc{number}"] = nn.Linear(before, width)
+        linear = nn.Linear(before, width)
+        layers[f"fc{number}"] = linear
         layers[f"relu{number}"] = nn.ReLU()
         before = width
         number += 1
-    layers[f"fc{number}"] = nn.Linear(before, classes)
+    last = nn.Linear(before, classes)
+    layers[f"fc{number}"] = last
     return nn.Sequential(layers)
