@@ -20,7 +20,8 @@ def cpu_type(root: Path = Path("/")) -> str:
         root: Where the kernel's files are found; tests have files of their own.
     """
     name = _name_in_kernel(root) or platform.processor() or platform.machine()
-    readable = printable(" ".join(name.split()), MAX_NAME)
+    in_one_line = " ".join(name.split())
+    readable = printable(in_one_line, MAX_NAME)
     instructions = torch.backends.cpu.get_cpu_capability()
     if instructions == "DEFAULT":
         return readable
@@ -30,7 +31,8 @@ def cpu_type(root: Path = Path("/")) -> str:
 def _name_in_kernel(root: Path) -> str | None:
     """As Linux has it; other systems have no such file."""
     with suppress(OSError, UnicodeDecodeError):
-        text = (root / "proc/cpuinfo").read_text(encoding="utf-8")
+        path = root / "proc/cpuinfo"
+        text = path.read_text(encoding="utf-8")
         for line in text.splitlines():
             key, _, value = line.partition(":")
             if key.strip() == "model name":

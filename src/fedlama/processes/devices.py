@@ -21,8 +21,10 @@ def check_device(name: str) -> None:
     """Raise InputError unless the device is one that torch knows and finds, and that a run can compute on."""
     if not isinstance(name, str):
         raise InputError(f"device must be auto, cpu or cuda, not {shown(name)}")
+    if name == "auto":
+        return
     try:
-        device = torch.device("cpu" if name == "auto" else name)
+        device = torch.device(name)
     except (RuntimeError, ValueError, OverflowError):
         raise InputError(
             f"device {shown(name)} is not one that torch knows: use auto, cpu or cuda"
@@ -71,7 +73,8 @@ def default_workers(device: str) -> int:
 def available_cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
+        cores = os.sched_getaffinity(0)
+        return len(cores)
     return os.cpu_count() or 1
 
 

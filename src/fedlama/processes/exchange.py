@@ -49,14 +49,21 @@ class Exchange:
             length: how many they are.
         """
         first_of_turn = turn % 2 * self.size
-        offset = (first_of_turn + rank) * SLOT
-        return torch.frombuffer(self._memory, dtype=dtype, count=length, offset=offset)
+        number = first_of_turn + rank
+        return torch.frombuffer(
+            self._memory,
+            dtype=dtype,
+            count=length,
+            offset=number * SLOT,
+        )
 
     def meet(self, rank: int) -> None:
         """Return when every process has come here."""
         others = [other for other in range(self.size) if other != rank]
+        # First tell everyone, then wait: the other way round all would wait for each other
+        own_signals = self._arrivals[rank]
         for other in others:
-            self._arrivals[rank][other].release()
+            own_signals[other].release()
         for other in others:
             arrival = self._arrivals[other][rank]
             self._await(arrival.acquire)
@@ -91,7 +98,8 @@ class SharedWorld(World):
         if not values.numel():
             return
         per_slot = SLOT // values.element_size()
-        for part in values.view(-1).split(per_slot):
+        flat = values.view(-1)
+        for part in flat.split(per_slot):
             self._combine_part(part, operation)
             self._turn += 1
 
@@ -99,10 +107,19 @@ class SharedWorld(World):
         """As much as fits into a slot."""
         slots: list[Tensor] = []
         for rank in range(self.size):
-            slot = self._exchange.slot(self._turn, rank, part.dtype, len(part))
+            slot = self._exchange.slot(
+                self._turn,
+                rank,
+                part.dtype,
+                len(part),
+            )
             slots.append(slot)
-        slots[self.rank].copy_(part)
+        own_slot = slots[self.rank]
+        own_slot.copy_(part)
         self._exchange.meet(self.rank)
-        operation(slots[0], slots[1], out=part)
-        for slot in slots[2:]:
+
+        # All processes combine in the order of ranks, so that all have the same bits
+        first, second, *others = slots
+        operation(first, second, out=part)
+        for slot in others:
             operation(part, slot, out=part)

@@ -55,13 +55,15 @@ class Failure:
         """The same error, if it is one whose message is for the user."""
         if self.kind not in ERRORS:
             return None
+        make_error = ERRORS[self.kind]
         lines = self.text.split("\n")
-        return ERRORS[self.kind](*lines)
+        return make_error(*lines)
 
     @staticmethod
     def of(error: BaseException) -> Failure:
         """What is sent of an error."""
         kind = type(error).__name__
+        # Such as a full disk: its message is for the user, too
         if isinstance(error, OSError):
             kind = "RunError"
         if kind in ERRORS:
@@ -155,14 +157,17 @@ class Forks:
 
     def listen(self, timeout: float | None = None) -> Iterator[tuple[Forked, Message]]:
         """One message of each process that has something to say; waits for the first, at most `timeout` seconds."""
-        still_open: dict[object, Forked] = {}
+        by_connection: dict[object, Forked] = {}
+        connections: list[Connection] = []
         for forked in self.running:
-            if not forked.ended:
-                still_open[forked.messages] = forked
-        connections = [forked.messages for forked in still_open.values()]
+            if forked.ended:
+                continue
+            by_connection[forked.messages] = forked
+            connections.append(forked.messages)
         for ready in connection.wait(connections, timeout):
-            forked = still_open[ready]
-            yield forked, forked.receive()
+            forked = by_connection[ready]
+            message = forked.receive()
+            yield forked, message
 
     def all_ended(self) -> bool:
         """Whether every process has sent its last message."""
@@ -206,4 +211,5 @@ def end_with_parent() -> None:
     """On Linux the kernel ends an orphan at once; elsewhere its broken pipe does, with the next message."""
     set_death_signal = 1  # prctl.h's PR_SET_PDEATHSIG
     with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").prctl(set_death_signal, signal.SIGKILL)
+        libc = ctypes.CDLL("libc.so.6")
+        libc.prctl(set_death_signal, signal.SIGKILL)

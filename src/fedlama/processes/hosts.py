@@ -96,6 +96,7 @@ class Watch:
         self.place = place
         self.silence = silence
         others = [host for host in range(place.hosts) if host != place.host]
+        # The latest of each host, as it was found in the store
         self._beats = dict.fromkeys(others, b"")
         self._looks_since_beat = dict.fromkeys(others, 0)
         self._looks_since_answer = 0
@@ -105,13 +106,14 @@ class Watch:
         """Send a beat, and take in those of the others."""
         if self.place.speaks:
             self._own_beats += 1
-            store.set(
-                _key(self.place.host), f"{self._own_beats} {socket.gethostname()}"
-            )
+            own_beat = f"{self._own_beats} {socket.gethostname()}"
+            store.set(_key(self.place.host), own_beat)
         for host, known in self._beats.items():
-            if not store.check([_key(host)]):
-                continue  # it has not begun yet
-            beat = store.get(_key(host))
+            key = _key(host)
+            # To get what is not there would wait for it: that host has not begun yet
+            if not store.check([key]):
+                continue
+            beat = store.get(key)
             if beat != known:
                 self._beats[host] = beat
                 self._looks_since_beat[host] = 0
@@ -122,19 +124,26 @@ class Watch:
         self._looks_since_answer += 1
         for host in self._looks_since_beat:
             self._looks_since_beat[host] += 1
+
         seconds = f"{self.silence:g} seconds"
-        if self._looks_since_answer * BEAT > self.silence:
+        if self._is_too_long(self._looks_since_answer):
             where = printable(self.place.meeting_point, MAX_NAME)
             return (
                 f"{where}, where the hosts meet, has not answered for {seconds}{ADVICE}"
             )
         for host, looks in self._looks_since_beat.items():
-            if looks * BEAT > self.silence:
-                return f"host {host}{self._name_of(host)} has not been heard of for {seconds}{ADVICE}"
+            if self._is_too_long(looks):
+                name = self._name_of(host)
+                return f"host {host}{name} has not been heard of for {seconds}{ADVICE}"
         return None
 
+    def _is_too_long(self, looks: int) -> bool:
+        return looks * BEAT > self.silence
+
     def _name_of(self, host: int) -> str:
-        _, _, name = self._beats[host].decode(errors="replace").partition(" ")
+        # A beat is a number and the host's name for itself
+        beat = self._beats[host].decode(errors="replace")
+        _, _, name = beat.partition(" ")
         if not name:
             return ""
         return f" ({printable(name, MAX_NAME)})"

@@ -56,7 +56,8 @@ def _of_own_limit(root: Path) -> int | None:
     pages = 0
     if sizes:
         pages = int(sizes[0])
-    return limit - pages * resource.getpagesize()
+    used = pages * resource.getpagesize()
+    return limit - used
 
 
 def _of_groups(root: Path) -> Iterator[int]:
@@ -64,17 +65,23 @@ def _of_groups(root: Path) -> Iterator[int]:
     mount = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
+        # Only version 2 names no controllers
         if not controllers:
             yield from _left(
-                mount, path, "memory.max", "memory.current", "inactive_file"
+                mount,
+                path,
+                limit="memory.max",
+                usage="memory.current",
+                reclaimable="inactive_file",
             )
         elif "memory" in controllers.split(","):
-            names = (
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                "total_inactive_file",
+            yield from _left(
+                mount / "memory",
+                path,
+                limit="memory.limit_in_bytes",
+                usage="memory.usage_in_bytes",
+                reclaimable="total_inactive_file",
             )
-            yield from _left(mount / "memory", path, *names)
 
 
 def _left(
@@ -87,15 +94,19 @@ def _left(
             return
         allowed = _first_line(group / limit)
         used = _first_line(group / usage)
-        if allowed.isdecimal() and used.isdecimal():
-            yield int(allowed) - int(used) + _statistic(group, reclaimable)
+        # A group without a limit says "max"
+        if not (allowed.isdecimal() and used.isdecimal()):
+            continue
+        cached = _statistic(group, reclaimable)
+        yield int(allowed) - int(used) + cached
 
 
 def _statistic(group: Path, name: str) -> int:
     """One line of a control group's memory.stat; 0 if it is not there."""
     for line in _lines(group / "memory.stat"):
         if line.startswith(f"{name} "):
-            return int(line.split()[1])
+            value = line.split()[1]
+            return int(value)
     return 0
 
 
@@ -108,9 +119,10 @@ def _first_line(path: Path) -> str:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="ascii", errors="replace").splitlines()
+        text = path.read_text(encoding="ascii", errors="replace")
     except OSError:
         return []
+    return text.splitlines()
 
 
 @contextmanager

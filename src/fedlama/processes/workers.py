@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,9 @@ def run_workers(
     if backend == "gloo":
         exchange = Exchange(count)
     # Only where the processes meet at a file is there a folder: nobody would remove it after a SIGKILL
-    meeting_folder = (
-        nullcontext("") if exchange else tempfile.TemporaryDirectory(prefix="fedlama-")
-    )
+    meeting_folder: AbstractContextManager[str] = nullcontext("")
+    if exchange is None:
+        meeting_folder = tempfile.TemporaryDirectory(prefix="fedlama-")
     with meeting_folder as folder, Forks() as forks:
         meeting_point = Path(folder) / "meeting-point"
         for rank in range(count):
@@ -93,8 +93,11 @@ def _prepare() -> None:
 
 def _keep_freed_memory() -> None:
     """Let glibc reuse what was freed: a step frees and asks for the same megabytes, and fresh pages cost time."""
-    mmap_threshold, trim_threshold = -3, -1  # malloc.h's M_… numbers
-    with suppress(OSError, AttributeError):  # another C library
+    # The numbers of M_MMAP_THRESHOLD and M_TRIM_THRESHOLD in malloc.h
+    mmap_threshold = -3
+    trim_threshold = -1
+    # Another C library has no such function
+    with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(mmap_threshold, MAX_TRIMMED)
         libc.mallopt(trim_threshold, 1 << 30)
@@ -109,8 +112,10 @@ def _listen(forks: Forks, on_item: Callable[[Any], None]) -> Any:
                 raise _cause(forks.running, worker, message)
             if isinstance(message, Item):
                 on_item(message.content)
-            elif isinstance(message, Finished) and worker is forks.running[0]:
-                result = message.result
+            elif isinstance(message, Finished):
+                is_first = worker is forks.running[0]
+                if is_first:
+                    result = message.result
     return result
 
 
@@ -129,14 +134,19 @@ def _cause(workers: Sequence[Forked], seen: Forked, failure: Failure) -> Excepti
     deadline = time.monotonic() + GRACE_OF_OTHERS
     ends: list[_Ended] = []
     for rank, worker in enumerate(workers):
-        seconds_left = max(0.0, deadline - time.monotonic())
-        worker.process.join(seconds_left)
+        seconds_left = deadline - time.monotonic()
+        worker.process.join(max(0.0, seconds_left))
         if worker is seen:
             sent = failure
         else:
             sent = worker.failure_so_far()
-        end = _Ended(rank, sent, worker.process.exitcode)
+        end = _Ended(
+            rank=rank,
+            failure=sent,
+            exit_code=worker.process.exitcode,
+        )
         ends.append(end)
+    # The most telling first: a message for the user, a signal, and last a traceback, which may be a consequence
     return _known_error(ends) or _killed(ends) or _unknown_error(ends)
 
 
@@ -171,10 +181,15 @@ def _unknown_error(ends: Sequence[_Ended]) -> Exception:
             explained.append(end)
     if not explained:
         return RunError("a worker ended without a word: the run stopped")
+
+    # False sorts before True: whoever did not merely lose the others began it
     first = min(explained, key=_looks_like_a_consequence)
     assert first.failure is not None
     traceback = first.failure.text.splitlines()
-    return RunError(f"worker {first.rank} of {len(ends)} failed:", *traceback)
+    return RunError(
+        f"worker {first.rank} of {len(ends)} failed:",
+        *traceback,
+    )
 
 
 def _looks_like_a_consequence(end: _Ended) -> bool:

@@ -37,6 +37,7 @@ class World:
 
     def meet(self) -> None:
         """Return when every process has come here."""
+        # No sum is complete before everyone has taken part
         self.sum_(torch.zeros(1))
 
     def from_first(self, content: bytes) -> bytes:
@@ -45,11 +46,15 @@ class World:
         if self.rank == 0:
             length[0] = len(content)
         self.sum_(length)
+
         sent = torch.zeros(int(length), dtype=torch.uint8)
         if self.rank == 0 and content:
-            own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            # A bytearray, because torch warns of memory that cannot be written to
+            writable = bytearray(content)
+            own = torch.frombuffer(writable, dtype=torch.uint8)
             sent.copy_(own)
-        self.max_(sent)  # the others have zeros
+        # The others have zeros
+        self.max_(sent)
         return sent.numpy().tobytes()
 
     def share(self, costs: Sequence[float], together: int = 1) -> list[int]:
@@ -59,28 +64,35 @@ class World:
             costs: of each job.
             together: how many jobs a process works on at once; they are dealt so many at a time.
         """
-        costliest_first = sorted(range(len(costs)), key=lambda job: -costs[job])
+        jobs = range(len(costs))
+        costliest_first = sorted(jobs, key=lambda job: -costs[job])
         loads = [0.0] * self.size
         mine: list[int] = []
         for start in range(0, len(costs), together):
-            jobs = costliest_first[start : start + together]
-            cost = sum(costs[job] for job in jobs)
-            least_loaded = loads.index(min(loads))
+            some_jobs = costliest_first[start : start + together]
+            cost = sum(costs[job] for job in some_jobs)
+            lightest = min(loads)
+            # The first of several: all processes must come to the same
+            least_loaded = loads.index(lightest)
             loads[least_loaded] += cost
             if least_loaded == self.rank:
-                mine += jobs
+                mine += some_jobs
         return sorted(mine)
 
     def device(self, name: str) -> torch.device:
         """Where this process computes: "auto" is a GPU where there is one."""
         if not is_on_gpu(name):
-            return torch.device("cpu" if name == "auto" else name)
-        if name != "auto" and torch.device(name).index is not None:
+            if name == "auto":
+                name = "cpu"
+            return torch.device(name)
+        names_one = name != "auto" and torch.device(name).index is not None
+        if names_one:
             return torch.device(name)
         if self.size == 1:
             return torch.device("cuda")
         # A launcher may show each of its processes one GPU only: then that is number 0 in all of them
-        return torch.device("cuda", self.local_rank % torch.cuda.device_count())
+        number = self.local_rank % torch.cuda.device_count()
+        return torch.device("cuda", number)
 
     @property
     def local_rank(self) -> int:
@@ -122,7 +134,8 @@ def has_process_group() -> bool:
 def launched_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether torchrun (or a launcher that sets the same variables) started this process as one of a group."""
     processes = int(environment.get("WORLD_SIZE", "1"))
-    return "TORCHELASTIC_RUN_ID" in environment and processes > 1
+    has_run_id = "TORCHELASTIC_RUN_ID" in environment
+    return has_run_id and processes > 1
 
 
 def torchrun_rank(environment: Mapping[str, str] = os.environ) -> int:
@@ -166,10 +179,12 @@ def torchrun_world(backend: str) -> Iterator[World]:
 
 def _meeting_point() -> dist.Store:
     """A connection to the store at which torchrun's processes met."""
+    address = os.environ["MASTER_ADDR"]
     port = int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
+    store = dist.TCPStore(address, port, is_master=False)
     # A group that torchrun restarts meets in the same store as before; under another name it finds nothing stale
-    return dist.PrefixStore(f"fedlama/{torchrun_restarts()}", store)
+    restarts = torchrun_restarts()
+    return dist.PrefixStore(f"fedlama/{restarts}", store)
 
 
 def _is_lost_connection(error: RuntimeError) -> bool:
