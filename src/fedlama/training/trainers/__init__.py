@@ -1,13 +1,13 @@
 """How a process trains its clients: one after the other, or in stacks."""
 
 from fedlama.training.trainers.one_by_one import PRECISIONS, OneByOneTrainer, Precision
+from fedlama.training.trainers.stackable import can_stack
 from fedlama.training.trainers.stacked import (
     BLOCK,
     EXECUTIONS,
     Execution,
     StackedTrainer,
     block_of,
-    can_stack,
     suits_stacking,
 )
 from fedlama.training.trainers.trainer import Trainer

@@ -39,15 +39,18 @@ STACKABLE = (nn.Sequential, nn.Linear, *ELEMENTWISE, *SAMPLEWISE, *VECTORISED)
 
 def why_not_stackable(module: nn.Module) -> str | None:
     """Why this part of a model cannot be computed for several clients at once; None if it can."""
+    kind = type(module)
     # The exact type: a subclass may do anything
-    if type(module) not in STACKABLE:
-        return f"{type(module).__name__} is not known to be the same computation in a stack"
-    if isinstance(module, nn.Flatten) and module.start_dim < 1:
-        return f"Flatten({module.start_dim}) mixes samples"
-    if isinstance(module, nn.Unflatten) and (
-        isinstance(module.dim, str) or module.dim < 1
-    ):
-        return f"Unflatten({module.dim!r}) may mix samples"
+    if kind not in STACKABLE:
+        return f"{kind.__name__} is not known to be the same computation in a stack"
+    if isinstance(module, nn.Flatten):
+        if module.start_dim < 1:
+            return f"Flatten({module.start_dim}) mixes samples"
+    elif isinstance(module, nn.Unflatten):
+        dim = module.dim
+        # A name may be that of any dimension
+        if isinstance(dim, str) or dim < 1:
+            return f"Unflatten({dim!r}) may mix samples"
     return None
 
 
@@ -69,28 +72,45 @@ def stacked_forward(
         activations = inputs
         for name, part in module.named_children():
             activations = stacked_forward(
-                part, parameters, activations, f"{path}{name}."
+                part,
+                parameters,
+                activations,
+                path=f"{path}{name}.",
             )
         return activations
     if isinstance(module, nn.Linear):
-        return _linear(
-            inputs, parameters[f"{path}weight"], parameters.get(f"{path}bias")
-        )
+        weight = parameters[f"{path}weight"]
+        bias = parameters.get(f"{path}bias")
+        return _linear(inputs, weight, bias)
     if isinstance(module, ELEMENTWISE):
         return module(inputs)
     if isinstance(module, SAMPLEWISE):
-        return module(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
+        clients_and_samples = inputs.shape[:2]
+        outputs = module(inputs.flatten(0, 1))
+        return outputs.unflatten(0, clients_and_samples)
+    return _vectorised(module, parameters, inputs, path)
 
-    def forward(own: dict[str, Tensor], batch: Tensor) -> Tensor:
-        return functional_call(module, own, (batch,))
 
-    own = {name: parameters[f"{path}{name}"] for name, _ in module.named_parameters()}
-    return vmap(forward)(own, inputs)
+def _vectorised(
+    module: nn.Module, parameters: Mapping[str, Tensor], inputs: Tensor, path: str
+) -> Tensor:
+    """A layer that torch's vmap computes for one client after the other, in one pass."""
+    own: dict[str, Tensor] = {}
+    for name, _ in module.named_parameters():
+        own[name] = parameters[f"{path}{name}"]
+
+    def forward(of_client: dict[str, Tensor], batch: Tensor) -> Tensor:
+        return functional_call(module, of_client, (batch,))
+
+    for_all_clients = vmap(forward)
+    return for_all_clients(own, inputs)
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """A linear layer on the last dimension of [B, N, …, in]."""
-    outputs = StackedLinear.apply(inputs.flatten(1, -2), weight, bias)
+    # Whatever lies between samples and features is treated as more samples
+    samples = inputs.flatten(1, -2)
+    outputs = StackedLinear.apply(samples, weight, bias)
     return outputs.unflatten(1, inputs.shape[1:-1])
 
 
@@ -108,9 +128,12 @@ class StackedLinear(torch.autograd.Function):
         """The layer's outputs, [B, N, out]."""
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
+        transposed = weight.transpose(1, 2)
         if bias is None:
-            return torch.bmm(inputs, weight.transpose(1, 2))
-        return torch.baddbmm(bias[:, None], inputs, weight.transpose(1, 2))
+            return torch.bmm(inputs, transposed)
+        # One bias per client, for all of its samples
+        bias_of_samples = bias[:, None]
+        return torch.baddbmm(bias_of_samples, inputs, transposed)
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -118,10 +141,15 @@ class StackedLinear(torch.autograd.Function):
     ) -> tuple[Tensor | None, Tensor, Tensor | None]:
         """The gradients of inputs, kernel and bias."""
         inputs, weight = ctx.saved_tensors
+
         of_inputs = None
-        if ctx.needs_input_grad[0]:  # not those of the first layer
+        # Nobody asks for those of the first layer
+        if ctx.needs_input_grad[0]:
             of_inputs = torch.bmm(gradient, weight)
-        of_weight = torch.bmm(gradient.transpose(1, 2), inputs)
+
+        transposed = gradient.transpose(1, 2)
+        of_weight = torch.bmm(transposed, inputs)
+
         of_bias = None
         if ctx.has_bias:
             of_bias = gradient.sum(dim=1)

@@ -61,14 +61,15 @@ class OneByOneTrainer:
         self.loss = loss
         self.seed = seed
         self._precision = torch.autocast(
-            binding.device.type, torch.bfloat16, enabled=precision == "bfloat16"
+            binding.device.type,
+            torch.bfloat16,
+            enabled=precision == "bfloat16",
         )
-        self._frozen = [
-            parameter
-            for parameter in binding.module.parameters()
-            if not parameter.requires_grad
-        ]
-        self._frozen_versions = [parameter._version for parameter in self._frozen]
+        self._frozen: list[Tensor] = []
+        for parameter in binding.module.parameters():
+            if not parameter.requires_grad:
+                self._frozen.append(parameter)
+        self._frozen_versions = self._versions()
         self._kernels = binding.kernel_mask()
 
     def train(
@@ -115,20 +116,18 @@ class OneByOneTrainer:
         if not local_steps:
             return self._measured(client, row, counters, steps, local_steps.start)
         binding = self.binding
-        binding.point_at(row)
-        binding.load_counters(counters)
-        seed_module_draws(
-            random_key(self.seed, "module", client, steps.start), binding.device
-        )
-        stretches = [
-            self._pieces(part, trained, row, own, server) for part in binding.stretches
-        ]
+        self._begin(client, row, counters, steps)
+        stretches: list[list[_Piece]] = []
+        for part in binding.stretches:
+            pieces = self._pieces(part, trained, row, own, server)
+            stretches.append(pieces)
+
         total = torch.zeros((), dtype=torch.float64, device=row.device)
         batches = self.batches.of_steps(client, local_steps)
-        for number, (step, (inputs, targets)) in enumerate(
-            zip(local_steps, batches, strict=True)
-        ):
+        by_step = zip(local_steps, batches, strict=True)
+        for number, (step, batch) in enumerate(by_step):
             binding.clear_gradients()
+            inputs, targets = batch
             loss = self._forward(client, step, inputs, targets)
             if not loss.requires_grad:
                 raise InputError(
@@ -136,43 +135,62 @@ class OneByOneTrainer:
                 )
             loss.backward()
             total += loss.detach()
+
             # The schedule of the rate goes by global steps, whatever the client's own pace.
-            rate = self.rule.rate(steps.start + number * len(steps) // len(local_steps))
-            for pieces, gradient in zip(stretches, binding.gradients(), strict=True):
-                for piece in pieces:
-                    own_gradient = (
-                        gradient if piece.inside is None else gradient[piece.inside]
-                    )
-                    self.rule.step(
-                        piece.row,
-                        own_gradient,
-                        piece.slots,
-                        piece.server,
-                        rate=rate,
-                        kernels=piece.kernels,
-                    )
+            global_step = steps.start + number * len(steps) // len(local_steps)
+            rate = self.rule.rate(global_step)
+            self._step(stretches, rate)
+
         binding.collect()
         binding.save_counters(counters)
-        if [parameter._version for parameter in self._frozen] != self._frozen_versions:
+        if self._versions() != self._frozen_versions:
             raise RunError(
                 "the model writes to a parameter that does not require a gradient, which every client would share: "
                 "register it as a buffer instead"
             )
         return total / len(local_steps)
 
+    def _begin(self, client: int, row: Tensor, counters: Tensor, steps: range) -> None:
+        """Make the module a client's: its numbers, its counters, and its own draws in these steps."""
+        binding = self.binding
+        binding.point_at(row)
+        binding.load_counters(counters)
+        # Dropout draws the same numbers whoever was trained before, and in whichever process
+        key = random_key(self.seed, "module", client, steps.start)
+        seed_module_draws(key, binding.device)
+
+    def _step(self, stretches: Sequence[Sequence[_Piece]], rate: float) -> None:
+        """Let the rule take one step with the gradients that the module has now."""
+        gradients = self.binding.gradients()
+        for pieces, gradient in zip(stretches, gradients, strict=True):
+            for piece in pieces:
+                own_gradient = gradient
+                if piece.inside is not None:
+                    own_gradient = gradient[piece.inside]
+                self.rule.step(
+                    piece.row,
+                    own_gradient,
+                    piece.slots,
+                    piece.server,
+                    rate=rate,
+                    kernels=piece.kernels,
+                )
+
+    def _versions(self) -> list[int]:
+        """How often each frozen parameter was written to: torch counts it."""
+        return [parameter._version for parameter in self._frozen]
+
     def _measured(
         self, client: int, row: Tensor, counters: Tensor, steps: range, next_step: int
     ) -> Tensor:
         """The loss of a client that takes no step in these global ones, on its next batch; nothing changes."""
         binding = self.binding
-        binding.point_at(row.clone())  # the forward pass may write to the statistics
-        binding.load_counters(counters)
-        seed_module_draws(
-            random_key(self.seed, "module", client, steps.start), binding.device
-        )
-        ((inputs, targets),) = self.batches.of_steps(
-            client, range(next_step, next_step + 1)
-        )
+        # A copy, because the forward pass may write to the statistics
+        self._begin(client, row.clone(), counters, steps)
+        one_step = range(next_step, next_step + 1)
+        batches = self.batches.of_steps(client, one_step)
+        ((inputs, targets),) = batches
+
         with torch.no_grad():
             loss = self._forward(client, next_step, inputs, targets)
         binding.collect()
@@ -192,9 +210,21 @@ class OneByOneTrainer:
             return [self._piece(stretch, None, row, own, server)]
         pieces: list[_Piece] = []
         for part in trained:
-            if stretch.start <= part.start < stretch.stop:
-                inside = slice(part.start - stretch.start, part.stop - stretch.start)
-                pieces.append(self._piece(part, inside, row, own, server))
+            begins_here = stretch.start <= part.start < stretch.stop
+            if not begins_here:
+                continue
+            inside = slice(
+                part.start - stretch.start,
+                part.stop - stretch.start,
+            )
+            piece = self._piece(
+                part,
+                inside,
+                row,
+                own,
+                server,
+            )
+            pieces.append(piece)
         return pieces
 
     def _piece(
@@ -206,11 +236,17 @@ class OneByOneTrainer:
         server: Mapping[str, Tensor],
     ) -> _Piece:
         """The views are made once per client, because slicing costs as much as a short update."""
+        slots: dict[str, Tensor] = {}
+        for name, values in own.items():
+            slots[name] = values[part]
+        of_server: dict[str, Tensor] = {}
+        for name, values in server.items():
+            of_server[name] = values[part]
         return _Piece(
             inside=inside,
             row=row[part],
-            slots={name: values[part] for name, values in own.items()},
-            server={name: values[part] for name, values in server.items()},
+            slots=slots,
+            server=of_server,
             kernels=self._kernels[part],
         )
 

@@ -22,7 +22,8 @@ from fedlama.core import Layout
 from fedlama.data import Batches, Dataset
 from fedlama.local import LocalRule
 from fedlama.rows import Binding, trainable
-from fedlama.training.trainers.layers import stacked_forward, why_not_stackable
+from fedlama.training.trainers.layers import stacked_forward
+from fedlama.training.trainers.stackable import can_stack
 
 Execution = Literal["auto", "stacked", "one-by-one"]
 EXECUTIONS = get_args(Execution)
@@ -34,61 +35,6 @@ MAX_PARAMETERS = 1 << 18
 # A stack of large convolutions is slower than one after the other
 MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16
 MAX_INPUTS = 1 << 10  # numbers per sample
-
-
-def can_stack(
-    module: nn.Module, data: Dataset, loss: object, precision: str
-) -> str | None:
-    """None if this training can be stacked, otherwise the reason why not.
-
-    Arguments:
-        module: What is trained.
-        data: What it is trained on.
-        loss: The loss.
-        precision: Of local steps.
-    """
-    for part in module.modules():
-        if reason := why_not_stackable(part):
-            return reason
-    paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
-    if len(paths) != len(list(module.modules())):
-        return "a module is used twice"
-    if any(True for _ in module.buffers()):
-        return "it has buffers"
-    if _has_hooks(module):
-        return "it has hooks"
-    if loss is not cross_entropy:
-        return "the loss is not the default one"
-    if data.y_train.dim() != 1 or data.y_train.is_floating_point():
-        return "targets are not one class per sample"
-    if precision != "float32":
-        return "the precision is not float32"
-    if data.augment is not None:
-        return "training images are augmented"
-    if any(not parameter.requires_grad for parameter in module.parameters()):
-        return "some parameters are frozen"
-    return None
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    """A hook is code of the user's own, and it would see a stack where it expects a batch."""
-    of_modules = (
-        "_forward_hooks",
-        "_forward_pre_hooks",
-        "_backward_hooks",
-        "_backward_pre_hooks",
-    )
-    for part in module.modules():
-        for name in of_modules:
-            if getattr(part, name):
-                return True
-    hooks_of_parameters = [
-        parameter._backward_hooks for parameter in module.parameters()
-    ]
-    hooks_of_parameters += [
-        parameter._post_accumulate_grad_hooks for parameter in module.parameters()
-    ]
-    return any(hooks_of_parameters)
 
 
 def suits_stacking(
@@ -107,9 +53,10 @@ def suits_stacking(
     for part in module.modules():
         if isinstance(part, (nn.Conv1d, nn.Conv2d)):
             limit = MAX_PARAMETERS_WITH_CONVOLUTIONS
+
     parameters = sum(layout.sizes)
-    inputs = data.x_train[0].numel()
-    if parameters > limit or inputs > MAX_INPUTS:
+    sample = data.x_train[0]
+    if parameters > limit or sample.numel() > MAX_INPUTS:
         return False
     return can_stack(module, data, loss, precision) is None
 
@@ -146,16 +93,23 @@ class StackedTrainer:
         self.batches = batches
         self.rule = rule
         self.block = block_of(binding.layout)
-        parameters = trainable(binding.module)
-        self._names = [name for name, _ in parameters]
-        self._shapes = [parameter.shape for _, parameter in parameters]
+        self._names: list[str] = []
+        self._shapes: list[torch.Size] = []
+        for name, parameter in trainable(binding.module):
+            self._names.append(name)
+            self._shapes.append(parameter.shape)
         self._slices = binding.layout.tensor_slices
         self._kernels = binding.kernel_mask()
+
         # Small samples: prepare them once
-        self._inputs = batches.data.inputs(batches.data.x_train)
+        data = batches.data
+        self._inputs = data.inputs(data.x_train)
+
         # Where a block that is not full is trained
         self._rows = binding.new_rows(self.block)
-        self._slots = {slot.name: binding.new_rows(self.block) for slot in rule.slots}
+        self._slots: dict[str, Tensor] = {}
+        for slot in rule.slots:
+            self._slots[slot.name] = binding.new_rows(self.block)
 
     def train(
         self,
@@ -173,11 +127,23 @@ class StackedTrainer:
         for start in range(0, len(clients), self.block):
             part = slice(start, start + self.block)
             block = clients[part]
-            own = {name: slots[name][part] for name in self._slots}
+            own: dict[str, Tensor] = {}
+            for name in self._slots:
+                of_all = slots[name]
+                own[name] = of_all[part]
+
+            # The last bits depend on a stack's height, so every stack is of the same
             train = self._train_block
             if len(block) < self.block:
                 train = self._train_padded
-            losses[part] = train(block, rows[part], own, server, steps, trained)
+            losses[part] = train(
+                block,
+                rows[part],
+                own,
+                server,
+                steps,
+                trained,
+            )
         return losses
 
     def _train_padded(
@@ -193,6 +159,7 @@ class StackedTrainer:
         height = len(clients)
         missing = self.block - height
         padded = clients + [clients[0]] * missing
+
         self._rows[:height] = rows
         self._rows[height:] = rows[0]
         for name, values in own.items():
@@ -201,7 +168,12 @@ class StackedTrainer:
             slots[height:] = 0
 
         losses = self._train_block(
-            padded, self._rows, self._slots, server, steps, trained
+            padded,
+            self._rows,
+            self._slots,
+            server,
+            steps,
+            trained,
         )
 
         rows.copy_(self._rows[:height])
@@ -220,13 +192,16 @@ class StackedTrainer:
         steps: range,
         trained: Sequence[slice] | None,
     ) -> Tensor:
-        views = [self._view(part, rows, own, server) for part in self._slices]
+        views: list[_View] = []
+        for part in self._slices:
+            view = self._view(part, rows, own, server)
+            views.append(view)
+
         total = torch.zeros(self.block, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
-        for step, indices, weights_BN in zip(
-            steps, indices_SBN, weights_SBN, strict=True
-        ):
-            losses, gradients = self._backward(views, indices, weights_BN)
+        batches = zip(steps, indices_SBN, weights_SBN, strict=True)
+        for step, indices_BN, weights_BN in batches:
+            losses, gradients = self._backward(views, indices_BN, weights_BN)
             total += losses
             rate = self.rule.rate(step)
             for view, gradient in zip(views, gradients, strict=True):
@@ -251,34 +226,49 @@ class StackedTrainer:
         server: Mapping[str, Tensor],
     ) -> _View:
         """One tensor of every client; made once per round, because slicing costs as much as a short update."""
+        slots: dict[str, Tensor] = {}
+        for name, values in own.items():
+            slots[name] = values[:, part]
+        of_server: dict[str, Tensor] = {}
+        for name, values in server.items():
+            of_server[name] = values[part]
         return _View(
             part=part,
             rows=rows[:, part],
-            slots={name: values[:, part] for name, values in own.items()},
-            server={name: values[part] for name, values in server.items()},
+            slots=slots,
+            server=of_server,
             kernels=self._kernels[part],
         )
 
     @torch.enable_grad()
     def _backward(
-        self, views: Sequence[_View], indices: Tensor, weights_BN: Tensor
+        self, views: Sequence[_View], indices_BN: Tensor, weights_BN: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Every client's weighted loss, and the gradient of each of its tensors."""
         parameters: dict[str, Tensor] = {}
         for name, shape, view in zip(self._names, self._shapes, views, strict=True):
-            values = view.rows.detach().unflatten(1, shape)
+            # A view of the clients' rows, and not a copy
+            values = view.rows.detach()
+            values = values.unflatten(1, shape)
             parameters[name] = values.requires_grad_()
-        inputs = self._inputs[indices]
-        targets = self.batches.data.y_train[indices]
+
+        inputs = self._inputs[indices_BN]
+        targets_BN = self.batches.data.y_train[indices_BN]
         outputs = stacked_forward(self.binding.module, parameters, inputs)
+        # For cross entropy the samples of all clients are one batch
         sample_losses = cross_entropy(
-            outputs.flatten(0, 1), targets.flatten(), reduction="none"
+            outputs.flatten(0, 1),
+            targets_BN.flatten(),
+            reduction="none",
         )
-        weighted_BN = sample_losses.view(weights_BN.shape) * weights_BN
-        losses = weighted_BN.sum(dim=1)
+        losses_BN = sample_losses.view(weights_BN.shape)
+        weighted_BN = losses_BN * weights_BN
+        losses_B = weighted_BN.sum(dim=1)
+
         # The clients do not share a parameter: the gradient of the sum holds each client's own
-        gradients = torch.autograd.grad(losses.sum(), list(parameters.values()))
-        return losses.detach(), gradients
+        total = losses_B.sum()
+        gradients = torch.autograd.grad(total, list(parameters.values()))
+        return losses_B.detach(), gradients
 
     def _samples(self, clients: list[int], steps: range) -> tuple[Tensor, Tensor]:
         """Sample indices and weights, [steps, block, batch]; a short batch is padded with samples of weight zero."""
@@ -287,6 +277,8 @@ class StackedTrainer:
             table = self.batches.table(client, steps)
             tables.append(table)
         indices = np.stack(tables, axis=1)
+
+        # A short batch has −1 where there is no sample; its samples share the weight of a full one
         is_sample = indices >= 0
         samples_per_batch = is_sample.sum(axis=2, keepdims=True)
         weights = is_sample / samples_per_batch
@@ -294,6 +286,6 @@ class StackedTrainer:
         chosen = np.maximum(indices, 0)
 
         device = self.binding.device
-        chosen_SBN = torch.from_numpy(chosen).to(device)
-        weights_SBN = torch.from_numpy(weights).to(device)
-        return chosen_SBN, weights_SBN
+        chosen_SBN = torch.from_numpy(chosen)
+        weights_SBN = torch.from_numpy(weights)
+        return chosen_SBN.to(device), weights_SBN.to(device)
