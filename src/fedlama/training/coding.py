@@ -13,10 +13,11 @@ from torch import Tensor
 
 from fedlama.compress import Channel, Codec, Decoded, Place
 from fedlama.compress.scratch import kept_memory
-from fedlama.core import Message, Policy, RoundPlan
+from fedlama.core import Policy, RoundPlan
 from fedlama.core.layers import ALIGNMENT
 from fedlama.server import LAST_CHANGE
 from fedlama.training.cohorts import Cohort
+from fedlama.training.figures import figures_of, figures_per_message, message_of
 from fedlama.training.values import Position
 
 
@@ -67,13 +68,21 @@ class Uplink:
             for place in cohort.present_here():
                 row = cohort.rows[place]
                 for part in stretches:
-                    torch.sub(row[part], anchor[part], out=difference[part])
+                    torch.sub(
+                        row[part],
+                        anchor[part],
+                        out=difference[part],
+                    )
                 if not _is_finite(difference, stretches, slices):
                     continue
                 message = self._coded(difference, cohort, place, position, plan)
                 for part in stretches:
-                    torch.add(anchor[part], difference[part], out=row[part])
-                figures[place] = _figures(message, plan.due)
+                    torch.add(
+                        anchor[part],
+                        difference[part],
+                        out=row[part],
+                    )
+                figures[place] = figures_of(message, plan.due)
         return figures
 
     def _coded(
@@ -86,47 +95,28 @@ class Uplink:
     ) -> Decoded:
         """Replace a difference by what the server decodes of it."""
         client = cohort.clients[cohort.mine[place]]
+        own: dict[str, Tensor] = {}
+        for slot in self.channel.slots:
+            of_all = cohort.slots[slot.name]
+            own[slot.name] = of_all[place]
+
         return self.channel.simulate(
             difference,
             plan.due,
             self.place(position, plan, client),
             anchor=position.row,
-            own={
-                slot.name: cohort.slots[slot.name][place] for slot in self.channel.slots
-            },
+            own=own,
             warm=position.server.slots.get(LAST_CHANGE),
             out=difference,
         )
 
     def width(self, plan: RoundPlan) -> int:
         """How many numbers are known of each message."""
-        return 4 * len(plan.due) + 1
+        return figures_per_message(plan.due)
 
     def messages(self, figures: Tensor, due: Sequence[int]) -> list[Decoded]:
         """Back from `code`, for all clients."""
-        count = len(due)
-        messages: list[Decoded] = []
-        for numbers in figures.tolist():
-            weights = [round(weight) for weight in numbers[:count]]
-            kept: dict[int, float | None] = {}
-            for layer, share in zip(due, numbers[3 * count : 4 * count], strict=True):
-                kept[layer] = share
-                if math.isnan(share):
-                    kept[layer] = None
-            messages.append(
-                Decoded(
-                    row=torch.empty(0),
-                    exact_sq=dict(zip(due, numbers[count : 2 * count], strict=True)),
-                    decoded_sq=dict(
-                        zip(due, numbers[2 * count : 3 * count], strict=True)
-                    ),
-                    kept=kept,
-                    charged=Message(
-                        dict(zip(due, weights, strict=True)), round(numbers[4 * count])
-                    ),
-                )
-            )
-        return messages
+        return [message_of(numbers, due) for numbers in figures.tolist()]
 
     def spread(
         self,
@@ -141,13 +131,19 @@ class Uplink:
         for layer in plan.due:
             square = 0.0
             for part in self.layout.layers[layer].slices:
-                moved = mean[part].double() - position.row[part].double()
-                square += float(torch.dot(moved, moved))
+                square += _squared_distance(mean[part], position.row[part])
             mean_sq[layer] = square
-        heard = [index for index, weight in enumerate(weights) if weight]
+
+        # Clients that were excluded weigh nothing, and what their messages say must not count
+        heard_weights: list[float] = []
+        heard_messages: list[Decoded] = []
+        for index, weight in enumerate(weights):
+            if weight:
+                heard_weights.append(weight)
+                heard_messages.append(messages[index])
         return self.channel.spread(
-            [weights[index] for index in heard],
-            [messages[index] for index in heard],
+            heard_weights,
+            heard_messages,
             mean_sq,
             self.place(position, plan, client=0),
         )
@@ -167,7 +163,8 @@ def check_window(codec: Codec | None, policy: Policy, window_steps: int) -> None
     if codec is None:
         return
     shortest: int = getattr(policy, "shortest_interval", policy.base_interval)
-    codec.for_round(0, max(1, window_steps // shortest))
+    most_rounds = max(1, window_steps // shortest)
+    codec.for_round(0, most_rounds)
 
 
 def place_in_window(
@@ -188,13 +185,19 @@ def place_in_window(
         base_interval: τ', how many steps a round has at least.
     """
     into_window = position.step % window_steps
+    round_in_window, rounds_per_window = _turn(
+        into_window,
+        base_interval,
+        window_steps,
+    )
+
     after = into_window + plan.steps
     layer_rounds: dict[int, tuple[int, int]] = {}
     for layer in plan.due:
         interval = position.state.intervals[layer]
         if interval != base_interval:
-            layer_rounds[layer] = _turn(after - interval, interval, window_steps)
-    round_in_window, rounds_per_window = _turn(into_window, base_interval, window_steps)
+            began = after - interval
+            layer_rounds[layer] = _turn(began, interval, window_steps)
     return Place(
         round=position.state.round + 1,
         client=client,
@@ -207,16 +210,25 @@ def place_in_window(
 def _turn(begins: int, interval: int, window_steps: int) -> tuple[int, int]:
     """Which of how many synchronisations in the window; the run's end may cut the last interval short."""
     count = max(1, window_steps // interval)
-    number = max(0, math.ceil(begins / interval))
-    return min(number, count - 1), count
+    last = count - 1
+    rounded_up = math.ceil(begins / interval)
+    number = max(0, rounded_up)
+    number = min(number, last)
+    return number, count
 
 
 def _stretches(slices: Sequence[slice]) -> list[slice]:
     """The same numbers in fewer slices: neighbours are joined over the zeros that align them."""
     result: list[slice] = []
     for part in sorted(slices, key=lambda part: part.start):
-        if result and part.start - result[-1].stop < ALIGNMENT:
-            result[-1] = slice(result[-1].start, part.stop)
+        if not result:
+            result.append(part)
+            continue
+        last = result[-1]
+        gap = part.start - last.stop
+        # Every tensor begins at a multiple of it: less than that lies between neighbours only
+        if gap < ALIGNMENT:
+            result[-1] = slice(last.start, part.stop)
         else:
             result.append(part)
     return result
@@ -226,26 +238,18 @@ def _is_finite(
     difference: Tensor, stretches: Sequence[slice], slices: Sequence[slice]
 ) -> bool:
     """Whether these slices are finite; as a rule they are, which the sums of their stretches tell fastest."""
-    total = sum(float(difference[part].sum()) for part in stretches)
-    if math.isfinite(total):
+    # A sum may overflow where no number is infinite: only then is each of them looked at
+    sums = [float(difference[part].sum()) for part in stretches]
+    if math.isfinite(sum(sums)):
         return True
-    return all(bool(difference[part].isfinite().all()) for part in slices)
+    for part in slices:
+        numbers = difference[part]
+        are_finite = numbers.isfinite()
+        if not bool(are_finite.all()):
+            return False
+    return True
 
 
-def _figures(message: Decoded, due: Sequence[int]) -> Tensor:
-    """Bytes, exact and decoded norms, and what the code keeps, of each due layer; bytes of the statistics."""
-    numbers: list[float] = []
-    for layer in due:
-        charged = message.charged.layers.get(layer, 0)
-        numbers.append(charged)
-    for layer in due:
-        numbers.append(message.exact_sq[layer])
-    for layer in due:
-        numbers.append(message.decoded_sq[layer])
-    for layer in due:
-        kept = message.kept[layer]
-        if kept is None:
-            kept = math.nan
-        numbers.append(kept)
-    numbers.append(message.charged.statistics)
-    return torch.tensor(numbers, dtype=torch.float64)
+def _squared_distance(a: Tensor, b: Tensor) -> float:
+    difference = a.double() - b.double()
+    return float(torch.dot(difference, difference))
