@@ -18,12 +18,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
+from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from fedlama.base import InputError, reason
 from fedlama.core import Ledger, Message, PolicyState
-from fedlama.core.saved import MAX_COUNT, check_saved
+from fedlama.core.saved import check_saved
+from fedlama.training.checkpoint_file import (
+    arrays_of,
+    message_of,
+    metadata_of,
+    rows_at,
+    whole,
+)
 from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
 
@@ -101,17 +108,22 @@ class Checkpoint:
         plain: dict[str, Any] = {
             "state": asdict(self.state),
             "ledger": asdict(self.ledger),
-            "broadcast": {"layers": broadcast, "statistics": self.broadcast.statistics},
+            "broadcast": {
+                "layers": broadcast,
+                "statistics": self.broadcast.statistics,
+            },
             "attempt": self.attempt,
             "discarded": None,
         }
         if self.discarded is not None:
             plain["discarded"] = asdict(self.discarded)
+        metadata = {STATE_KEY: json.dumps(plain, allow_nan=False)}
+
         filled: dict[str, NDArray[Any]] = {}
         for name, values in self._tensors().items():
             if values.size:
                 filled[name] = np.ascontiguousarray(values)
-        return save(filled, metadata={STATE_KEY: json.dumps(plain, allow_nan=False)})
+        return save(filled, metadata)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         """All rows by the names that they have in the file."""
@@ -134,22 +146,23 @@ class Checkpoint:
     def decode(content: bytes, shapes: Shapes) -> Checkpoint:
         """From a file's content; anything that does not fit the run is refused."""
         try:
-            plain = json.loads(_metadata(content)[STATE_KEY])
+            plain = json.loads(metadata_of(content)[STATE_KEY])
             check_saved(plain["state"], plain["ledger"])
-            tensors = {name: _array(entry) for name, entry in deserialize(content)}
+            tensors = arrays_of(content)
             checkpoint = Checkpoint(
                 state=PolicyState.from_plain(plain["state"]),
                 ledger=Ledger.from_plain(plain["ledger"]),
-                broadcast=_message(
-                    plain["broadcast"], layers=len(plain["ledger"]["sizes"])
+                broadcast=message_of(
+                    plain["broadcast"],
+                    layers=len(plain["ledger"]["sizes"]),
                 ),
                 row=tensors["row"],
                 counters=tensors.get("counters", np.zeros(0, np.int64)),
-                server_slots=_rows(tensors, SERVER),
-                cohort_slots=_rows(tensors, COHORT),
+                server_slots=rows_at(SERVER, tensors),
+                cohort_slots=rows_at(COHORT, tensors),
                 seen=tensors.get("seen", np.zeros(0, np.int64)),
-                seen_slots=_rows(tensors, SEEN),
-                attempt=_whole(plain["attempt"]),
+                seen_slots=rows_at(SEEN, tensors),
+                attempt=whole(plain["attempt"]),
                 discarded=Discarded.from_plain(plain["discarded"]),
             )
         except (
@@ -172,22 +185,21 @@ def _fits(saved: Checkpoint, shapes: Shapes) -> bool:
     width = shapes.width
     if not _is_finite(saved.row, (width,)):
         return False
-    if (
-        saved.counters.shape != (shapes.counter_width,)
-        or saved.counters.dtype != np.int64
-    ):
+    counters = saved.counters
+    if counters.shape != (shapes.counter_width,) or counters.dtype != np.int64:
         return False
     if not _holds(saved.server_slots, shapes.server_slots, (width,)):
         return False
-    if saved.cohort_slots and not _holds(
-        saved.cohort_slots, shapes.cohort_slots, (shapes.cohort, width)
-    ):
-        return False
+    if saved.cohort_slots:
+        of_cohort = (shapes.cohort, width)
+        if not _holds(saved.cohort_slots, shapes.cohort_slots, of_cohort):
+            return False
     if not _are_clients(saved.seen, shapes.clients):
         return False
-    if not len(saved.seen):
+    seen = len(saved.seen)
+    if not seen:
         return True
-    return _holds(saved.seen_slots, shapes.seen_slots, (len(saved.seen), width))
+    return _holds(saved.seen_slots, shapes.seen_slots, (seen, width))
 
 
 def _are_clients(numbers: NDArray[Any], clients: int) -> bool:
@@ -196,8 +208,11 @@ def _are_clients(numbers: NDArray[Any], clients: int) -> bool:
         return False
     if not len(numbers):
         return True
-    is_ascending = bool((np.diff(numbers) > 0).all())
-    return is_ascending and numbers[0] >= 0 and numbers[-1] < clients
+    gaps = np.diff(numbers)
+    is_ascending = bool((gaps > 0).all())
+    lowest = numbers[0]
+    highest = numbers[-1]
+    return is_ascending and lowest >= 0 and highest < clients
 
 
 def _holds(rows: Rows, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
@@ -208,59 +223,11 @@ def _holds(rows: Rows, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _is_finite(values: NDArray[Any], shape: tuple[int, ...]) -> bool:
-    return (
-        values.shape == shape
-        and values.dtype == np.float32
-        and bool(np.isfinite(values).all())
-    )
-
-
-def _rows(
-    tensors: Mapping[str, NDArray[Any]], place: str
-) -> dict[str, NDArray[np.float32]]:
-    return {
-        name.removeprefix(place): values
-        for name, values in tensors.items()
-        if name.startswith(place)
-    }
-
-
-def _message(plain: Mapping[str, Any], layers: int) -> Message:
-    weights: dict[int, int] = {}
-    for name, weight in plain["layers"].items():
-        layer = int(name)
-        if not 0 <= layer < layers:
-            raise ValueError("broadcast names a layer that is not there")
-        weights[layer] = _bytes(weight)
-    return Message(weights, _bytes(plain["statistics"]))
-
-
-def _bytes(value: object) -> int:
-    count = _whole(value)
-    if not 0 <= count < MAX_COUNT:
-        raise ValueError(
-            "broadcast holds something else than numbers that are not negative"
-        )
-    return count
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise ValueError("a count is not a whole number")
-    return value
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    length = int.from_bytes(content[:8], "little")
-    header = content[8 : 8 + length]
-    if len(header) < length:
-        raise ValueError("its header is cut off")
-    return json.loads(header)["__metadata__"]
-
-
-def _array(entry: dict[str, Any]) -> NDArray[Any]:
-    dtype = {"F32": np.float32, "I64": np.int64}[entry["dtype"]]
-    return np.frombuffer(entry["data"], dtype).reshape(entry["shape"]).copy()
+    if values.shape != shape:
+        return False
+    if values.dtype != np.float32:
+        return False
+    return bool(np.isfinite(values).all())
 
 
 class Control:
@@ -286,10 +253,12 @@ class Control:
         """(save, stop), as this process sees it."""
         stop = self._stop.value
         save = stop
-        now = time.monotonic()
-        if self._every is not None and now - self._latest >= self._every:
-            self._latest = now
-            save = True
+        if self._every is not None:
+            now = time.monotonic()
+            seconds_since_last = now - self._latest
+            if seconds_since_last >= self._every:
+                self._latest = now
+                save = True
         return save, stop
 
 

@@ -26,7 +26,9 @@ def check_resumable(saved: Checkpoint, job: Job, layout: Layout) -> None:
         layout: Its model's.
     """
     ledger = saved.ledger
-    if ledger.sizes != layout.sizes or ledger.statistics_size != layout.statistics_size:
+    same_layers = ledger.sizes == layout.sizes
+    same_statistics = ledger.statistics_size == layout.statistics_size
+    if not (same_layers and same_statistics):
         raise InputError("its account is of another model")
     _check_times(saved.state, job)
     _check_attempts(saved, job)
@@ -37,27 +39,34 @@ def check_resumable(saved: Checkpoint, job: Job, layout: Layout) -> None:
 def _check_times(state: PolicyState, job: Job) -> None:
     if state.step >= job.iterations:
         raise InputError(f"it is of step {state.step:,} of a run of {job.iterations:,}")
-    if (
-        state.round > state.step
-        or state.cycle > state.round
-        or state.cycle_start > state.step
-    ):
+
+    # A round takes at least one step, and a cycle at least one round
+    is_possible = (
+        state.round <= state.step
+        and state.cycle <= state.round
+        and state.cycle_start <= state.step
+    )
+    if not is_possible:
         raise InputError(
             f"it says that round {state.round:,} of cycle {state.cycle:,}, which began at step {state.cycle_start:,}, "
             f"ended at step {state.step:,}"
         )
-    if max(state.synchronised_at) > state.step:
+
+    latest = max(state.synchronised_at)
+    if latest > state.step:
         raise InputError("it says that a layer was averaged in the future")
 
 
 def _check_attempts(saved: Checkpoint, job: Job) -> None:
     """Only faults make a round one to be repeated."""
-    if job.faults is None and (saved.attempt or saved.discarded is not None):
+    discarded = saved.discarded
+    was_repeated = bool(saved.attempt) or discarded is not None
+    if was_repeated and job.faults is None:
         raise InputError("it is of a run with faults")
     if not 0 <= saved.attempt < MAX_COUNT:
         raise InputError("its number of attempts is none")
-    if saved.discarded is not None:
-        _check_discarded(saved.discarded, len(job.shards))
+    if discarded is not None:
+        _check_discarded(discarded, len(job.shards))
 
 
 def _check_discarded(discarded: Discarded, clients: int) -> None:
@@ -67,8 +76,10 @@ def _check_discarded(discarded: Discarded, clients: int) -> None:
     for entry in discarded.excluded:
         is_client = 0 <= entry["client"] < clients
         is_attempt = 0 < entry["attempt"] < MAX_COUNT
+        # It will be printed
         reason_given = entry["reason"]
-        is_reason = reason_given.isprintable() and len(reason_given) <= MAX_REASON
+        is_short = len(reason_given) <= MAX_REASON
+        is_reason = is_short and reason_given.isprintable()
         if not (is_client and is_attempt and is_reason):
             raise InputError("it excludes a client that is not there, or for no reason")
 
@@ -76,9 +87,12 @@ def _check_discarded(discarded: Discarded, clients: int) -> None:
 def _check_slots(saved: Checkpoint, job: Job) -> None:
     """Inside a window there are the slots of its cohort, and nowhere else."""
     into_window = saved.state.step % job.window_steps
-    inside_window = into_window > 0 and saved.discarded is None
-    expected = inside_window and bool(job.client_slots)
-    if expected != bool(saved.cohort_slots):
+    # Where a cohort was given up, the next one begins with nothing
+    has_cohort = into_window > 0 and saved.discarded is None
+    keeps_slots = bool(job.client_slots)
+    expected = has_cohort and keeps_slots
+    found = bool(saved.cohort_slots)
+    if found != expected:
         raise InputError("it does not hold what its clients keep at this step")
 
 
@@ -107,12 +121,19 @@ def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
     for layer in plan.due:
         if not 0 <= layer < len(layout.layers):
             raise ValueError(f"it averages layer {layer}, which is not there")
+
     ones = dict.fromkeys(plan.due, 1.0)
+    one_byte_each = dict.fromkeys(plan.due, 1)
     evidence = Evidence(
         spread=ones,
         moved=ones,
         norm=ones,
-        sent=dict.fromkeys(plan.due, 1),
+        sent=one_byte_each,
         clients=1,
     )
-    return job.policy.observe(state, plan, evidence, layout.layers)
+    return job.policy.observe(
+        state,
+        plan,
+        evidence,
+        layout.layers,
+    )

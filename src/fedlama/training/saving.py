@@ -40,18 +40,23 @@ class Saving:
 
     def after_round(self, position: Position, plan: RoundPlan) -> bool:
         """Save if any process wishes it (gathering slots takes all of them); whether to stop here."""
-        job = self.cohorts.job
-        at_window_end = position.step % job.window_steps == 0
         if self.control is None or not plan.ends_cycle:
             return False
+        job = self.cohorts.job
+        at_window_end = position.step % job.window_steps == 0
         if self.control.between_windows and not at_window_end:
             return False
+
+        # Their clocks differ, and a process that saved alone would wait for the others for ever
         wishes = torch.tensor(
-            self.control.wishes(), dtype=torch.float64, device=position.row.device
+            self.control.wishes(),
+            dtype=torch.float64,
+            device=position.row.device,
         )
         self.world.max_(wishes)
         save, stop = wishes.bool().tolist()
-        if save and position.step < job.iterations:
+        is_last = position.step >= job.iterations
+        if save and not is_last:
             self._save(position, inside_window=not at_window_end)
         return stop
 
@@ -63,59 +68,66 @@ class Saving:
     def resumed(self, saved: Checkpoint) -> Position:
         """Where a run goes on."""
         device = self.cohorts.binding.device
+        row = torch.from_numpy(saved.row)
+        counters = torch.from_numpy(saved.counters)
         server = ServerState(
             policy=saved.state,
             ledger=saved.ledger,
-            row=torch.from_numpy(saved.row).to(device),
+            row=row.to(device),
             slots=_on_device(saved.server_slots, device),
             broadcast=saved.broadcast,
         )
         if saved.cohort_slots:
-            self.cohorts.restore(_on_device(saved.cohort_slots, device))
+            cohort_slots = _on_device(saved.cohort_slots, device)
+            self.cohorts.restore(cohort_slots)
         store = self.cohorts.store
         if store is not None:
             # Forked processes share the store: one of them fills it, and the others wait.
             if self.world.rank == 0 or not self.world.shares_files:
                 store.restore(saved.seen, saved.seen_slots)
             self.world.meet()
-        counters = torch.from_numpy(saved.counters).to(device)
-        return Position(server, counters, saved.attempt, saved.discarded)
+        return Position(
+            server,
+            counters.to(device),
+            saved.attempt,
+            saved.discarded,
+        )
 
     def _save(self, position: Position, *, inside_window: bool) -> None:
         here = position.on_cpu()
         cohort_slots: dict[str, np.ndarray] = {}
         if inside_window:
-            gathered = self.cohorts.gather(self.cohorts.at(position))
-            cohort_slots = {
-                name: values.cpu().numpy() for name, values in gathered.items()
-            }
+            cohort = self.cohorts.at(position)
+            for name, values in self.cohorts.gather(cohort).items():
+                cohort_slots[name] = values.cpu().numpy()
         seen = np.zeros(0, np.int64)
         seen_slots: dict[str, np.ndarray] = {}
         if self.cohorts.store is not None and self.world.rank == 0:
             seen, seen_slots = self.cohorts.store.export()
-        self.emit(
-            Checkpoint(
-                state=here.state,
-                ledger=here.server.ledger,
-                broadcast=here.server.broadcast,
-                row=here.row.numpy().copy(),
-                counters=here.counters.numpy().copy(),
-                server_slots={
-                    name: values.numpy().copy()
-                    for name, values in here.server.slots.items()
-                },
-                cohort_slots=cohort_slots,
-                seen=seen,
-                seen_slots=seen_slots,
-                attempt=here.attempt,
-                discarded=here.discarded,
-            )
+        server_slots: dict[str, np.ndarray] = {}
+        for name, values in here.server.slots.items():
+            server_slots[name] = values.numpy().copy()
+
+        checkpoint = Checkpoint(
+            state=here.state,
+            ledger=here.server.ledger,
+            broadcast=here.server.broadcast,
+            row=here.row.numpy().copy(),
+            counters=here.counters.numpy().copy(),
+            server_slots=server_slots,
+            cohort_slots=cohort_slots,
+            seen=seen,
+            seen_slots=seen_slots,
+            attempt=here.attempt,
+            discarded=here.discarded,
         )
+        self.emit(checkpoint)
 
 
 def _on_device(rows: Rows, device: torch.device) -> dict[str, Tensor]:
     """Rows of a checkpoint as tensors where the run computes."""
     tensors: dict[str, Tensor] = {}
     for name, values in rows.items():
-        tensors[name] = torch.from_numpy(values).to(device)
+        in_memory = torch.from_numpy(values)
+        tensors[name] = in_memory.to(device)
     return tensors
