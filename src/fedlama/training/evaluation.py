@@ -15,8 +15,8 @@ from fedlama.base import InputError, shown
 from fedlama.data import Dataset, Shards
 from fedlama.processes.world import World
 from fedlama.rows import Binding
+from fedlama.training.measures import ACCURACY, ClientScores, EvaluatedOn, Measure
 from fedlama.training.modules import seed_module_draws
-from fedlama.training.records import ACCURACY, ClientScores, EvaluatedOn, Measure
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 MetricFunction = Callable[[Tensor, Tensor], Tensor | float]
@@ -30,7 +30,9 @@ TAKEN_NAMES = ("loss", "test_loss", "round", "step", "cycle", "cost")
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """The share of targets that is the largest output of its sample."""
-    return (outputs.argmax(dim=1) == targets).double().mean()
+    predicted = outputs.argmax(dim=1)
+    is_right = predicted == targets
+    return is_right.double().mean()
 
 
 @dataclass(frozen=True)
@@ -100,18 +102,25 @@ def evaluate(
     """Loss and metric on the test set of the row that the module points at, its batches shared among processes."""
     starts = range(0, len(data.x_test), EVALUATION_BATCH)
     costs = [1.0] * len(starts)
-    scores = torch.zeros(len(starts), 2, dtype=torch.float64, device=binding.device)
+    scores = torch.zeros(
+        len(starts),
+        2,
+        dtype=torch.float64,
+        device=binding.device,
+    )
 
     binding.module.eval()
     for index in world.share(costs):
         start = starts[index]
         part = slice(start, start + EVALUATION_BATCH)
         targets = data.y_test[part]
-        # a module may draw in evaluation mode, too
+        # A module may draw in evaluation mode, too
         seed_module_draws(key + index, binding.device)
         inputs = data.inputs(data.x_test[part])
         outputs = binding.module(inputs)
-        scores[index, 0] = loss(outputs, targets) * len(targets)
+        # Sums over samples, because the last batch may be a short one
+        batch_loss = loss(outputs, targets)
+        scores[index, 0] = batch_loss * len(targets)
         if metric:
             value = _value(metric, outputs, targets)
             scores[index, 1] = value * len(targets)
@@ -148,27 +157,40 @@ class ClientSamples:
     @staticmethod
     def choose(data: Dataset, shards: Shards) -> ClientSamples:
         """Test samples count where each client of the data is a client of the run."""
-        clients = range(len(shards))
+        clients = len(shards)
         owners = data.test_clients
         if owners is None or not _is_natural(data, shards):
-            own_samples = [shards.of(client) for client in clients]
+            own_samples = [shards.of(client) for client in range(clients)]
             return ClientSamples("training", own_samples)
-
-        # By owner; samples of nobody (−1) come first, and are left out.
-        order = owners.argsort(stable=True)
-        numbers = torch.arange(len(shards))
-        starts = torch.searchsorted(owners[order], numbers).tolist()
-        ends = torch.searchsorted(owners[order], numbers, right=True).tolist()
-        own_samples = [order[starts[client] : ends[client]] for client in clients]
+        own_samples = _samples_by_owner(owners, clients)
         return ClientSamples("test", own_samples)
+
+
+def _samples_by_owner(owners: Tensor, clients: int) -> list[Tensor]:
+    """For each client the indices of its samples."""
+    # Samples of nobody (−1) come first, and are left out.
+    order = owners.argsort(stable=True)
+    sorted_owners = owners[order]
+    numbers = torch.arange(clients)
+    starts = torch.searchsorted(sorted_owners, numbers)
+    ends = torch.searchsorted(sorted_owners, numbers, right=True)
+
+    own_samples: list[Tensor] = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        samples = order[start:end]
+        own_samples.append(samples)
+    return own_samples
 
 
 def _is_natural(data: Dataset, shards: Shards) -> bool:
     """Whether the clients of the run are those that the data names."""
     if data.clients is None:
         return False
-    dealt_to = torch.repeat_interleave(torch.arange(len(shards)), shards.sizes)
-    return torch.equal(data.clients[shards.order], dealt_to)
+    numbers = torch.arange(len(shards))
+    dealt_to = torch.repeat_interleave(numbers, shards.sizes)
+    # Shards hold the samples of one client after the other
+    named = data.clients[shards.order]
+    return torch.equal(named, dealt_to)
 
 
 @torch.no_grad()
@@ -187,8 +209,13 @@ def evaluate_clients(
         x = data.x_test
         y = data.y_test
     count = len(samples.of)
-    scores = torch.zeros(count, dtype=torch.float64, device=binding.device)
-    costs = [float(len(own)) for own in samples.of]
+    sizes = [len(own) for own in samples.of]
+    costs = [float(size) for size in sizes]
+    scores = torch.zeros(
+        count,
+        dtype=torch.float64,
+        device=binding.device,
+    )
 
     binding.module.eval()
     for client in world.share(costs):
@@ -197,6 +224,7 @@ def evaluate_clients(
             if not len(part):
                 continue
             targets = y[part]
+            # Another key for every batch of every client
             place = client + number * count
             seed_module_draws(key + place, binding.device)
             inputs = data.inputs(x[part])
@@ -208,8 +236,8 @@ def evaluate_clients(
     world.sum_(scores)
 
     found: list[float | None] = []
-    for own, score in zip(samples.of, scores.tolist(), strict=True):
-        if len(own):
+    for size, score in zip(sizes, scores.tolist(), strict=True):
+        if size:
             found.append(score)
         else:
             found.append(None)
@@ -235,10 +263,16 @@ def client_scores(
             known.append(score)
     if not known:
         return ClientScores(
-            on=on, scores=list(scores), mean=None, worst_decile=None, spread=None
+            on=on,
+            scores=list(scores),
+            mean=None,
+            worst_decile=None,
+            spread=None,
         )
+
     worst_first = sorted(known, reverse=not measure.higher_is_better)
-    tenth = max(1, math.ceil(len(worst_first) / 10))
+    tenth = math.ceil(len(worst_first) / 10)
+    tenth = max(1, tenth)
     worst = worst_first[:tenth]
     return ClientScores(
         on=on,

@@ -18,8 +18,9 @@ from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.evaluation import evaluate, evaluate_clients
 from fedlama.training.faults import Discarded
+from fedlama.training.measures import ACCURACY, ClientScores
 from fedlama.training.phases import phase
-from fedlama.training.records import ACCURACY, ClientScores, Record
+from fedlama.training.records import Record
 from fedlama.training.rounds import Rounds
 from fedlama.training.saving import Saving
 from fedlama.training.trainers import Trainer
@@ -68,7 +69,12 @@ class Federation:
             store=store,
             block=trainer.block,
         )
-        self.rounds = Rounds(self.server, trainer, self.cohorts, world)
+        self.rounds = Rounds(
+            self.server,
+            trainer,
+            self.cohorts,
+            world,
+        )
         if job.faults:
             self.rounds = FaultyRounds(self.rounds, job.faults)
 
@@ -88,6 +94,7 @@ class Federation:
             position = saving.resumed(resume)
         else:
             position = self.start()
+
         while position.step < self.job.iterations:
             plan = self.server.plan(position.server, self.job.iterations)
             played = self.rounds.play(position, plan)
@@ -96,17 +103,23 @@ class Federation:
                 return played.position
             emit(self._record(position, played))
             position = played.position
-            if saving.after_round(position, plan):
+            stops = saving.after_round(position, plan)
+            if stops:
                 break
         return position
 
     def start(self) -> Position:
         """The position before the first step: the module as it was built."""
+        binding = self.binding
         counters = torch.zeros(
-            self.binding.counter_width, dtype=torch.int64, device=self.binding.device
+            binding.counter_width,
+            dtype=torch.int64,
+            device=binding.device,
         )
-        self.binding.save_counters(counters)
-        return Position(self.server.start(self._row_of_first()), counters)
+        binding.save_counters(counters)
+        row = self._row_of_first()
+        server = self.server.start(row)
+        return Position(server, counters)
 
     def _row_of_first(self) -> Tensor:
         """Rank 0's initial row, everywhere: another type of CPU may have drawn other last bits."""
@@ -132,7 +145,12 @@ class Federation:
         clients = None
         with phase("evaluate"):
             loss, score = evaluate(
-                self.binding, job.data, job.loss, job.metric, self.world, key
+                self.binding,
+                job.data,
+                job.loss,
+                job.metric,
+                self.world,
+                key,
             )
             if job.client_samples is not None and job.metric is not None:
                 clients = evaluate_clients(
@@ -157,26 +175,37 @@ class Federation:
 
     def _record(self, before: Position, played: Played) -> Record:
         """The round as observers see it."""
-        assert played.verdict, "a round that was given up has no record"
+        verdict = played.verdict
+        assert verdict, "a round that was given up has no record"
         after = played.position
         plan = played.plan
-        verdict = played.verdict
-        ledger = after.server.ledger
         scores = self._scores(after, plan)
+
         accuracy = None
         metrics: dict[str, float] = {}
-        if self.job.metric is not None and scores.metric is not None:
-            if self.job.metric.name == ACCURACY:
+        metric = self.job.metric
+        if metric is not None and scores.metric is not None:
+            if metric.name == ACCURACY:
                 accuracy = scores.metric
             else:
-                metrics[self.job.metric.name] = scores.metric
+                metrics[metric.name] = scores.metric
+
         layers = self.binding.layout.layers
+        # The d_l of Eq. 2 is measured where a layer is averaged
         discrepancy: list[float | None] = [None] * len(layers)
         for layer in plan.due:
             discrepancy[layer] = after.state.discrepancy[layer]
+
+        # The mean over the cohort, weighted as its update is
+        losses = zip(verdict.weights, verdict.losses, strict=True)
+        loss = sum(weight * own_loss for weight, own_loss in losses)
+
         # Attempts that came to nothing belong to the round that then succeeded, also those before a resume.
         discarded = played.discarded or Discarded()
         started = played.started.server.ledger
+        ledger = after.server.ledger
+        uplink_bytes = ledger.uplink_bytes - started.uplink_bytes
+        downlink_bytes = ledger.downlink_bytes - started.downlink_bytes
         return Record(
             round=after.state.round,
             step=after.step,
@@ -184,18 +213,11 @@ class Federation:
             due=[layers[layer].name for layer in plan.due],
             intervals=list(before.state.intervals),
             discrepancy=discrepancy,
-            loss=sum(
-                weight * loss
-                for weight, loss in zip(verdict.weights, verdict.losses, strict=True)
-            ),
+            loss=loss,
             test_loss=scores.loss,
             accuracy=accuracy,
-            uplink_bytes=ledger.uplink_bytes
-            - started.uplink_bytes
-            + discarded.uplink_bytes,
-            downlink_bytes=ledger.downlink_bytes
-            - started.downlink_bytes
-            + discarded.downlink_bytes,
+            uplink_bytes=uplink_bytes + discarded.uplink_bytes,
+            downlink_bytes=downlink_bytes + discarded.downlink_bytes,
             cost=ledger.relative_cost(after.step, self.job.policy.base_interval),
             excluded=[*discarded.excluded, *verdict.excluded],
             metrics=metrics,

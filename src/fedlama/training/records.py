@@ -7,25 +7,37 @@ as they are. Fields that came with later versions have defaults, and fields that
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from torch import nn
 
-from fedlama.base import Limits
 from fedlama.data import Preparation
 from fedlama.training.faults import Exclusion
+from fedlama.training.measures import (
+    ACCURACY,
+    AS_READ,
+    ClientScores,
+    Count,
+    EvaluatedOn,
+    Measure,
+    NotNegative,
+    Number,
+    Positive,
+)
 
-# Whole numbers that JSON, float64 and pictures can all hold
-Count = Annotated[int, Limits(minimum=0, maximum=1 << 62)]
-Positive = Annotated[int, Limits(minimum=1, maximum=1 << 62)]
-Number = Annotated[float, Limits(minimum=-1e100, maximum=1e100)]
-NotNegative = Annotated[float, Limits(minimum=0, maximum=1e100)]
-
-AS_READ = {"strict": True, "extra": "ignore", "allow_inf_nan": False}
-
-ACCURACY = "accuracy"
-# Whose part of the data each client is evaluated on
-EvaluatedOn = Literal["test", "training"]
+__all__ = [
+    "ACCURACY",
+    "ClientScores",
+    "EvaluatedOn",
+    "LayerSummary",
+    "Measure",
+    "Record",
+    "Result",
+    "Summary",
+    "Timing",
+    "bits_per_number",
+    "fedavg_at",
+]
 
 
 def fedavg_at(interval: int) -> str:
@@ -35,56 +47,6 @@ def fedavg_at(interval: int) -> str:
         interval: How many steps lie between two averages of the whole model.
     """
     return f"FedAvg({interval})"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What a run is judged by.
-
-    Arguments:
-        name: Of the metric; `accuracy` is the share of right classes.
-        higher_is_better: Whether more of it is better.
-    """
-
-    __pydantic_config__: ClassVar = AS_READ
-
-    name: str
-    higher_is_better: bool
-
-    @property
-    def is_accuracy(self) -> bool:
-        """Whether it is a share of right answers, which is shown in percent."""
-        return self.name == ACCURACY
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientScores:
-    """The metric of the global model on each client's own samples.
-
-    Arguments:
-        on: The client's "test" samples, where the data knows whose they are; otherwise the "training" samples.
-        scores: For each client, in order; None for one without such samples. Empty in records.
-        mean: Over clients, each counted alike.
-        worst_decile: The mean over the tenth of clients that fares worst.
-        spread: The standard deviation over clients.
-    """
-
-    __pydantic_config__: ClassVar = AS_READ
-
-    on: EvaluatedOn
-    mean: Number | None
-    worst_decile: Number | None
-    spread: NotNegative | None
-    scores: list[Number | None] = field(default_factory=list[Number | None])
-
-    def without_scores(self) -> ClientScores:
-        """The same for a record: a million numbers per evaluation would be too many."""
-        return ClientScores(
-            on=self.on,
-            mean=self.mean,
-            worst_decile=self.worst_decile,
-            spread=self.spread,
-        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +101,9 @@ class Record:
         """A line of `rounds.jsonl`; what most runs do not have is left out there."""
         plain = asdict(self)
         for name in ("metrics", "clients", "uplink_share"):
-            if not plain[name] and plain[name] != 0:
+            value = plain[name]
+            # A share of zero is one
+            if not value and value != 0:
                 del plain[name]
         if self.clients is not None:
             del plain["clients"]["scores"]
@@ -219,10 +183,13 @@ def bits_per_number(
         aggregations: How often it was averaged.
         clients: How many send at a time.
     """
-    if uplink_bytes is None or not size or not aggregations or not clients:
+    if uplink_bytes is None or not size:
+        return None
+    if not aggregations or not clients:
         return None
     numbers = size * aggregations * clients
-    return 8 * uplink_bytes / numbers
+    bits = 8 * uplink_bytes
+    return bits / numbers
 
 
 @dataclass(frozen=True)
@@ -306,9 +273,12 @@ class Result(Summary):
 
     def summary(self) -> dict[str, Any]:
         """What `summary.json` holds, as plain values."""
-        plain = {one.name: getattr(self, one.name) for one in fields(Summary)}
+        plain: dict[str, Any] = {}
+        for one in fields(Summary):
+            plain[one.name] = getattr(self, one.name)
         plain["layers"] = [asdict(layer) for layer in self.layers]
-        plain["metric"] = asdict(self.metric) if self.metric else None
+        if self.metric is not None:
+            plain["metric"] = asdict(self.metric)
         if not self.metrics:
             del plain["metrics"]
         if self.clients is None:

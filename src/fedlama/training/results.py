@@ -23,9 +23,13 @@ def why_stopped(end: Position, job: Job) -> str:
     if end.discarded is None:
         return f"{where}, as asked; --resume continues from there"
     assert job.faults, "only faults make a round one to be repeated"
+    minimum = job.faults.min_clients
+    number = end.state.round + 1
     tried = ""
     if end.attempt > 1:
         tried = f" at {end.attempt} attempts"
+
+    # Of the last attempt only, and not of a thousand clients
     named: list[str] = []
     for entry in end.discarded.excluded:
         if entry["attempt"] != end.attempt:
@@ -35,9 +39,10 @@ def why_stopped(end: Position, job: Job) -> str:
             break
         client = job.shards.name_of(entry["client"])
         named.append(f"{client}: {entry['reason']}")
+    reasons = "; ".join(named)
     return (
-        f"{where}: fewer than faults.min_clients = {job.faults.min_clients} clients were left in round "
-        f"{end.state.round + 1}{tried} ({'; '.join(named)}); --resume continues from there with new clients"
+        f"{where}: fewer than faults.min_clients = {minimum} clients were left in round "
+        f"{number}{tried} ({reasons}); --resume continues from there with new clients"
     )
 
 
@@ -102,15 +107,14 @@ def layer_summaries(end: Position, layout: Layout) -> list[LayerSummary]:
     ledger = end.server.ledger
     layers: list[LayerSummary] = []
     for index, layer in enumerate(layout.layers):
-        layers.append(
-            LayerSummary(
-                name=layer.name,
-                size=layer.size,
-                adaptive=layer.adaptive,
-                aggregations=ledger.aggregations[index],
-                interval=end.state.intervals[index],
-                uplink_bytes=ledger.layer_uplink[index],
-                downlink_bytes=ledger.layer_downlink[index],
-            )
+        summary = LayerSummary(
+            name=layer.name,
+            size=layer.size,
+            adaptive=layer.adaptive,
+            aggregations=ledger.aggregations[index],
+            interval=end.state.intervals[index],
+            uplink_bytes=ledger.layer_uplink[index],
+            downlink_bytes=ledger.layer_downlink[index],
         )
+        layers.append(summary)
     return layers
