@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from fedlama.core import Message, RoundPlan, Traffic
 from fedlama.training.cohorts import Cohort
+from fedlama.training.current import Round
+from fedlama.training.divergence import check_finite
 from fedlama.training.faults import (
     FAILED_BEFORE,
     FAILED_DURING,
@@ -19,7 +21,7 @@ from fedlama.training.faults import (
     Faults,
     Stretch,
 )
-from fedlama.training.rounds import Round, Rounds, check_finite, total_of
+from fedlama.training.rounds import Rounds, total_of
 from fedlama.training.values import Played, Position, Reports, Verdict
 
 
@@ -46,28 +48,33 @@ class FaultyRounds:
             place = self._place(current)
             reasons = self._absent_from_the_start(cohort, place)
             downloads = cohort.present
+
             losses = self.rounds.train(current)
             if self.faults.corrupt:
                 self._break_updates(current, place)
-            reports = self.rounds.report(
-                current, losses, with_norms=self.faults.norm_limit is not None
-            )
+            has_limit = self.faults.norm_limit is not None
+            reports = self.rounds.report(current, losses, with_norms=has_limit)
             verdict = self._judge(current, reports, place, reasons)
             if cohort.absent:
                 self.rounds.cohorts.reset_absent(cohort, position)
+
             if cohort.present >= self.faults.min_clients:
                 return self.rounds.close(current, verdict, downloads)
             position = self._discard(current, verdict, downloads)
-            if self.faults.on_too_few == "stop" or position.attempt % MAX_ATTEMPTS == 0:
+            is_hopeless = position.attempt % MAX_ATTEMPTS == 0
+            if is_hopeless or self.faults.on_too_few == "stop":
                 return Played(current.position, position, plan, verdict=None)
 
     def _place(self, current: Round) -> Stretch:
+        position = current.position
         cycle = current.plan.cycle
+        # A cohort that replaces another may enter in the middle of a cycle
+        begins = max(cycle.start, current.cohort.entered)
         return Stretch(
             seed=self.rounds.job.seed,
-            round=current.position.state.round + 1,
-            attempt=current.position.attempt,
-            cycle=range(max(cycle.start, current.cohort.entered), cycle.stop),
+            round=position.state.round + 1,
+            attempt=position.attempt,
+            cycle=range(begins, cycle.stop),
             steps=current.steps,
         )
 
@@ -90,8 +97,10 @@ class FaultyRounds:
         for here, index in enumerate(cohort.mine):
             client = cohort.clients[index]
             number = self.faults.broken_number(place, client)
-            if number is not None:
-                cohort.rows[here, first] = anchor + number
+            if number is None:
+                continue
+            row = cohort.rows[here]
+            row[first] = anchor + number
 
     def _judge(
         self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]
@@ -105,16 +114,20 @@ class FaultyRounds:
         for index, client in enumerate(cohort.clients):
             if index in cohort.absent:
                 continue
+            upload = reports.uploads[index]
             reason = self.faults.misses(place, client)
+            # Who comes late has sent its update all the same, for nothing
             if reason != FAILED_DURING:
-                uploads.append(reports.uploads[index])
+                uploads.append(upload)
             if reason is None:
                 reason = self._refusal(current, index, reports, finite[index])
             if reason is None:
-                counted.append(reports.uploads[index])
+                counted.append(upload)
             else:
                 reasons[index] = reason
         cohort.absent.update(reasons)
+
+        # Zero times NaN would be NaN: nothing of what they sent may stay
         losses = list(reports.losses)
         largest = reports.largest.clone()
         for index in cohort.absent:
@@ -134,13 +147,17 @@ class FaultyRounds:
         self, current: Round, index: int, reports: Reports, weights_are_finite: bool
     ) -> str | None:
         """Why the server refuses an update that arrived; one that is not finite ends the run unless tolerated."""
-        client = current.cohort.clients[index]
         loss = reports.losses[index]
         if not self.faults.exclude_nonfinite:
             check_finite(
-                client, loss, weights_are_finite, current, self.rounds.job.shards
+                current.cohort.clients[index],
+                loss,
+                weights_are_finite,
+                current,
+                self.rounds.job.shards,
             )
-        if not (weights_are_finite and math.isfinite(loss)):
+        is_finite = weights_are_finite and math.isfinite(loss)
+        if not is_finite:
             return NOT_FINITE
         limit = self.faults.norm_limit
         if limit is not None and reports.norms[index] > limit:
@@ -164,20 +181,28 @@ class FaultyRounds:
         """Where the run stands after an attempt that came to nothing."""
         before = current.position
         down = self.rounds.download(current, downloads)
-        server = self.rounds.server.discard(
-            before.server, Traffic(up=verdict.upload, down=down)
-        )
+        traffic = Traffic(up=verdict.upload, down=down)
+        server = self.rounds.server.discard(before.server, traffic)
+
         # Those who did nothing wrong are in the record, too: they trained for nothing.
         cohort = current.cohort
         blameless: dict[int, str] = {}
         for index in range(len(cohort.clients)):
             if index not in cohort.absent:
                 blameless[index] = TOO_FEW_LEFT
-        entries = [*verdict.excluded]
+        entries = list(verdict.excluded)
         entries += self._entries(cohort, blameless, before.attempt)
         entries.sort(key=lambda entry: entry["client"])
+
         earlier = before.discarded or Discarded()
-        discarded = earlier.extended(entries, before.server.ledger, server.ledger)
+        discarded = earlier.extended(
+            entries,
+            before=before.server.ledger,
+            after=server.ledger,
+        )
         return replace(
-            before, server=server, attempt=before.attempt + 1, discarded=discarded
+            before,
+            server=server,
+            attempt=before.attempt + 1,
+            discarded=discarded,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedlama.local import steps_per_interval
+from fedlama.local import steps_per_interval, steps_taken
 from fedlama.processes.world import World
 from fedlama.rows import Binding, ClientStore, Slot
 from fedlama.training.values import Job, Position
@@ -49,6 +49,7 @@ class Cohort:
         for index in self.absent:
             counts[index] = 0
         total = sum(counts)
+        # Nobody is left: then nothing will be averaged
         if not total:
             return [0.0] * len(counts)
         return [count / total for count in counts]
@@ -66,19 +67,35 @@ class Cohort:
                 places.append(place)
         return places
 
+    def local_steps(self, steps: range, base_interval: int) -> list[range]:
+        """The steps that each client of this process takes itself in these global ones."""
+        local_steps: list[range] = []
+        for index in self.mine:
+            own_steps = steps_taken(
+                self.paces[index],
+                base_interval,
+                steps,
+            )
+            local_steps.append(own_steps)
+        return local_steps
+
     def trained_parts(self, block: int) -> Iterator[slice]:
         """Which of this process's rows to train: all in one go, or without the absent where clients go one by one.
 
         In a stack the absent are trained along: it is always as high, and a row does not feel its neighbours.
         """
         start = 0
+        end = len(self.mine)
         for place, index in enumerate(self.mine):
-            if block == 1 and index in self.absent:
-                if start < place:
-                    yield slice(start, place)
-                start = place + 1
-        if start < len(self.mine):
-            yield slice(start, len(self.mine))
+            left_out = block == 1 and index in self.absent
+            if not left_out:
+                continue
+            # What lies between the last absent client and this one
+            if start < place:
+                yield slice(start, place)
+            start = place + 1
+        if start < end:
+            yield slice(start, end)
 
 
 class Cohorts:
@@ -118,9 +135,9 @@ class Cohorts:
 
     def enters(self, position: Position) -> bool:
         """Whether new clients come before the next round: at a window's start, or where the last ones were given up."""
-        return (
-            position.step % self.job.window_steps == 0 or position.discarded is not None
-        )
+        at_window_start = position.step % self.job.window_steps == 0
+        were_given_up = position.discarded is not None
+        return at_window_start or were_given_up
 
     def at(self, position: Position) -> Cohort:
         """The clients of the next round."""
@@ -134,31 +151,43 @@ class Cohorts:
             return
         if self.world.shares_files:
             for place, index in enumerate(cohort.mine):
-                rows = {name: cohort.slots[name][place] for name in self.store.names}
-                self.store.save(cohort.clients[index], rows)
+                kept = self._kept(cohort.slots, place)
+                self.store.save(cohort.clients[index], kept)
         else:
             # Every process has a store of its own, and any of them may train this client next.
             everywhere = self.gather(cohort)
             for index, client in enumerate(cohort.clients):
-                self.store.save(
-                    client, {name: everywhere[name][index] for name in self.store.names}
-                )
+                kept = self._kept(everywhere, index)
+                self.store.save(client, kept)
+
         # Another process may train this client next, so it must not read before all have written.
         self.world.meet()
+
+    def _kept(self, slots: Mapping[str, Tensor], place: int) -> dict[str, Tensor]:
+        """A client's rows of the slots that outlive a window."""
+        assert self.store is not None
+        rows: dict[str, Tensor] = {}
+        for name in self.store.names:
+            of_all = slots[name]
+            rows[name] = of_all[place]
+        return rows
 
     def reset_absent(self, cohort: Cohort, position: Position) -> None:
         """Who is absent comes back as if new: with the server's row and what was kept of it before this window."""
         for place, index in enumerate(cohort.mine):
-            if index in cohort.absent:
-                cohort.rows[place] = position.row
-                cohort.counters[place] = position.counters
-                self._start_slots(cohort, place)
+            if index not in cohort.absent:
+                continue
+            cohort.rows[place] = position.row
+            cohort.counters[place] = position.counters
+            self._start_slots(cohort, place)
 
     def gather(self, cohort: Cohort) -> dict[str, Tensor]:
         """The slots of all clients of the cohort, [clients, width] for each name, in every process."""
+        clients = len(cohort.clients)
         gathered: dict[str, Tensor] = {}
         for name, here in cohort.slots.items():
-            everywhere = here.new_zeros(len(cohort.clients), here.shape[1])
+            _, width = here.shape
+            everywhere = here.new_zeros(clients, width)
             everywhere[cohort.mine] = here
             self.world.sum_(everywhere)
             gathered[name] = everywhere
@@ -169,7 +198,10 @@ class Cohorts:
         job = self.job
         window = position.step // job.window_steps
         clients = job.participation.cohort(
-            len(job.shards), job.seed, window, position.attempt
+            len(job.shards),
+            job.seed,
+            window,
+            position.attempt,
         )
         samples = [job.shards.size_of(client) for client in clients]
         counts = [1] * len(clients)
@@ -178,6 +210,7 @@ class Cohorts:
         # A step takes as long as its batch is large.
         costs = [min(count, job.local.batch_size) for count in samples]
         mine = self.world.share(costs, together=self.block)
+
         rows, slots, counters = self._storage(len(mine))
         rows.copy_(position.row)
         counters.copy_(position.counters)
@@ -195,7 +228,7 @@ class Cohorts:
             self._start_slots(cohort, place)
         if self._restored is not None:
             for name, values in self._restored.items():
-                cohort.slots[name].copy_(values[cohort.mine])
+                cohort.slots[name].copy_(values[mine])
             self._restored = None
         return cohort
 
@@ -205,16 +238,15 @@ class Cohorts:
         local = self.job.local
         paces: list[int | None] = []
         for client, count in zip(clients, samples, strict=True):
-            paces.append(
-                steps_per_interval(
-                    local.steps,
-                    samples=count,
-                    batch_size=local.batch_size,
-                    seed=self.job.seed,
-                    window=window,
-                    client=client,
-                )
+            pace = steps_per_interval(
+                local.steps,
+                samples=count,
+                batch_size=local.batch_size,
+                seed=self.job.seed,
+                window=window,
+                client=client,
             )
+            paces.append(pace)
         return paces
 
     def _start_slots(self, cohort: Cohort, place: int) -> None:
@@ -224,20 +256,25 @@ class Cohorts:
         if self.store is None:
             return
         index = cohort.mine[place]
-        kept = {name: cohort.slots[name][place] for name in self.store.names}
-        self.store.load(cohort.clients[index], kept)
+        client = cohort.clients[index]
+        kept = self._kept(cohort.slots, place)
+        self.store.load(client, kept)
 
     def _storage(self, size: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Tensors for the rows of so many clients: those of the cohort before where they fit."""
         last = self._current
         if last is not None and len(last.mine) == size:
             return last.rows, last.slots, last.counters
+
         binding = self.binding
         rows = binding.new_rows(size)
         slots: dict[str, Tensor] = {}
         for slot in self.slots:
             slots[slot.name] = binding.new_rows(size)
         counters = torch.empty(
-            size, binding.counter_width, dtype=torch.int64, device=binding.device
+            size,
+            binding.counter_width,
+            dtype=torch.int64,
+            device=binding.device,
         )
         return rows, slots, counters

@@ -33,4 +33,5 @@ class Round:
     @property
     def steps(self) -> range:
         """The global steps of the round."""
-        return range(self.position.step, self.position.step + self.plan.steps)
+        first = self.position.step
+        return range(first, first + self.plan.steps)

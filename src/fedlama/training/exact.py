@@ -49,9 +49,14 @@ class ExactReduce:
 
     def mean(self, slices: Sequence[slice]) -> Tensor:
         """The average of these slices, one behind the other."""
-        weights = [self.verdict.weights[index] for index in self.cohort.mine]
+        weights = self.verdict.weights
+        own_weights = [weights[index] for index in self.cohort.mine]
         return exact_means(
-            self.cohort.rows, weights, slices, self.verdict.largest, self.world.sum_
+            self.cohort.rows,
+            own_weights,
+            slices,
+            self.verdict.largest,
+            self.world.sum_,
         )
 
     @phase("spread")
@@ -75,6 +80,7 @@ class ExactReduce:
         )
         squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
         self.world.sum_(squared)
+
         by_slice = iter(squared.T.tolist())
         spread: dict[int, float] = {}
         for layer in due:
@@ -88,7 +94,8 @@ class ExactReduce:
     def _weighted(self, values: Sequence[float]) -> float:
         """The mean over all clients."""
         terms: list[float] = []
-        for weight, value in zip(self.verdict.weights, values, strict=True):
+        weighted = zip(self.verdict.weights, values, strict=True)
+        for weight, value in weighted:
             terms.append(weight * value)
         # Not a loop that adds: from Python 3.12 on, sum() makes up for rounding.
         return sum(terms)

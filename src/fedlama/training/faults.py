@@ -6,6 +6,7 @@ neither on the number of processes nor on what happened before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -101,28 +102,39 @@ class Faults:
 
     def fails_before(self, stretch: Stretch, client: int) -> bool:
         """Whether a client takes no part at all in the cycle of this `stretch`."""
-        return _chance(self.fail_before, stretch, "before", stretch.cycle.start, client)
+        begins = stretch.cycle.start
+        return _chance(self.fail_before, stretch, "before", begins, client)
 
     def misses(self, stretch: Stretch, client: int) -> str | None:
         """Why the server has no update of this client at the end of this `stretch`, if so."""
-        if _chance(self.fail_during, stretch, "during", stretch.cycle.start, client):
-            drawn = _uniform(stretch, "when", stretch.cycle.start, client)
-            failing_step = stretch.cycle[int(drawn * len(stretch.cycle))]
+        cycle = stretch.cycle
+        fails = _chance(self.fail_during, stretch, "during", cycle.start, client)
+        if fails:
+            drawn = _uniform(stretch, "when", cycle.start, client)
+            failing_step = cycle[int(drawn * len(cycle))]
+            # In another round of the cycle it failed before, or it will fail later
             if failing_step in stretch.steps:
                 return FAILED_DURING
-        if _chance(self.straggle, stretch, "straggle", stretch.steps.start, client):
+
+        begins = stretch.steps.start
+        is_late = _chance(self.straggle, stretch, "straggle", begins, client)
+        if is_late:
             return LATE
         return None
 
     def broken_number(self, stretch: Stretch, client: int) -> float | None:
         """What stands in the update of a client that returns a broken one after this `stretch`."""
-        if not _chance(self.corrupt, stretch, "corrupt", stretch.steps.start, client):
+        begins = stretch.steps.start
+        is_broken = _chance(self.corrupt, stretch, "corrupt", begins, client)
+        if not is_broken:
             return None
-        numbers = [float("nan"), float("inf")]
+        numbers = [math.nan, math.inf]
+        # Without a limit nobody would notice a number that is merely large
         if self.norm_limit:
             numbers.append(10 * self.norm_limit)
-        drawn = _uniform(stretch, "how", stretch.steps.start, client)
-        return numbers[int(drawn * len(numbers))]
+        drawn = _uniform(stretch, "how", begins, client)
+        chosen = int(drawn * len(numbers))
+        return numbers[chosen]
 
 
 @dataclass(frozen=True)
@@ -146,9 +158,9 @@ class Discarded:
         up = after.uplink_bytes - before.uplink_bytes
         down = after.downlink_bytes - before.downlink_bytes
         return Discarded(
-            (*self.excluded, *entries),
-            self.uplink_bytes + up,
-            self.downlink_bytes + down,
+            excluded=(*self.excluded, *entries),
+            uplink_bytes=self.uplink_bytes + up,
+            downlink_bytes=self.downlink_bytes + down,
         )
 
     @staticmethod
@@ -165,18 +177,29 @@ class Discarded:
             )
             entries.append(entry)
         return Discarded(
-            tuple(entries), int(values["uplink_bytes"]), int(values["downlink_bytes"])
+            excluded=tuple(entries),
+            uplink_bytes=int(values["uplink_bytes"]),
+            downlink_bytes=int(values["downlink_bytes"]),
         )
 
 
 def _chance(
     probability: float, stretch: Stretch, purpose: str, step: int, client: int
 ) -> bool:
-    return probability > 0 and _uniform(stretch, purpose, step, client) < probability
+    # What cannot happen is not drawn: most runs have no faults of most kinds
+    if probability <= 0:
+        return False
+    return _uniform(stretch, purpose, step, client) < probability
 
 
 def _uniform(stretch: Stretch, purpose: str, step: int, client: int) -> float:
     """From 0 to below 1."""
-    key = random_key(stretch.seed, f"faults {purpose}", step, stretch.attempt, client)
+    key = random_key(
+        stretch.seed,
+        f"faults {purpose}",
+        step,
+        stretch.attempt,
+        client,
+    )
     bits = key % 2**53  # as many as a float has
     return bits / 2**53

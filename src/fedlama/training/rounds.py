@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from fedlama.base import DivergenceError
 from fedlama.compress import Decoded, Place
 from fedlama.core import Message, RoundPlan, Traffic
-from fedlama.data import Shards
-from fedlama.local import MODEL, steps_taken
+from fedlama.local import MODEL
 from fedlama.processes.world import World
 from fedlama.rows import magnitudes, squared_distances
 from fedlama.server import Server
 from fedlama.training.coding import Uplink
 from fedlama.training.cohorts import Cohort, Cohorts
 from fedlama.training.current import Round
+from fedlama.training.divergence import check_finite
 from fedlama.training.exact import ExactReduce
 from fedlama.training.phases import phase
+from fedlama.training.syncing import sync_due_layers
 from fedlama.training.trainers import Trainer
 from fedlama.training.values import Played, Position, Reports, Verdict
 
@@ -63,39 +62,46 @@ class Rounds:
     def begin(self, position: Position, plan: RoundPlan) -> Round:
         """The round with its clients, who are sent the model."""
         entering = self.cohorts.enters(position)
-        return Round(self.cohorts.at(position), position, plan, entering)
+        cohort = self.cohorts.at(position)
+        return Round(cohort, position, plan, entering)
 
     def train(self, current: Round) -> Tensor:
         """Take the round's steps with this process's clients; their mean losses, zero for the absent."""
         cohort = current.cohort
         losses = torch.zeros(
-            len(cohort.mine), dtype=torch.float64, device=cohort.rows.device
+            len(cohort.mine),
+            dtype=torch.float64,
+            device=cohort.rows.device,
         )
         clients = [cohort.clients[index] for index in cohort.mine]
+        base_interval = self.job.policy.base_interval
+        local_steps = cohort.local_steps(current.steps, base_interval)
         server_rows = self._server_rows(current.position)
+        # None trains all tensors
         trained: tuple[slice, ...] | None = None
         if current.plan.trained is not None:
             trained = tuple(self.layout.slices_of(current.plan.trained))
-        local_steps = [
-            self._taken(cohort.paces[index], current.steps) for index in cohort.mine
-        ]
+
         with phase("train"):
             for part in cohort.trained_parts(self.trainer.block):
+                slots = {name: values[part] for name, values in cohort.slots.items()}
                 losses[part] = self.trainer.train(
                     clients[part],
                     cohort.rows[part],
-                    {name: values[part] for name, values in cohort.slots.items()},
+                    slots,
                     cohort.counters[part],
                     server_rows,
                     current.steps,
                     local_steps[part],
                     trained,
                 )
-            self._sync(current, server_rows)
+            sync_due_layers(current, self.job, self.layout, server_rows)
         if self.uplink is not None:
             with phase("encode"):
                 current.figures = self.uplink.code(
-                    cohort, current.position, current.plan
+                    cohort,
+                    current.position,
+                    current.plan,
                 )
         return losses
 
@@ -110,41 +116,59 @@ class Rounds:
         if self.uplink is not None:
             columns.append(current.figures)
         if with_norms:
-            distances = squared_distances(
-                current.position.row, cohort.rows, self.layout.slices_of(plan.due)
-            )
-            columns.append(distances.sum(dim=1, keepdim=True))
-        # One sum over all processes instead of several: on small models a collective costs more than the arithmetic.
-        here = torch.cat(columns, dim=1)
-        table = here.new_zeros(len(cohort.clients), here.shape[1])
-        table[cohort.mine] = here
-        self.world.sum_(table)
+            columns.append(self._squared_norms(current))
+        table = self._table_of_all(cohort, columns)
+
         norms: list[float] = []
         if with_norms:
             norms = table[:, -1].sqrt().tolist()
-        uploads = [current.position.server.ledger.plain_message(plan.due)] * len(
-            cohort.clients
-        )
+        end_of_slices = 1 + len(slices)
         decoded: list[Decoded] = []
-        if self.uplink is not None:
-            start = 1 + len(slices)
-            stop = start + self.uplink.width(plan)
-            decoded = self.uplink.messages(table[:, start:stop], plan.due)
+        if self.uplink is None:
+            plain = current.position.server.ledger.plain_message(plan.due)
+            uploads = [plain] * len(cohort.clients)
+        else:
+            end_of_figures = end_of_slices + self.uplink.width(plan)
+            figures = table[:, end_of_slices:end_of_figures]
+            decoded = self.uplink.messages(figures, plan.due)
             uploads = [message.charged for message in decoded]
         return Reports(
             losses=table[:, 0].tolist(),
-            largest=table[:, 1 : 1 + len(slices)],
+            largest=table[:, 1:end_of_slices],
             norms=norms,
             uploads=uploads,
             decoded=decoded,
         )
+
+    def _squared_norms(self, current: Round) -> Tensor:
+        """‖x_i − anchor‖² over the due layers of every client of this process, [mine, 1]."""
+        distances = squared_distances(
+            current.position.row,
+            current.cohort.rows,
+            self.layout.slices_of(current.plan.due),
+        )
+        return distances.sum(dim=1, keepdim=True)
+
+    def _table_of_all(self, cohort: Cohort, columns: list[Tensor]) -> Tensor:
+        """A row for every client of the cohort, in every process, from columns of this process's clients."""
+        # One sum over all processes instead of several: on small models a collective costs more than the arithmetic.
+        here = torch.cat(columns, dim=1)
+        _, width = here.shape
+        table = here.new_zeros(len(cohort.clients), width)
+        table[cohort.mine] = here
+        self.world.sum_(table)
+        return table
 
     def accept(self, current: Round, reports: Reports) -> Verdict:
         """Everyone counts, or the training diverged."""
         finite = reports.largest.isfinite().all(dim=1).tolist()
         for index, client in enumerate(current.cohort.clients):
             check_finite(
-                client, reports.losses[index], finite[index], current, self.job.shards
+                client,
+                reports.losses[index],
+                finite[index],
+                current,
+                self.job.shards,
             )
         upload = total_of(reports.uploads)
         return Verdict(
@@ -159,9 +183,11 @@ class Rounds:
 
     def download(self, current: Round, clients: int) -> Message:
         """What so many clients were sent before this round."""
-        return self.server.download(
-            current.position.server, entering=current.entering
-        ).times(clients)
+        to_one = self.server.download(
+            current.position.server,
+            entering=current.entering,
+        )
+        return to_one.times(clients)
 
     def close(
         self, current: Round, verdict: Verdict, downloads: int | None = None
@@ -180,11 +206,18 @@ class Rounds:
             downloads = len(cohort.clients)
         window_ends = current.steps.stop % self.job.window_steps == 0
         with phase("aggregate"):
+            reduce = ExactReduce(
+                self.layout,
+                current,
+                verdict,
+                self.world,
+                self.uplink,
+            )
             down = self.download(current, downloads)
             after = self.server.close(
                 position.server,
                 plan,
-                ExactReduce(self.layout, current, verdict, self.world, self.uplink),
+                reduce,
                 Traffic(up=verdict.upload, down=down),
                 sent=verdict.counted.layers,
                 share=cohort.present / len(self.job.shards),
@@ -192,79 +225,52 @@ class Rounds:
                 place=self._server_place(current),
                 window_ends=window_ends,
             )
-            if not window_ends:  # those who come next are given the whole row
-                for part in [
-                    *self.layout.slices_of(plan.renewed),
-                    *self.layout.statistics,
-                ]:
+            # At a window's end others come next, and they are given the whole row
+            if not window_ends:
+                for part in self._with_statistics(plan.renewed):
                     cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
         attempt = position.attempt
         if window_ends:
             self.cohorts.leave(cohort)
             attempt = 0
-        return Played(position, Position(after, counters, attempt), plan, verdict)
+        reached = Position(after, counters, attempt)
+        return Played(position, reached, plan, verdict)
 
     def averaged_slices(self, plan: RoundPlan) -> list[slice]:
         """What is averaged at the end of a round: the due layers and the statistics."""
-        return [*self.layout.slices_of(plan.due), *self.layout.statistics]
+        return self._with_statistics(plan.due)
+
+    def _with_statistics(self, layers: Sequence[int]) -> list[slice]:
+        slices = self.layout.slices_of(layers)
+        return [*slices, *self.layout.statistics]
 
     def _server_place(self, current: Round) -> Place:
         """Where the server's own message belongs."""
-        if self.uplink is not None:
-            return self.uplink.place(current.position, current.plan, client=0)
-        return Place(current.position.state.round + 1, client=0)
+        before = current.position
+        if self.uplink is None:
+            return Place(before.state.round + 1, client=0)
+        return self.uplink.place(
+            before,
+            current.plan,
+            client=0,
+        )
 
     def _server_rows(self, position: Position) -> Mapping[str, Tensor]:
         """What the local rule may look at: the anchor, and what the server sends for the rule."""
         rows = {MODEL: position.row}
+        kept = position.server.slots
         for name in self.job.local.sends:
-            rows[name] = position.server.slots[name]
+            rows[name] = kept[name]
         return rows
-
-    def _sync(self, current: Round, server_rows: Mapping[str, Tensor]) -> None:
-        """Before a due layer is uploaded, the local rule may update its slots, or what is sent."""
-        cohort = current.cohort
-        local = self.job.local
-        synchronised_at = current.position.state.synchronised_at
-        present = list(cohort.trained_parts(block=1))
-        for layer in current.plan.due:
-            since = range(synchronised_at[layer], current.steps.stop)
-            taken = self._steps_taken(cohort, since)
-            for part in self.layout.layers[layer].slices:
-                server = {name: row[part] for name, row in server_rows.items()}
-                for places in present:
-                    rows = cohort.rows[places, part]
-                    own = {
-                        name: values[places, part]
-                        for name, values in cohort.slots.items()
-                    }
-                    local.sync(
-                        rows,
-                        own,
-                        server,
-                        steps=since,
-                        taken=taken[places, None],
-                    )
-
-    def _steps_taken(self, cohort: Cohort, steps: range) -> Tensor:
-        """How many steps each client of this process took in these global ones."""
-        counts: list[int] = []
-        for index in cohort.mine:
-            own_steps = self._taken(cohort.paces[index], steps)
-            counts.append(len(own_steps))
-        return torch.tensor(counts, device=cohort.rows.device)
-
-    def _taken(self, pace: int | None, steps: range) -> range:
-        """The local steps that a client takes in these global ones."""
-        return steps_taken(pace, self.job.policy.base_interval, steps)
 
     def _join_counters(self, cohort: Cohort, counters: Tensor) -> Tensor:
         """Whole-number buffers are equal on every client or count upwards, so the server keeps the largest."""
         if not len(counters):
             return counters
+        lowest = torch.iinfo(counters.dtype).min
+        joined = torch.full_like(counters, lowest)
         here = cohort.present_here()
-        joined = torch.full_like(counters, torch.iinfo(counters.dtype).min)
         if here:
             joined = cohort.counters[here].amax(dim=0)
         self.world.max_(joined)
@@ -281,26 +287,10 @@ def total_of(messages: Sequence[Message]) -> Message:
         key = id(message)
         counts[key] = counts.get(key, 0) + 1
         different[key] = message
+
     total = Message()
     for key, message in different.items():
-        of_all = message.times(counts[key])
+        count = counts[key]
+        of_all = message.times(count)
         total = total.plus(of_all)
     return total
-
-
-def check_finite(
-    client: int, loss: float, weights_are_finite: bool, current: Round, shards: Shards
-) -> None:
-    """Raise DivergenceError for a client whose loss or weights are not finite."""
-    if not math.isfinite(loss):
-        raise diverged(f"the loss of {shards.name_of(client)} was", current)
-    if not weights_are_finite:
-        raise diverged(f"the weights of {shards.name_of(client)} were", current)
-
-
-def diverged(what: str, current: Round) -> DivergenceError:
-    """What is said of a training that went wrong in this round."""
-    return DivergenceError(
-        f"{what} not finite in round {current.position.state.round + 1} (from step {current.position.step + 1}): "
-        f"the training diverged, so lower local.learning_rate"
-    )

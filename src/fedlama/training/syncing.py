@@ -1,0 +1,48 @@
+"""Before a due layer is uploaded, the local rule may update its slots, or what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedlama.core import Layout
+from fedlama.training.current import Round
+from fedlama.training.values import Job
+
+
+def sync_due_layers(
+    current: Round, job: Job, layout: Layout, server_rows: Mapping[str, Tensor]
+) -> None:
+    """Call the local rule's `sync` on every due layer of the clients that are present here.
+
+    Arguments:
+        current: The round, after its steps.
+        job: The run.
+        layout: Where the layers are in a row.
+        server_rows: What the local rule may look at.
+    """
+    cohort = current.cohort
+    synchronised_at = current.position.state.synchronised_at
+    base_interval = job.policy.base_interval
+    present = list(cohort.trained_parts(block=1))
+    for layer in current.plan.due:
+        # A layer may be due after several rounds: its steps count since it was last averaged
+        since = range(synchronised_at[layer], current.steps.stop)
+        local_steps = cohort.local_steps(since, base_interval)
+        counts = [len(own_steps) for own_steps in local_steps]
+        taken = torch.tensor(counts, device=cohort.rows.device)
+        for part in layout.layers[layer].slices:
+            server = {name: row[part] for name, row in server_rows.items()}
+            for places in present:
+                own: dict[str, Tensor] = {}
+                for name, values in cohort.slots.items():
+                    own[name] = values[places, part]
+                job.local.sync(
+                    cohort.rows[places, part],
+                    own,
+                    server,
+                    steps=since,
+                    taken=taken[places, None],
+                )
