@@ -53,32 +53,59 @@ class Demand:
 
     def parts(self) -> dict[str, int]:
         """What the memory is for → bytes."""
-        row = FLOAT32 * self.width
-        kept = len(self.slots) * row
-        blocks = self.block * (row + kept)
+        rows_text = f"{self.clients:,} rows of {_count(self.width)} numbers"
+        slot_names = ", ".join(slot.name for slot in self.slots)
+        slots_text = f"their {slot_names}"
+        at_work = self._at_work()
+        prepared_bytes = self.processes * self.prepared_bytes
+        amounts = {
+            rows_text: self.clients * self._row_bytes,
+            slots_text: self.clients * self._kept_bytes,
+            "gradients and averaging": self.processes * at_work,
+            "checkpoints": self._checkpoints(),
+            "data": self.data_bytes + prepared_bytes,
+        }
+        # What a run does not need is not worth a word
+        return {name: amount for name, amount in amounts.items() if amount}
+
+    @property
+    def _row_bytes(self) -> int:
+        return FLOAT32 * self.width
+
+    @property
+    def _kept_bytes(self) -> int:
+        """What is kept for one client."""
+        return len(self.slots) * self._row_bytes
+
+    def _at_work(self) -> int:
+        """Bytes that a process computes in, whatever clients it has."""
+        row = self._row_bytes
         # The global row and what the server keeps, before and after a round
         global_rows = 2 * (1 + self.server_slots) * row
-        # The mean; gradients and the mask of kernels
-        averaging = global_rows + row + 3 * FLOAT32 * self.parameter_width
+        mean = row
+        # Gradients and the mask of kernels
+        of_parameters = 3 * FLOAT32 * self.parameter_width
+        padded_stack = self.block * (row + self._kept_bytes)
+        return global_rows + mean + of_parameters + padded_stack
+
+    def _checkpoints(self) -> int:
+        """Bytes that saving takes, in all processes together."""
         # Gathered in every process; then sent, received and encoded
-        checkpoint = (self.processes + 3) * (self.saved_clients * kept)
+        copies = self.processes + 3
+        of_cohort = copies * self.saved_clients * self._kept_bytes
+
         # Of clients that are away, read from the disk once, then sent, received and encoded
-        outliving = sum(slot.lifetime == "run" for slot in self.slots)
-        checkpoint += 4 * self.seen_clients * outliving * row
-        names = ", ".join(slot.name for slot in self.slots)
-        amounts = {
-            f"{self.clients:,} rows of {_count(self.width)} numbers": self.clients
-            * row,
-            f"their {names}": self.clients * kept,
-            "gradients and averaging": self.processes * (averaging + blocks),
-            "checkpoints": checkpoint,
-            "data": self.data_bytes + self.processes * self.prepared_bytes,
-        }
-        return {name: amount for name, amount in amounts.items() if amount}
+        outliving = 0
+        for slot in self.slots:
+            if slot.lifetime == "run":
+                outliving += 1
+        of_seen = 4 * self.seen_clients * outliving * self._row_bytes
+        return of_cohort + of_seen
 
     def total(self) -> int:
         """Bytes of all parts."""
-        return sum(self.parts().values())
+        amounts = self.parts().values()
+        return sum(amounts)
 
 
 def demand_of(
@@ -87,19 +114,22 @@ def demand_of(
     """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
     here, everywhere = local_processes(workers)
     clients = job.participation.count(len(job.shards))
+    server = job.make_server(layout)
     demand = Demand(
-        clients=-(-clients * here // everywhere),
+        clients=_rounded_up(clients * here, everywhere),
         processes=here,
         width=layout.width,
         parameter_width=layout.parameter_width,
         slots=job.client_slots,
         data_bytes=data_bytes(job.data),
-        server_slots=len(job.make_server(layout).slots),
+        server_slots=len(server.slots),
     )
     if stacked:
         samples_as_floats = FLOAT32 * job.data.x_train.numel()
         demand = replace(
-            demand, prepared_bytes=samples_as_floats, block=block_of(layout)
+            demand,
+            prepared_bytes=samples_as_floats,
+            block=block_of(layout),
         )
     if saves:
         demand = replace(demand, seen_clients=_seen_clients(job, clients))
@@ -111,8 +141,15 @@ def demand_of(
 
 def _seen_clients(job: Job, active: int) -> int:
     """At most so many clients will have been seen when the run ends."""
-    windows = -(-job.iterations // job.window_steps)
-    return min(len(job.shards), windows * active)
+    windows = _rounded_up(job.iterations, job.window_steps)
+    # If no client were drawn twice
+    drawn = windows * active
+    return min(len(job.shards), drawn)
+
+
+def _rounded_up(amount: int, by: int) -> int:
+    """The quotient of whole numbers."""
+    return -(-amount // by)
 
 
 def local_processes(
@@ -120,6 +157,7 @@ def local_processes(
 ) -> tuple[int, int]:
     """Processes of the run on this machine, and altogether."""
     everywhere = 1
+    # Other launchers set the size, too, for groups of their own
     if "TORCHELASTIC_RUN_ID" in environment:
         everywhere = int(environment.get("WORLD_SIZE", "1"))
     if everywhere == 1:
@@ -130,9 +168,13 @@ def local_processes(
 
 def data_bytes(data: Dataset) -> int:
     """What the samples and targets take, which are loaded already."""
-    training = data.x_train.nbytes + data.y_train.nbytes
-    testing = data.x_test.nbytes + data.y_test.nbytes
-    return training + testing
+    tensors = (
+        data.x_train,
+        data.y_train,
+        data.x_test,
+        data.y_test,
+    )
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def fits(demand: Demand, available: int | None = None) -> bool:
@@ -140,8 +182,10 @@ def fits(demand: Demand, available: int | None = None) -> bool:
     here = available
     if here is None:
         here = available_memory()
+    if here is None:
+        return True
     # The data is loaded already
-    return here is None or demand.total() <= here + demand.data_bytes
+    return demand.total() <= here + demand.data_bytes
 
 
 def check_memory(demand: Demand, available: int | None = None) -> None:
@@ -151,12 +195,15 @@ def check_memory(demand: Demand, available: int | None = None) -> None:
         here = available_memory()
     if here is None or fits(demand, here):
         return
-    parts = ", ".join(
-        f"{name} {human(amount)}" for name, amount in demand.parts().items()
-    )
+
+    needed = human(demand.total())
+    usable = human(here + demand.data_bytes)
+    parts: list[str] = []
+    for name, amount in demand.parts().items():
+        parts.append(f"{name} {human(amount)}")
     savings = "".join(f"{slot.without}, " for slot in demand.slots if slot.without)
     raise InputError(
-        f"the run needs about {human(demand.total())} of memory: {parts}; {human(here + demand.data_bytes)} are "
+        f"the run needs about {needed} of memory: {', '.join(parts)}; {usable} are "
         f"available: lower participation.active, {savings}choose a smaller model, or use more machines with "
         f"torchrun"
     )
@@ -165,11 +212,14 @@ def check_memory(demand: Demand, available: int | None = None) -> None:
 def human(amount: float) -> str:
     """Bytes for people."""
     if amount >= 1e8:
-        return f"{amount / 1e9:.1f} GB"
-    return f"{amount / 1e6:.1f} MB"
+        gigabytes = amount / 1e9
+        return f"{gigabytes:.1f} GB"
+    megabytes = amount / 1e6
+    return f"{megabytes:.1f} MB"
 
 
 def _count(number: int) -> str:
     if number >= 1e6:
-        return f"{number / 1e6:.1f} M"
+        millions = number / 1e6
+        return f"{millions:.1f} M"
     return f"{number:,}"
