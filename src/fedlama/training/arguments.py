@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -18,6 +18,9 @@ from fedlama.local import LocalRule
 from fedlama.server import ServerRule
 from fedlama.training.evaluation import DEFAULT_METRIC, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
+
+# What torch and Python raise where shapes or types do not fit
+MISFITS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
 
 
 def check_kinds(
@@ -36,7 +39,9 @@ def check_kinds(
             )
     if not isinstance(data, Dataset):
         raise _wrong_kind(
-            "data", data, "fedlama.data.arrays(…) or fedlama.data.load(…)"
+            "data",
+            data,
+            "fedlama.data.arrays(…) or fedlama.data.load(…)",
         )
     if not _is_made(policy, Policy):
         raise _wrong_kind("policy", policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)")
@@ -52,7 +57,8 @@ def _is_made(value: object, protocol: type) -> bool:
 
 
 def _wrong_kind(name: str, value: object, example: str) -> InputError:
-    return InputError(f"{name} must be made with {example}, not {type(value).__name__}")
+    kind = type(value).__name__
+    return InputError(f"{name} must be made with {example}, not {kind}")
 
 
 def check_codecs(**codecs: Codec | None) -> None:
@@ -68,10 +74,10 @@ def check_codecs(**codecs: Codec | None) -> None:
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     """The value is one of those allowed."""
-    if not isinstance(value, str) or value not in allowed:
-        raise InputError(
-            f"{name} must be one of {', '.join(allowed)}, not {shown(value)}"
-        )
+    if isinstance(value, str) and value in allowed:
+        return
+    choices = ", ".join(allowed)
+    raise InputError(f"{name} must be one of {choices}, not {shown(value)}")
 
 
 def check_flag(name: str, value: bool) -> None:
@@ -111,7 +117,8 @@ def task_of(
             "the targets are not whole numbers, so there is no default loss: "
             "pass loss= (such as torch.nn.functional.mse_loss) and, if you like, metric="
         )
-    if metric is None and classifies and data.y_train.dim() == 1:
+    has_one_class_per_sample = classifies and data.y_train.dim() == 1
+    if metric is None and has_one_class_per_sample:
         metric = DEFAULT_METRIC
     if metric is not None and not isinstance(metric, Metric):
         metric = Metric(metric)
@@ -120,22 +127,24 @@ def task_of(
 
 def check_preparation(data: Dataset) -> None:
     """The user's own functions of a batch of inputs do what they should with two samples."""
-    if data.transform is None and not callable(data.augment):
+    augment = data.augment
+    if data.transform is None and not callable(augment):
         return
-    plain = replace(data, transform=None).inputs(data.x_train[:2])
-    inputs = plain
+    untransformed = replace(data, transform=None)
+    inputs = untransformed.inputs(data.x_train[:2])
     if data.transform is not None:
-        inputs = _changed("transform", data.transform, plain)
-    if callable(data.augment):
-        _changed("augment", data.augment, inputs)
+        inputs = _changed("transform", data.transform, inputs)
+    if callable(augment):
+        _changed("augment", augment, inputs)
 
 
 def _changed(name: str, function: Transform, inputs: Tensor) -> Tensor:
     try:
         changed = function(inputs)
     except Exception as error:
+        shape = tuple(inputs.shape)
         raise InputError(
-            f"{name} failed on a batch of shape {tuple(inputs.shape)}: {reason(error)}"
+            f"{name} failed on a batch of shape {shape}: {reason(error)}"
         ) from error
     if not isinstance(changed, Tensor) or len(changed) != len(inputs):
         raise InputError(
@@ -149,41 +158,50 @@ def check_outputs(
     module: nn.Module, data: Dataset, loss: Loss, metric: Metric | None
 ) -> None:
     """One forward pass before anything is spent: shapes that do not fit are the user's input, not our failure."""
-    expected = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
+    outputs = _outputs_of_two(module, data)
+    uses_default_loss = loss is nn.functional.cross_entropy
+    if uses_default_loss and isinstance(outputs, Tensor) and outputs.dim() >= 2:
+        _check_labels(data, classes=outputs.shape[1])
+
+    targets = data.y_train[:2]
+    loss_value = _measured(loss, outputs, targets)
+    metric_value = None
+    if metric is not None:
+        metric_value = _measured(metric.function, outputs, targets)
+    _check_loss(loss_value)
+    if metric is not None:
+        _check_metric(metric_value)
+
+
+def _outputs_of_two(module: nn.Module, data: Dataset) -> object:
+    """What the module makes of two samples; a user's module may return anything."""
     module.eval()
     try:
-        outputs = module(data.inputs(data.x_train[:2]))
-    except expected as error:
+        inputs = data.inputs(data.x_train[:2])
+        return module(inputs)
+    except MISFITS as error:
         shape = tuple(data.x_train.shape[1:])
         raise InputError(
             f"the model does not take {data.name}'s samples of shape {shape}: {error}"
         ) from error
     finally:
         module.train()
-    if (
-        loss is nn.functional.cross_entropy
-        and isinstance(outputs, Tensor)
-        and outputs.dim() >= 2
-    ):
-        _check_labels(data, outputs.shape[1])
-    measures: dict[str, Loss | MetricFunction] = {"loss": loss}
-    if metric is not None:
-        measures["metric"] = metric.function
-    values: dict[str, object] = {}
-    for name, measure in measures.items():
-        try:
-            values[name] = measure(outputs, data.y_train[:2])
-        except expected as error:
-            shape = type(outputs).__name__
-            if isinstance(outputs, Tensor):
-                shape = str(tuple(outputs.shape))
-            raise InputError(
-                f"the loss or metric does not take the model's output ({shape}) with targets of shape "
-                f"{tuple(data.y_train[:2].shape)}: {reason(error)}"
-            ) from error
-    _check_loss(values["loss"])
-    if metric is not None:
-        _check_metric(values["metric"])
+
+
+def _measured(
+    measure: Callable[..., object], outputs: object, targets: Tensor
+) -> object:
+    """The value of a loss or metric, which may return anything, too."""
+    try:
+        return measure(outputs, targets)
+    except MISFITS as error:
+        shape = type(outputs).__name__
+        if isinstance(outputs, Tensor):
+            shape = str(tuple(outputs.shape))
+        raise InputError(
+            f"the loss or metric does not take the model's output ({shape}) with targets of shape "
+            f"{tuple(targets.shape)}: {reason(error)}"
+        ) from error
 
 
 def _check_loss(value: object) -> None:
@@ -219,29 +237,37 @@ def check_single_samples(
     module: nn.Module, data: Dataset, shards: Shards, batch_size: int
 ) -> None:
     """BatchNorm cannot train on one value per channel, and the last batch of an epoch may hold a single sample."""
-    if not any(
-        isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()
-    ):
+    parts = list(module.modules())
+    if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts):
         return
-    single = (shards.sizes % batch_size == 1).nonzero()
+    left_over = shards.sizes % batch_size
+    single = (left_over == 1).nonzero()
     if not len(single):
         return
+    one_sample = data.inputs(data.x_train[:1])
     try:
-        deepcopy(module)(data.inputs(data.x_train[:1]))
+        # A copy, because the forward pass writes to the statistics
+        deepcopy(module)(one_sample)
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
         client = int(single[0])
+        samples = int(shards.sizes[client])
         raise InputError(
-            f"{shards.name_of(client)} has {int(shards.sizes[client])} samples, so batches of {batch_size} leave one "
+            f"{shards.name_of(client)} has {samples} samples, so batches of {batch_size} leave one "
             f"over, and this model's BatchNorm cannot train on a single sample: choose another local.batch_size"
         ) from None
 
 
 def _check_labels(data: Dataset, classes: int) -> None:
-    for name, targets in (("y_train", data.y_train), ("y_test", data.y_test)):
-        if int(targets.max()) >= classes:
+    by_name = {
+        "y_train": data.y_train,
+        "y_test": data.y_test,
+    }
+    for name, targets in by_name.items():
+        largest = int(targets.max())
+        if largest >= classes:
             raise InputError(
-                f"{data.name}'s {name} holds label {int(targets.max())}, outside the model's {classes} classes "
+                f"{data.name}'s {name} holds label {largest}, outside the model's {classes} classes "
                 f"(labels are counted from 0)"
             )

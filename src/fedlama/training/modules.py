@@ -14,12 +14,12 @@ from fedlama.base import InputError, random_key
 def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
     """Call the user's builder once, with its random initial weights a function of the seed."""
     check_builder(model)
-    seed_module_draws(random_key(seed, "model"), torch.device("cpu"))
+    key = random_key(seed, "model")
+    seed_module_draws(key, torch.device("cpu"))
     module = model()
     if not isinstance(module, nn.Module):
-        raise InputError(
-            f"model() must build an nn.Module, but it returned {type(module).__name__}"
-        )
+        kind = type(module).__name__
+        raise InputError(f"model() must build an nn.Module, but it returned {kind}")
     return module.train()
 
 
@@ -33,6 +33,7 @@ def check_builder(model: Callable[[], nn.Module]) -> None:
 
 def seed_module_draws(key: int, device: torch.device) -> None:
     """Seed the generators that a module's own draws (dropout) come from."""
+    # Torch takes a signed number of 64 bits
     seed = key % 2**63
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

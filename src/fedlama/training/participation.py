@@ -70,7 +70,10 @@ class Participation:
         """How many clients of a population of this size train at a time."""
         if self.clients is None:
             assert self.fraction is not None
-            return max(1, math.floor(self.fraction * population + 0.5))
+            share = self.fraction * population
+            # A half counts as a client: round() would take two and a half for two
+            nearest = math.floor(share + 0.5)
+            return max(1, nearest)
         if self.clients > population:
             raise InputError(
                 f"participation: {self.clients} clients, but there are only {population} clients (in a configuration: "
@@ -106,9 +109,15 @@ class Participation:
         if count == population:
             return list(range(population))
         place = [window]
+        # The first attempt's key is that of a run without faults: both draw the same clients
         if attempt:
             place.append(attempt)
         key = random_key(seed, "cohort", *place)
         generator = np.random.Generator(np.random.Philox(key=key))
-        drawn = generator.choice(population, count, replace=False, shuffle=False)
+        drawn = generator.choice(
+            population,
+            count,
+            replace=False,
+            shuffle=False,
+        )
         return sorted(drawn.tolist())

@@ -24,6 +24,5 @@ def phase(name: str) -> Iterator[None]:
         yield
     if logger.isEnabledFor(logging.DEBUG):
         seconds = time.perf_counter() - started
-        logger.debug(
-            "%s took %.6f s", name, seconds, extra={"phase": name, "seconds": seconds}
-        )
+        attributes = {"phase": name, "seconds": seconds}
+        logger.debug("%s took %.6f s", name, seconds, extra=attributes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from fedlama.base import InputError
 from fedlama.data import Batches
 from fedlama.processes.devices import as_current, backend_for
@@ -37,23 +39,23 @@ def run_loop(
     @explain_out_of_memory()
     def work(world: World, emit: Emit) -> Position:
         device = world.device(setup.device)
-        binding = Binding(setup.module.to(device), setup.layout)
-        data = setup.job.data.to(device)
-        job = replace(setup.job, data=data)
-        batches = Batches(data, job.shards, job.local.batch_size, job.seed)
-        trainer = setup.trainer(binding, batches)
-        federation = Federation(job, binding, trainer, world, store)
+        federation = _federation(setup, store, world, device)
         with as_current(device):
             if checkpointing is None:
-                return federation.run(emit).on_cpu()
+                end = federation.run(emit)
+                return end.on_cpu()
+            # What rank 0 found, everywhere: all processes must go on from the same step.
             saved = world.from_first(checkpointing.resume)
             resume = None
             if saved:
                 resume = setup.restored(saved)
-            return federation.run(emit, checkpointing.control, resume).on_cpu()
 
+            end = federation.run(emit, checkpointing.control, resume)
+            return end.on_cpu()
+
+    backend = backend_for(setup.device)
     if launched_by_torchrun():
-        with torchrun_world(backend_for(setup.device)) as world:
+        with torchrun_world(backend) as world:
             return work(world, take)
     if workers == 1:
         return work(World(), take)
@@ -63,6 +65,27 @@ def run_loop(
         )
 
     def work_and_send(world: World, emit: Emit) -> Position:
-        return work(world, emit).as_arrays()
+        end = work(world, emit)
+        return end.as_arrays()
 
-    return run_workers(workers, work_and_send, take, backend_for(setup.device)).on_cpu()
+    end = run_workers(workers, work_and_send, take, backend)
+    return end.on_cpu()
+
+
+def _federation(
+    setup: Setup, store: ClientStore | None, world: World, device: torch.device
+) -> Federation:
+    """The run at work in this process, on its device."""
+    module = setup.module.to(device)
+    binding = Binding(module, setup.layout)
+
+    data = setup.job.data.to(device)
+    job = replace(setup.job, data=data)
+    batches = Batches(
+        data,
+        job.shards,
+        job.local.batch_size,
+        job.seed,
+    )
+    trainer = setup.trainer(binding, batches)
+    return Federation(job, binding, trainer, world, store)

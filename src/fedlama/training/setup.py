@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from fedlama.base import InputError
 from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout
 from fedlama.data import Batches
-from fedlama.rows import Binding, ClientStore, counter_width
+from fedlama.rows import Binding, ClientStore, Slot, counter_width
 from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
 from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.resuming import check_resumable
@@ -54,9 +54,9 @@ class Setup:
         return Shapes(
             width=self.layout.width,
             counter_width=counter_width(self.module),
-            server_slots=tuple(slot.name for slot in server.slots),
-            cohort_slots=tuple(slot.name for slot in job.client_slots),
-            seen_slots=tuple(slot.name for slot in job.outliving_slots),
+            server_slots=_names(server.slots),
+            cohort_slots=_names(job.client_slots),
+            seen_slots=_names(job.outliving_slots),
             cohort=job.participation.count(len(job.shards)),
             clients=len(job.shards),
         )
@@ -78,9 +78,9 @@ class Setup:
         if not outliving:
             yield None
             return
-        with closing(
-            ClientStore(outliving, len(self.job.shards), self.layout.width)
-        ) as store:
+        clients = len(self.job.shards)
+        store = ClientStore(outliving, clients, self.layout.width)
+        with closing(store):
             yield store
 
     def trainer(self, binding: Binding, batches: Batches) -> Trainer:
@@ -89,8 +89,17 @@ class Setup:
         if self.stacked:
             return StackedTrainer(binding, batches, job.local)
         return OneByOneTrainer(
-            binding, batches, job.local, job.loss, job.seed, job.precision
+            binding,
+            batches,
+            job.local,
+            job.loss,
+            job.seed,
+            job.precision,
         )
+
+
+def _names(slots: Iterable[Slot]) -> tuple[str, ...]:
+    return tuple(slot.name for slot in slots)
 
 
 def uplink_channel(codec: Codec | None, layout: Layout, seed: int) -> Channel | None:
@@ -129,15 +138,20 @@ def check_setup_memory(setup: Setup, workers: int) -> None:
 
 def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
     """Whether clients are trained in stacks, which is decided by a rule and never by a timing."""
+    refusal = "execution = 'stacked' does not fit this training"
     if job.local.steps is not None:
         if execution == "stacked":
-            raise InputError(
-                "execution = 'stacked' does not fit this training: clients take unequal numbers of steps"
-            )
+            raise InputError(f"{refusal}: clients take unequal numbers of steps")
         return False
     if execution == "auto":
-        return suits_stacking(module, layout, job.data, job.loss, job.precision)
+        return suits_stacking(
+            module,
+            layout,
+            job.data,
+            job.loss,
+            job.precision,
+        )
     reason = can_stack(module, job.data, job.loss, job.precision)
     if execution == "stacked" and reason:
-        raise InputError(f"execution = 'stacked' does not fit this training: {reason}")
+        raise InputError(f"{refusal}: {reason}")
     return execution == "stacked"

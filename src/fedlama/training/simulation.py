@@ -13,7 +13,7 @@ from torch import nn
 from fedlama.base import MAX_SEED, InputError, RunError, check_whole
 from fedlama.compress import Codec
 from fedlama.core import Policy
-from fedlama.data import Dataset, Partition, default_partition
+from fedlama.data import Dataset, Partition, Shards, default_partition
 from fedlama.local import LocalRule
 from fedlama.processes.devices import check_device, check_workers, is_on_gpu
 from fedlama.processes.world import launched_by_torchrun
@@ -113,17 +113,17 @@ def simulate(
     check_window(uplink, policy, participation.window_steps(policy))
     if not launched_by_torchrun():
         check_workers(device, workers)
-    # shards that were dealt before give themselves
-    shards = (partition or default_partition(data)).assign(data, seed)
+    # Shards that were dealt before give themselves
+    dealing = partition or default_partition(data)
+    shards = dealing.assign(data, seed)
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
     client_samples = None
     if evaluate_clients:
-        if metric is None:
-            raise InputError(
-                "evaluate_clients needs a metric, and this task has none: pass metric="
-            )
-        client_samples = ClientSamples.choose(data, shards)
+        client_samples = _client_samples(data, shards, metric)
+    averaged_over = None
+    if evaluate == "ema":
+        averaged_over = average_steps
     job = Job(
         policy=policy,
         local=local,
@@ -139,7 +139,7 @@ def simulate(
         loss=loss,
         metric=metric,
         faults=faults,
-        average_steps=average_steps if evaluate == "ema" else None,
+        average_steps=averaged_over,
         client_samples=client_samples,
     )
     started = time.perf_counter()
@@ -168,33 +168,79 @@ def simulate(
         )
         if not on_gpu:
             check_setup_memory(setup, workers)
-        if checkpointing and checkpointing.find:
-            checkpointing.resume, checkpointing.earlier = checkpointing.find(
-                setup.round_of
-            )
-        records = list(checkpointing.earlier) if checkpointing else []
-        client_scores: ClientScores | None = None
-
-        def take(item: Record | Checkpoint) -> None:
-            nonlocal client_scores
-            if isinstance(item, Checkpoint):
-                assert checkpointing, "nobody asked for checkpoints"
-                checkpointing.on_checkpoint(item.encode(), item.state)
-                return
-            client_scores = item.clients
-            if item.clients is not None:
-                item = replace(item, clients=item.clients.without_scores())
-            records.append(item)
-            if on_record:
-                on_record(item)
-
+        observer = _Observer(_earlier_records(setup), on_record, checkpointing)
         with setup.store() as store:
-            end = run_loop(setup, store, workers, take)
+            end = run_loop(setup, store, workers, observer.take)
         if end.step < iterations:
             raise RunError(why_stopped(end, job))
+        seconds = time.perf_counter() - started
         return result_of(
-            setup, end, records, client_scores, time.perf_counter() - started
+            setup,
+            end,
+            observer.records,
+            observer.client_scores,
+            seconds,
         )
+
+
+def _client_samples(
+    data: Dataset, shards: Shards, metric: Metric | None
+) -> ClientSamples:
+    if metric is None:
+        raise InputError(
+            "evaluate_clients needs a metric, and this task has none: pass metric="
+        )
+    return ClientSamples.choose(data, shards)
+
+
+def _earlier_records(setup: Setup) -> list[Record]:
+    """The records before the checkpoint that the run goes on from, which is looked for where there are several."""
+    checkpointing = setup.checkpointing
+    if checkpointing is None:
+        return []
+    if checkpointing.find is not None:
+        content, earlier = checkpointing.find(setup.round_of)
+        checkpointing.resume = content
+        checkpointing.earlier = earlier
+    return list(checkpointing.earlier)
+
+
+class _Observer:
+    """Takes what the loop hands out, in the process that called `simulate`.
+
+    Arguments:
+        records: Those of the rounds so far; more are appended.
+        on_record: Called with each of them, if anybody wants to know.
+        checkpointing: Where checkpoints go, if anybody keeps any.
+    """
+
+    def __init__(
+        self,
+        records: list[Record],
+        on_record: Callable[[Record], None] | None,
+        checkpointing: Checkpointing | None,
+    ) -> None:
+        self.records = records
+        self.on_record = on_record
+        self.checkpointing = checkpointing
+        # Of the last round, with the score of each client
+        self.client_scores: ClientScores | None = None
+
+    def take(self, item: Record | Checkpoint) -> None:
+        """A round's record, or a checkpoint."""
+        if isinstance(item, Checkpoint):
+            assert self.checkpointing, "nobody asked for checkpoints"
+            content = item.encode()
+            self.checkpointing.on_checkpoint(content, item.state)
+            return
+
+        self.client_scores = item.clients
+        if item.clients is not None:
+            without_scores = item.clients.without_scores()
+            item = replace(item, clients=without_scores)
+        self.records.append(item)
+        if self.on_record:
+            self.on_record(item)
 
 
 def check_options(
@@ -243,7 +289,8 @@ def participation_of(
         return given
     if isinstance(given, float):
         return Participation(fraction=given, window=window)
-    if not isinstance(given, bool) and isinstance(given, numbers.Real) and given == 1:
+    is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+    if is_number and given == 1:
         raise InputError(
             f"participation = {given} may mean one client or all of them: write "
             f"participation=fedlama.Participation(clients=1) or participation=fedlama.Participation(fraction=1.0)"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlama.compress import Channel, Decoded
@@ -65,14 +67,21 @@ class Job:
     @property
     def client_slots(self) -> tuple[Slot, ...]:
         """What is kept for each client, by whomever."""
+        own = self.local.slots
         if self.uplink is None:
-            return self.local.slots
-        return distinct((*self.local.slots, *self.uplink.slots))
+            return own
+        # Refused where two of one name would share a row without a word
+        return distinct((*own, *self.uplink.slots))
 
     @property
     def outliving_slots(self) -> tuple[Slot, ...]:
         """Those of them that are kept until a client returns."""
-        return tuple(slot for slot in self.client_slots if slot.lifetime == "run")
+        slots: list[Slot] = []
+        for slot in self.client_slots:
+            outlives_window = slot.lifetime == "run"
+            if outlives_window:
+                slots.append(slot)
+        return tuple(slots)
 
     def make_server(self, layout: Layout) -> Server:
         """The server of this run."""
@@ -88,9 +97,13 @@ class Job:
 
     def uplink_share(self, ledger: Ledger, step: int) -> float:
         """Uplink bytes up to a step, divided by those of uncompressed FedAvg at the base interval."""
-        averages = -(-step // self.policy.base_interval)
+        # FedAvg ends a run with an average, also where the last interval is cut short
+        base_interval = self.policy.base_interval
+        averages = -(-step // base_interval)
         clients = self.participation.count(len(self.shards))
-        return ledger.uplink_bytes / (averages * clients * ledger.plain_message().total)
+        whole_model = ledger.plain_message()
+        of_fedavg = averages * clients * whole_model.total
+        return ledger.uplink_bytes / of_fedavg
 
     @property
     def window_steps(self) -> int:
@@ -131,20 +144,38 @@ class Position:
 
     def on_cpu(self) -> Position:
         """The same position as tensors in main memory."""
-        slots = {
-            name: torch.as_tensor(values).cpu()
-            for name, values in self.server.slots.items()
-        }
-        server = replace(self.server, row=torch.as_tensor(self.row).cpu(), slots=slots)
+        slots: dict[str, Tensor] = {}
+        for name, values in self.server.slots.items():
+            slots[name] = _on_cpu(values)
+        server = replace(
+            self.server,
+            row=_on_cpu(self.row),
+            slots=slots,
+        )
         return replace(
-            self, server=server, counters=torch.as_tensor(self.counters).cpu()
+            self,
+            server=server,
+            counters=_on_cpu(self.counters),
         )
 
     def as_arrays(self) -> Position:
         """With numpy arrays in place of tensors: those travel between processes as plain bytes."""
         slots = {name: values.numpy() for name, values in self.server.slots.items()}
-        server = replace(self.server, row=self.row.numpy(), slots=slots)
-        return replace(self, server=server, counters=self.counters.numpy())
+        server = replace(
+            self.server,
+            row=self.row.numpy(),
+            slots=slots,
+        )
+        return replace(
+            self,
+            server=server,
+            counters=self.counters.numpy(),
+        )
+
+
+def _on_cpu(values: Tensor | NDArray[Any]) -> Tensor:
+    """Nothing is copied of what is in main memory already."""
+    return torch.as_tensor(values).cpu()
 
 
 @dataclass(frozen=True, kw_only=True)
