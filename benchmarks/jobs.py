@@ -72,8 +72,9 @@ COHORTS = {
     "10⁷": (8, 32),
     "4·10⁷": (8,),
 }
-# Numbers in the rows of all timed rounds together: so that a run takes about a second
-ENOUGH = 1 << 26
+# Numbers in the rows of all timed rounds together: so that a run takes a second or two
+ENOUGH = 1 << 27
+LEAST_CYCLES = 3  # of which the median is taken
 
 QUICK_POPULATIONS, QUICK_COHORTS = (10**2, 10**6), {"10⁵": (8, 32), "2·10⁶": (8,)}
 
@@ -92,7 +93,7 @@ def growing(quick: bool) -> list[Job]:
     for parameters, counts in cohorts.items():
         width = WIDTHS[parameters]
         for count in counts:
-            cycles = max(1, ENOUGH // (CYCLE * count * width * width))
+            cycles = max(LEAST_CYCLES, ENOUGH // (CYCLE * count * width * width))
             jobs.append(
                 Job(
                     "D",

@@ -1,6 +1,6 @@
 """Measure rounds on a slow link, and put what the network replay predicts beside them.
 
-    python -m benchmarks.slow_link --rates 10 2 --rounds 12 --write results/slow-link.md
+    python -m benchmarks.slow_link --rates 10 2 --rounds 8 --write results/slow-link.md
 
 Needs root and iproute2: SuperLink and SuperNodes run in network namespaces whose cables are limited by tc. TLS is on.
 """
@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -87,12 +88,19 @@ def main() -> None:
             Links(CLIENTS, rate * 1e6) as links,
             tempfile.TemporaryDirectory(prefix="fedlama-slow-") as folder,
         ):
-            runs += measure(links, Path(folder), options)
+            for run in measure(links, Path(folder), options):
+                runs.append(run)
+                # After every run: what an hour has measured must outlive the next one.
+                text = publish(runs, started, options)
+    print(text)
+
+
+def publish(runs: list[Run], started: float, options: argparse.Namespace) -> str:
+    """The table of the runs so far, in a file if one was named."""
     overhead = predict(runs)
     about = hardware()
     about["took"] = f"{(time.monotonic() - started) / 60:.0f} minutes"
     text = table(runs, overhead, about, options)
-    print(text)
     if options.write:
         options.write.write_text(text)
         plain = {
@@ -100,9 +108,9 @@ def main() -> None:
             "round_overhead": overhead,
             "runs": [asdict(run) for run in runs],
         }
-        options.write.with_suffix(".json").write_text(
-            json.dumps(plain, indent=2) + "\n"
-        )
+        json_file = options.write.with_suffix(".json")
+        json_file.write_text(json.dumps(plain, indent=2) + "\n")
+    return text
 
 
 def parse() -> argparse.Namespace:
@@ -117,7 +125,7 @@ def parse() -> argparse.Namespace:
         help="Mbit/s of every client's link",
     )
     parser.add_argument(
-        "--rounds", type=int, default=12, help="of every run (default: %(default)s)"
+        "--rounds", type=int, default=8, help="of every run (default: %(default)s)"
     )
     parser.add_argument(
         "--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS)
@@ -131,9 +139,8 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(links: Links, folder: Path, options: argparse.Namespace) -> list[Run]:
+def measure(links: Links, folder: Path, options: argparse.Namespace) -> Iterator[Run]:
     """All settings on these links, in one federation."""
-    runs: list[Run] = []
     with Federation(
         folder, seconds=14_400, inside=links.server, addresses=links.addresses
     ) as federation:
@@ -153,12 +160,12 @@ def measure(links: Links, folder: Path, options: argparse.Namespace) -> list[Run
             )
             federation.wait_for(run, out / "summary.json")
             after = links.passed()
-            runs.append(read(out, setting, links.rate, before, after, options.target))
+            measured = read(out, setting, links.rate, before, after, options.target)
             print(
-                f"{links.rate / 1e6:g} Mbit/s, {setting}: {runs[-1].seconds:.0f} s",
+                f"{links.rate / 1e6:g} Mbit/s, {setting}: {measured.seconds:.0f} s",
                 file=sys.stderr,
             )
-    return runs
+            yield measured
 
 
 def read(

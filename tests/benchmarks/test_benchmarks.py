@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.coding import CycleShares, ProcessorSeconds
+from benchmarks.job import seconds_per_round
 from benchmarks.jobs import JOBS, growing, prepare
 from benchmarks.measure import CONTESTANTS, Contestant, Outcome, run, with_token
 from benchmarks.table import Entry, Results
@@ -35,6 +36,11 @@ def test_a_ratio_compares_runs_of_the_same_repetition():
         "0.500 (0.500–0.600)",
         "yes",
     ) in measured.checks()
+
+
+def test_a_burst_of_other_work_in_one_cycle_does_not_count():
+    # Cycles of 4, 4, 32 and 5 seconds: their median is 4.5, that of four rounds.
+    assert seconds_per_round([0.0, 4.0, 8.0, 40.0, 45.0]) == 4.5 / 4
 
 
 def test_what_coding_adds_is_told_beside_the_run_without():

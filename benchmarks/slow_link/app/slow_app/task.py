@@ -9,7 +9,7 @@ from fedlama.models import leaf_cnn
 CLIENTS = 2
 SEED = 3
 INTERVAL = 6
-RATE = 0.02
+RATE = 0.05
 BATCH = 16
 PARTITION = fedlama.IID(clients=CLIENTS)
 LOCAL = fedlama.SGD(learning_rate=RATE, batch_size=BATCH)
