@@ -22,7 +22,8 @@ from fedlama.study.index import StudyIndex
 from fedlama.study.plan import announce
 from fedlama.study.progress import study_progress
 from fedlama.study.runs import load_run
-from fedlama.study.study_file import Cell, Setting, Study, StudySection, check_names
+from fedlama.study.settings import Cell, Setting, Study, StudySection
+from fedlama.study.study_file import check_names
 from fedlama.training import Participation
 from fedlama.training.arguments import check_flag, check_numbers
 from fedlama.training.records import Measure, Summary
@@ -73,17 +74,18 @@ def compare(
     check_numbers(workers=workers)
     arguments = _arguments(settings, common)
     numbers = _seeds(seeds)
-    first = next(iter(arguments))
     if baseline is not None and baseline not in arguments:
-        raise InputError(
-            f"baseline={shown(baseline)} is none of the settings: {', '.join(arguments)}"
-        )
-    study = _study(arguments, numbers, baseline or first)
+        names = ", ".join(arguments)
+        raise InputError(f"baseline={shown(baseline)} is none of the settings: {names}")
+    first = next(iter(arguments))
+    compared_with = baseline or first
+
+    study = _study(arguments, numbers, compared_with)
     folder = Path(out)
     with _watching(study, folder, workers, progress) as watch:
         index = run_study(study, folder, workers, watch)
     _write_report(folder, index)
-    return _comparison(study, folder, baseline or first)
+    return _comparison(study, folder, compared_with)
 
 
 def _write_report(folder: Path, index: StudyIndex) -> None:
@@ -144,6 +146,7 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     else:
         check_whole("seeds", seeds, minimum=1)
         numbers = tuple(range(seeds))  # type: ignore[arg-type]
+
     if not numbers:
         raise InputError("seeds must hold at least one seed")
     for number in numbers:
@@ -159,21 +162,37 @@ def _study(
     planned: dict[str, list[Resolved]] = {}
     for name, own in arguments.items():
         runs = _planned(own, seeds, window)
-        first = runs[0]
-        setting = Setting(name, first.config, tuple(seeds), (), planned=first)
-        settings.append(setting)
         planned[name] = runs
+        first = runs[0]
+        setting = Setting(
+            name=name,
+            config=first.config,
+            seeds=tuple(seeds),
+            learning_rates=(),
+            planned=first,
+        )
+        settings.append(setting)
     options = StudySection(seeds=list(seeds), baseline=baseline)
     check_names(settings, options, SOURCE)
 
+    # First seeds come first, as in a study that is a file.
     cells: list[Cell] = []
     for number, seed in enumerate(seeds):
         for setting in settings:
             run = planned[setting.name][number]
-            path = Path(setting.folder) / f"seed{seed}"
-            cell = Cell(setting.name, path, run.config, planned=run)
+            folder = Path(setting.folder)
+            cell = Cell(
+                setting=setting.name,
+                path=folder / f"seed{seed}",
+                config=run.config,
+                planned=run,
+            )
             cells.append(cell)
-    return PythonStudy(tuple(settings), options, table=tuple(cells))
+    return PythonStudy(
+        settings=tuple(settings),
+        options=options,
+        table=tuple(cells),
+    )
 
 
 def _planned(
@@ -185,6 +204,7 @@ def _planned(
     data = arguments.pop("data")
     arguments["participation"] = _participation(own, window)
     arguments.pop("window", None)  # it is in participation now
+
     runs: list[Resolved] = []
     for seed in seeds:
         arguments["seed"] = seed
@@ -198,7 +218,9 @@ def _common_window(arguments: Mapping[str, dict[str, Any]]) -> int:
     cycles: list[int] = []
     for name, own in arguments.items():
         policy = own["policy"]
-        if isinstance(policy, type) or not isinstance(policy, Policy):
+        # A class has all methods of a policy, too.
+        is_class = isinstance(policy, type)
+        if is_class or not isinstance(policy, Policy):
             raise InputError(
                 f"{shown(name)}: policy must be made with fedlama.FedAvg(…) or the like, not {shown(policy)}"
             )
@@ -207,10 +229,11 @@ def _common_window(arguments: Mapping[str, dict[str, Any]]) -> int:
 
 
 def _participation(own: Mapping[str, Any], window: int) -> Participation:
-    who = participation_of(own.get("participation", 1.0), own.get("window"))
-    if who.window is None:
-        return replace(who, window=window)
-    return who
+    wanted = own.get("participation", 1.0)
+    who = participation_of(wanted, own.get("window"))
+    if who.window is not None:
+        return who
+    return replace(who, window=window)
 
 
 @contextmanager
@@ -244,7 +267,9 @@ def _comparison(study: PythonStudy, folder: Path, baseline: str) -> Comparison:
     common = None
     if measures and all(other == measures[0] for other in measures):
         common = measures[0]
-    frozen = {name: tuple(own) for name, own in runs.items()}
+    frozen: dict[str, tuple[Run, ...]] = {}
+    for name, own in runs.items():
+        frozen[name] = tuple(own)
     return Comparison(
         folder=folder,
         baseline=baseline,

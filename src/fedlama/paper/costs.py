@@ -10,12 +10,13 @@ import torch
 
 from fedlama.data import IID, Dataset
 from fedlama.paper.recipe import FIGURES, FRONTIER, SCALES, TABLES, Scale, scale_of
-from fedlama.paper.reproduce import frontier_study, reproduction
+from fedlama.paper.reproduce import Reproduction, frontier_study, reproduction
 from fedlama.paper.titles import PAPER_CLIENTS
 from fedlama.processes.devices import default_workers
 from fedlama.run.config import Config
 from fedlama.run.default_models import model_builder
 from fedlama.run.resolve import Resolved, resolve
+from fedlama.study.settings import Cell
 from fedlama.study.speed import (
     Amount,
     Kind,
@@ -24,7 +25,6 @@ from fedlama.study.speed import (
     measured,
     total_seconds,
 )
-from fedlama.study.study_file import Cell
 from fedlama.training.trainers.stacked import BLOCK
 
 FRONTIER_TITLE = "Not in the paper: accuracy over bytes with codecs and other policies"
@@ -58,17 +58,21 @@ def cost_lines(workers: int | None) -> list[CostLine]:
     processes = workers or default_workers("auto")
     needed = _needed()
     examples = _one_of_each_kind(needed)
-    speeds = dict(zip(examples, measured(list(examples.values()), BUDGET), strict=True))
+    runs = list(examples.values())
+    speeds = measured(runs, BUDGET)
+    speed_of = dict(zip(examples, speeds, strict=True))
 
     lines: list[CostLine] = []
     for (name, title), scales in needed.items():
         costs: dict[str, Cost] = {}
         for scale, cells in scales.items():
             amounts = [_amount(cell.config) for cell in cells]
-            total = total_seconds(amounts, speeds)
-            seconds = None if total is None else total / processes
-            costs[scale] = Cost(len(cells), seconds)
-        lines.append(CostLine(name, title, costs))
+            seconds = total_seconds(amounts, speed_of)
+            if seconds is not None:
+                seconds = seconds / processes
+            costs[scale] = Cost(runs=len(cells), seconds=seconds)
+        line = CostLine(name, title, costs)
+        lines.append(line)
     return lines
 
 
@@ -81,12 +85,7 @@ def _needed() -> dict[tuple[str, str], dict[str, list[Cell]]]:
         for scale in SCALES:
             made = reproduction(name, scale)
             title = made.title
-            # Several panels may share their runs.
-            cells: dict[Path, Cell] = {}
-            for panel in made.panels:
-                for cell in panel.study.cells({}):
-                    cells[Path(panel.folder) / cell.path] = cell
-            scales[scale] = list(cells.values())
+            scales[scale] = _cells(made)
         needed[name, title] = scales
 
     needed[FRONTIER, FRONTIER_TITLE] = {
@@ -94,6 +93,16 @@ def _needed() -> dict[tuple[str, str], dict[str, list[Cell]]]:
         "cpu": frontier_study("cpu").cells({}),
     }
     return needed
+
+
+def _cells(made: Reproduction) -> list[Cell]:
+    """The runs of a table or figure, each once: several panels may share their runs."""
+    cells: dict[Path, Cell] = {}
+    for panel in made.panels:
+        folder = Path(panel.folder)
+        for cell in panel.study.cells({}):
+            cells[folder / cell.path] = cell
+    return list(cells.values())
 
 
 def _one_of_each_kind(
@@ -105,21 +114,25 @@ def _one_of_each_kind(
         for scales in needed.values():
             for cell in scales.get(scale, []):
                 kind = kind_of(cell.config)
-                if kind.task not in found:
-                    found[kind.task] = (kind, _stand_in(cell.config))
+                if kind.task in found:
+                    continue
+                run = _stand_in(cell.config)
+                found[kind.task] = (kind, run)
     return dict(found.values())
 
 
 def _amount(config: Config) -> tuple[Kind, Amount]:
-    return kind_of(config), amount_of(_stand_in(config))
+    run = _stand_in(config)
+    return kind_of(config), amount_of(run)
 
 
 def _stand_in(config: Config) -> Resolved:
     """What a configuration describes, with empty samples of the right shape in place of data that may not be there."""
     common = _scale_with(config.data.name)
     if common is None:
-        # The embedded digits are always there.
-        return _resolved(config.model_dump_json(exclude={"seed"}))
+        # The embedded digits are always there. Seeds take the same time.
+        without_seed = config.model_dump_json(exclude={"seed"})
+        return _resolved(without_seed)
 
     data = _empty_data(config.data.name)
     clients = config.partition.clients or PAPER_CLIENTS
@@ -155,16 +168,18 @@ def _scale_with(source: str) -> Scale | None:
 def _empty_data(source: str) -> Dataset:
     common = _scale_with(source)
     assert common is not None
+    trained = 2 * BLOCK * PAPER_CLIENTS
+    tested = common.tested
+
+    # Expanded from a single one, they take no memory.
     pixels = torch.zeros(1, *common.shape, dtype=torch.uint8)
     label = torch.zeros(1, dtype=torch.int64)
-    trained = 2 * BLOCK * PAPER_CLIENTS
     every_pixel = [-1] * len(common.shape)
-
     return Dataset(
         x_train=pixels.expand(trained, *every_pixel),
         y_train=label.expand(trained),
-        x_test=pixels.expand(common.tested, *every_pixel),
-        y_test=label.expand(common.tested),
+        x_test=pixels.expand(tested, *every_pixel),
+        y_test=label.expand(tested),
         name=source,
         classes=common.classes,
     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedlama.study.study_file import Study, parse_study
+from fedlama.study.settings import Study
+from fedlama.study.study_file import parse_study
 
 BASE_INTERVAL = 6
 INCREASE_FACTOR = 4

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedlama.data import catalog
+from fedlama.run.keys import Positive
 from fedlama.run.resolve import load_data
 from fedlama.run.sections import Section
-from fedlama.run.tables import Positive
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
 FIGURES = tuple(f"figure{number}" for number in range(1, 7))
@@ -39,6 +39,7 @@ class Row(Section):
     def name(self) -> str:
         """The setting as the paper's figures call it."""
         if self.factor == 1:
+            # Every layer at the same interval is FedAvg.
             return f"FedAvg({self.interval})"
         return f"FedLAMA({self.interval}, {self.factor})"
 
@@ -146,13 +147,18 @@ class Scale(Section):
 
 def present() -> frozenset[str]:
     """The data sets that are there."""
-    return _present_in(os.environ.get("FEDLAMA_DATA"))
+    folder = os.environ.get("FEDLAMA_DATA")
+    return _present_in(folder)
 
 
 @cache
 def _present_in(folder: str | None) -> frozenset[str]:
     """Looked for once: a list of all tables asks some hundred times."""
-    return frozenset(entry.name for entry in catalog() if entry.present)
+    names: set[str] = set()
+    for entry in catalog():
+        if entry.present:
+            names.add(entry.name)
+    return frozenset(names)
 
 
 @cache
@@ -170,7 +176,8 @@ def figure_recipe(name: str) -> FigureRecipe:
 @cache
 def scale_of(data: str) -> Scale:
     """The configurations for a data set."""
-    return Scale.model_validate(read_recipe("scales")[data])
+    scales = read_recipe("scales")
+    return Scale.model_validate(scales[data])
 
 
 def smoke_base() -> dict[str, Any]:
@@ -181,5 +188,6 @@ def smoke_base() -> dict[str, Any]:
 def read_recipe(name: str) -> dict[str, Any]:
     """The tables of a packaged file."""
     folder = files("fedlama.paper") / "recipes"
-    text = folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    file = folder / f"{name}.toml"
+    text = file.read_text(encoding="utf-8")
     return tomllib.loads(text)

@@ -25,7 +25,8 @@ from fedlama.paper.recipe import (
 from fedlama.paper.scaling import Changes, study_tables
 from fedlama.paper.titles import SMOKE_NOTE, folder_of, scaled_down, title_of
 from fedlama.run.overrides import merged
-from fedlama.study.study_file import Study, parse_study
+from fedlama.study.settings import Study
+from fedlama.study.study_file import parse_study
 from fedlama.training.trainers.one_by_one import PRECISIONS, Precision
 
 # What is true of every table of the paper, and what is done here instead
@@ -86,7 +87,8 @@ def reproduction(
     """
     wanted = changes or Changes()
     _check_name(name)
-    made = _whole(name, checked_scale(scale, wanted), wanted)
+    known_scale = checked_scale(scale, wanted)
+    made = _whole(name, known_scale, wanted)
     if group is None:
         return made
 
@@ -190,15 +192,18 @@ def _remarks(places: Sequence[Place], changes: Changes) -> list[str]:
 
 def _panel(place: Place, scale: ScaleName, changes: Changes) -> Panel:
     recipe = table_recipe(place.table)
+    common = scale_of(recipe.data)
     group = recipe.group[place.group]
     tables = study_tables(recipe, group, scale, changes)
-    study = parse_study(tables, f"{place.table}, group {place.group + 1}")
+    source = f"{place.table}, group {place.group + 1}"
+    study = parse_study(tables, source)
     if scale == "smoke":
         study = replace(study, note=SMOKE_NOTE)
 
+    # Data, clients and partition are the same for all settings.
     config = study.settings[0].config
     return Panel(
-        title=title_of(scale_of(recipe.data), group, scale, config),
+        title=title_of(common, group, scale, config),
         folder=folder_of(place.table, group, scale, config),
         study=study,
         rows=tuple(group.rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedlama.paper.recipe import Group, Scale, ScaleName, TableRecipe, scale_of
 from fedlama.paper.scaling import Changes, alpha_at
 from fedlama.run.config import Config
-from fedlama.study.study_file import Study
+from fedlama.study.settings import Study
 
 PAPER_CLIENTS = 128
 SMOKE = "Smoke test"
@@ -28,16 +28,16 @@ def folder_of(table: str, group: Group, scale: ScaleName, config: Config) -> str
     spread = str(partition.kind)
     if partition.kind == "dirichlet":
         spread = f"dirichlet{partition.alpha:g}"
+    start = f"{config.data.name}-{spread}"
 
-    source = config.data.name
     window = config.participation.window
     if scale == "paper":
         # Its learning rates differ between tables.
-        return f"{table}/{source}-{spread}-active{group.active:g}-window{window}"
+        return f"{table}/{start}-active{group.active:g}-window{window}"
 
     clients = partition.clients or "all"
     active = config.participation.active
-    return f"{source}-{spread}-{active}of{clients}-window{window}"
+    return f"{start}-{active}of{clients}-window{window}"
 
 
 def title_of(common: Scale, group: Group, scale: ScaleName, config: Config) -> str:
@@ -52,10 +52,11 @@ def title_of(common: Scale, group: Group, scale: ScaleName, config: Config) -> s
     title = common.title
     others = _stand_ins_in_title(common, scale, config)
     if others:
-        title += f" (here {', '.join(others)})"
+        listed = ", ".join(others)
+        title += f" (here {listed})"
 
-    share = f"{100 * group.active:.0f} %"
-    title += f", {share} active"
+    percent = 100 * group.active
+    title += f", {percent:.0f} % active"
     if scale != "paper":
         title += f" (here {_cohort(config)})"
 
@@ -75,14 +76,16 @@ def title_of(common: Scale, group: Group, scale: ScaleName, config: Config) -> s
 def _stand_ins_in_title(common: Scale, scale: ScaleName, config: Config) -> list[str]:
     """What was trained in place of the paper's data and model."""
     source = config.data.name
+    papers = common.sources[0]
 
     others: list[str] = []
-    if source != common.sources[0]:
+    if source != papers:
         others.append(source)
     if scale == "cpu" and common.cpu_model is not None:
         others.append(common.cpu_model)
     if scale == "smoke":
-        others.append(str(config.model.name))
+        model = str(config.model.name)
+        others.append(model)
     part = common.part_of_the_data(source)
     if part is not None:
         others.append(part)
@@ -128,14 +131,17 @@ def scaled_down(
         found.append(
             f"local steps in {changes.precision}; weights and averages are float32"
         )
+
     alpha = alpha_at(group, common, scale)
     if alpha != group.alpha:
         found.append(f"α = {alpha:g} in place of {group.alpha:g}")
+    # Groups that the paper tells apart may be the same once they are scaled down.
     alphas = [alpha_at(one, common, scale) for one in recipe.group]
     if alphas.count(alpha) > 1:
         found.append(
             "these are also the runs of the table's other groups that differ only in what was scaled down"
         )
+
     if common.cpu_model is not None:
         papers_model = common.paper["model"]["name"]
         found.append(f"the model {common.cpu_model} in place of {papers_model}")

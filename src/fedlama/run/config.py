@@ -10,10 +10,10 @@ from pydantic import Field, SerializeAsAny, ValidationError
 
 from fedlama.base import MAX_SEED, InputError
 from fedlama.run.codecs import DownlinkSection, UplinkSection
+from fedlama.run.importing import make_importable
 from fedlama.run.messages import explain
 from fedlama.run.overrides import apply_overrides
 from fedlama.run.presets import with_preset
-from fedlama.run.references import make_importable
 from fedlama.run.sections import Section
 from fedlama.run.tables import (
     DataSection,
@@ -60,7 +60,8 @@ class Config(Section):
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """The config in a file, with `key=value` overrides applied; modules beside it can be imported from now on."""
-    tables = apply_overrides(read_toml(path), overrides)
+    tables = read_toml(path)
+    tables = apply_overrides(tables, overrides)
     make_importable(path.parent)
     return parse_config(tables, str(path), overrides)
 
@@ -82,7 +83,8 @@ def parse_config(
     try:
         return Config.model_validate(expanded)
     except ValidationError as error:
-        raise InputError(*explain(error, Config, expanded, source, overrides)) from None
+        lines = explain(error, Config, expanded, source, overrides)
+        raise InputError(*lines) from None
 
 
 def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,6 +93,7 @@ def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:
     Keys that this version does not know leave it as it is.
     """
     try:
-        return parse_config(tables).model_dump(exclude_none=True)
+        config = parse_config(tables)
     except InputError:
         return dict(tables)
+    return config.model_dump(exclude_none=True)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -23,11 +21,16 @@ from typing import Any
 
 from fedlama.base import InputError, printable, shown
 from fedlama.data.fingerprint import file_hash
+from fedlama.run.importing import (
+    forget_namesake,
+    no_such_name,
+    not_found,
+    source_of,
+)
 
 NAME = r"[^\W\d]\w*"
 REFERENCE = re.compile(rf"({NAME}(?:\.{NAME})*):({NAME}(?:\.{NAME})*)")
 VERSIONED = ("fedlama", "torch", "builtins")
-MAX_LISTED = 8  # names of a module in a sentence
 MAX_REASON = 300  # characters of what the user's code raised
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # which is another in every process
 
@@ -65,9 +68,12 @@ class Reference:
             try:
                 found = getattr(found, part)
             except AttributeError:
-                raise self.wrong(_missing(found, part)) from None
-            except Exception as error:  # a module may compute its attributes
-                raise self.wrong(f"looking up {part} {_raised(error)}") from None
+                raise self.wrong(no_such_name(found, part)) from None
+            except Exception as error:
+                # A module may compute its attributes.
+                said = _raised(error)
+                raise self.wrong(f"looking up {part} {said}") from None
+
         if not callable(found):
             raise self.wrong(f"is {shown(found)}, not a function or a class")
         return found
@@ -80,13 +86,15 @@ class Reference:
             options: By name.
         """
         function = self.load()
-        taken = arguments[: _positions(function, options or {})]
+        by_name = options or {}
+        taken = _positions(function, by_name)
         try:
-            return function(*taken, **(options or {}))
+            return function(*arguments[:taken], **by_name)
         except InputError as error:
             raise self.wrong(str(error)) from None
         except (Exception, SystemExit) as error:
-            raise self.wrong(_raised(error)) from error
+            said = _raised(error)
+            raise self.wrong(said) from error
 
     def file_hash(self) -> str | None:
         """The SHA-256 of the user's code that this names; None for what comes with fedlama or torch."""
@@ -94,15 +102,19 @@ class Reference:
 
     def _imported(self) -> ModuleType:
         name = self.module
-        _forget_namesake(self, name)
+        forget_namesake(name, self.wrong)
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise self.wrong(f"importing {name} {_raised(error)}") from None
-            raise self.wrong(_not_found(name)) from None
+            # The module itself, or a package that it is in: any other is what the user's module imports.
+            missing = error.name
+            if missing is not None and f"{name}.".startswith(f"{missing}."):
+                raise self.wrong(not_found(name)) from None
+            said = _raised(error)
+            raise self.wrong(f"importing {name} {said}") from None
         except (Exception, SystemExit) as error:
-            raise self.wrong(f"importing {name} {_raised(error)}") from error
+            said = _raised(error)
+            raise self.wrong(f"importing {name} {said}") from error
 
 
 def is_reference(text: str) -> bool:
@@ -113,24 +125,32 @@ def is_reference(text: str) -> bool:
 def reference_to(thing: Any) -> str:
     """`module:name` of a function, a class or a value of a class, as well as it can be told."""
     if not hasattr(thing, "__qualname__"):
-        thing = getattr(thing, "func", thing)  # functools.partial
+        # What functools.partial binds arguments to
+        thing = getattr(thing, "func", thing)
     if not hasattr(thing, "__qualname__"):
         thing = type(thing)
+
     module = getattr(thing, "__module__", None) or "unknown"
     if module == "__main__":
-        source = _source(sys.modules.get("__main__"))
+        source = source_of(sys.modules.get("__main__"))
         if source is not None:
             module = source.stem
-    name = thing.__qualname__.replace("<locals>.", "").replace("<lambda>", "lambda")
+
+    name = thing.__qualname__.replace("<locals>.", "")
+    name = name.replace("<lambda>", "lambda")
     # Whatever a module is called, this is a name that a configuration may hold.
     return f"{_as_name(module)}:{_as_name(name)}"
 
 
 def _as_name(text: str) -> str:
-    parts = [re.sub(r"\W", "_", part) for part in text.split(".")]
-    return ".".join(
-        part if part and not part[0].isdigit() else f"_{part}" for part in parts
-    )
+    parts: list[str] = []
+    for part in text.split("."):
+        word = re.sub(r"\W", "_", part)
+        # No name of Python's begins with a digit, and none is empty.
+        if not word or word[0].isdigit():
+            word = f"_{word}"
+        parts.append(word)
+    return ".".join(parts)
 
 
 def hash_of(thing: Any) -> str | None:
@@ -140,20 +160,32 @@ def hash_of(thing: Any) -> str | None:
     None, unless arguments of the user's are bound to it.
     """
     if isinstance(thing, partial):
-        function: Any = thing.func
-        bound = [hash_of(function) or reference_to(function)]
-        bound += [_stable(value) for value in thing.args]
-        bound += [f"{name}={_stable(value)}" for name, value in thing.keywords.items()]
-        return _text_hash("\n".join(bound))
+        return _text_hash(_bound_text(thing))
+
     if not hasattr(thing, "__qualname__"):
         thing = type(thing)
     module = getattr(thing, "__module__", None) or ""
-    if module.partition(".")[0] in VERSIONED:
+    package, _, _ = module.partition(".")
+    if package in VERSIONED:
         return None
-    source = _source(sys.modules.get(module))
+
+    source = source_of(sys.modules.get(module))
     if source is not None:
         return file_hash(source)
     return _text_hash(_code_text(thing))
+
+
+def _bound_text(thing: partial[Any]) -> str:
+    """The function of a partial and the arguments that are bound to it, one per line."""
+    function: Any = thing.func
+    lines = [hash_of(function) or reference_to(function)]
+    for value in thing.args:
+        text = _stable(value)
+        lines.append(text)
+    for name, value in thing.keywords.items():
+        text = _stable(value)
+        lines.append(f"{name}={text}")
+    return "\n".join(lines)
 
 
 def _code_text(thing: Any) -> str:
@@ -162,16 +194,21 @@ def _code_text(thing: Any) -> str:
         return inspect.getsource(thing)
     except (OSError, TypeError):
         pass
+
     if isinstance(thing, type):
         parts = [thing.__qualname__]
         for name, value in sorted(vars(thing).items()):
             if hasattr(value, "__code__"):
-                parts.append(f"{name}: {_code_text(value)}")
+                text = _code_text(value)
+                parts.append(f"{name}: {text}")
         return "\n".join(parts)
+
     code = getattr(thing, "__code__", None)
     if code is None:
         return _stable(thing)
-    defaults = [_stable(value) for value in getattr(thing, "__defaults__", None) or ()]
+    defaults: list[str] = []
+    for value in getattr(thing, "__defaults__", None) or ():
+        defaults.append(_stable(value))
     return f"{_compiled(code)} {defaults}"
 
 
@@ -190,98 +227,21 @@ def _compiled(code: CodeType) -> str:
 
 def _stable(value: Any) -> str:
     """A value as a text that is the same in every process."""
-    # a constant such as {1, 2}, in an order of the process's own
     if isinstance(value, frozenset):
-        return f"frozenset({sorted(map(_stable, value))})"
+        # A constant such as {1, 2}, whose order is the process's own
+        members = sorted(map(_stable, value))
+        return f"frozenset({members})"
     if callable(value) and hasattr(value, "__qualname__"):
-        return f"{reference_to(value)} {hash_of(value)}"
-    return ADDRESS.sub("", repr(value))
+        name = reference_to(value)
+        return f"{name} {hash_of(value)}"
+    text = repr(value)
+    return ADDRESS.sub("", text)
 
 
 def _text_hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
-
-
-def make_importable(folder: Path) -> None:
-    """Let modules in this folder, and after it in the working directory, be imported before all others."""
-    for path in (Path.cwd(), folder.resolve()):
-        text = str(path)
-        if text in sys.path:
-            sys.path.remove(text)
-        sys.path.insert(0, text)
-
-
-def _forget_namesake(reference: Reference, name: str) -> None:
-    """A module of that name which was imported from elsewhere is not the one beside the configuration."""
-    top = name.partition(".")[0]
-    loaded = sys.modules.get(top)
-    if loaded is None or not sys.path:
-        return
-    own = _module_file(top)
-    if own is None:
-        return
-    source = _source(loaded)
-    if source is not None and source.samefile(own):
-        return
-
-    is_replaceable = source is not None and "site-packages" not in source.parts
-    if not is_replaceable or top in sys.stdlib_module_names:
-        raise reference.wrong(
-            f"{own.name} has the name of a module that is imported already: give it another"
-        )
-    for known in list(sys.modules):
-        if known == top or known.startswith(f"{top}."):
-            del sys.modules[known]
-
-
-def _module_file(top: str) -> Path | None:
-    """The file of a module or a package beside the configuration, which is first where Python looks."""
-    folder = Path(sys.path[0] or os.curdir)
-    for path in (folder / f"{top}.py", folder / top / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
-
-
-def _source(module: ModuleType | None) -> Path | None:
-    file = getattr(module, "__file__", None)
-    if file is None or not Path(file).is_file():
-        return None
-    return Path(file).resolve()
-
-
-def _not_found(name: str) -> str:
-    folder = Path(sys.path[0] or os.curdir)
-    top = name.partition(".")[0]
-    sentence = f"there is no module {name}: looked for {top}.py in {printable(folder)} and where Python looks"
-    beside = [path.stem for path in folder.glob("*.py")]
-    similar = get_close_matches(top, beside, n=1)
-    if similar:
-        sentence += f"; did you mean {printable(similar[0])!r}?"
-    return sentence
-
-
-def _missing(owner: Any, name: str) -> str:
-    whose = getattr(owner, "__name__", type(owner).__name__)
-    sentence = f"{whose} has no {name}"
-    names: list[str] = []
-    for known in dir(owner):
-        # A module that was imported under a name near this one is not what anybody means.
-        if not known.startswith("_") and callable(getattr(owner, known, None)):
-            names.append(known)
-    for near in get_close_matches(name, names, n=1):
-        return f"{sentence}; did you mean {near!r}?"
-
-    # What was imported into a module is not what anybody looks for in it.
-    own: list[str] = []
-    for known in names:
-        home = getattr(getattr(owner, known, None), "__module__", None)
-        if home == whose:
-            own.append(known)
-    if not own:
-        return f"{sentence}, nor any function"
-    listed = ", ".join(own[:MAX_LISTED])
-    return f"{sentence}; it has {printable(listed)}"
+    # A source may hold half a surrogate pair.
+    content = text.encode("utf-8", "backslashreplace")
+    return hashlib.sha256(content).hexdigest()
 
 
 def _raised(error: BaseException) -> str:
@@ -291,13 +251,15 @@ def _raised(error: BaseException) -> str:
     if reason_given:
         said += f": {printable(reason_given, MAX_REASON)}"
     if isinstance(error, SyntaxError) and error.filename:
-        return f"raised {said}"  # which names the file and the line
-
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _is_ours(frame.filename)]
-    if not own:
+        # Its text names the file and the line.
         return f"raised {said}"
-    last = own[-1]
+
+    last = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not _is_ours(frame.filename):
+            last = frame
+    if last is None:
+        return f"raised {said}"
     file = Path(last.filename).name
     return f"raised {said} ({printable(file)}, line {last.lineno})"
 
@@ -310,18 +272,18 @@ def _positions(function: Callable[..., Any], options: Mapping[str, Any]) -> int:
     """How many arguments a function must be given by position."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):
+        # Not every function that is written in C tells its signature.
         return 0
+
     needed = 0
     for parameter in parameters:
         by_position = parameter.kind in (
             parameter.POSITIONAL_ONLY,
             parameter.POSITIONAL_OR_KEYWORD,
         )
-        if (
-            by_position
-            and parameter.default is parameter.empty
-            and parameter.name not in options
-        ):
+        has_default = parameter.default is not parameter.empty
+        is_given_by_name = parameter.name in options
+        if by_position and not has_default and not is_given_by_name:
             needed += 1
     return needed

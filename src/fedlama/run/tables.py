@@ -2,55 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from inspect import signature
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from fedlama.base import MAX_WHOLE, InputError, shown
+from fedlama.base import shown
 from fedlama.core import Policy
 from fedlama.data import Partition
 from fedlama.data.partition import DEFAULT_CLIENTS, Alpha, Clients, MinSamples
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.run.choices import LOCAL_RULES, PARTITIONS, POLICIES, SERVER_RULES
-from fedlama.run.messages import nearest
-from fedlama.run.references import Reference, is_reference
+from fedlama.run.keys import (
+    Active,
+    Hash,
+    Options,
+    OwnCode,
+    PartitionKind,
+    Positive,
+    active_of,
+    check_options_are_used,
+)
+from fedlama.run.references import Reference
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 from fedlama.training.simulation import Evaluated, Weighting
 from fedlama.training.trainers import Execution, Precision
 
-Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
 DEFAULT_ALPHA = 0.5
-Options = dict[str, Any]  # handed to code of the user's own by name
-
-
-def _hash(value: str) -> str:
-    if not re.fullmatch("[0-9a-f]{64}", value):
-        raise ValueError(
-            "must be 64 hexadecimal digits in lower case, as sha256sum prints them"
-        )
-    return value
-
-
-def _own_code(value: str) -> str:
-    if not is_reference(value):
-        raise ValueError("must be module:name, a function in a module of your own")
-    return value
-
-
-OwnCode = Annotated[str, AfterValidator(_own_code)]
-
-
-def _check_options(table: str, name: str | None, options: Options | None) -> None:
-    if options and (name is None or ":" not in name):
-        raise ValueError(
-            f"{table}.options means nothing unless {table}.name is module:name, a function of your own"
-        )
 
 
 class DataSection(Section):
@@ -62,14 +44,14 @@ class DataSection(Section):
 
     name: str
     options: Options | None = None
-    sha256: Annotated[str, AfterValidator(_hash)] | None = None
+    sha256: Hash | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     transform: OwnCode | None = None
     augment: OwnCode | None = None
 
     @model_validator(mode="after")
     def _options_for_own_code(self) -> DataSection:
-        _check_options("data", self.name, self.options)
+        check_options_are_used("data", self.name, self.options)
         return self
 
 
@@ -86,42 +68,8 @@ class ModelSection(Section):
 
     @model_validator(mode="after")
     def _options_for_own_code(self) -> ModelSection:
-        _check_options("model", self.name, self.options)
+        check_options_are_used("model", self.name, self.options)
         return self
-
-
-def _partition_kind(value: str) -> str:
-    if value in PARTITIONS or is_reference(value):
-        return value
-    allowed = f"must be one of {', '.join(PARTITIONS)}"
-    near = nearest(value, list(PARTITIONS))
-    if near is not None:
-        allowed += f"; did you mean {near!r}?"
-    raise ValueError(allowed)
-
-
-def _number_or_fraction(value: Any) -> Any:
-    try:
-        Participation.from_active(value)
-    except InputError:
-        raise ValueError(
-            "must be a fraction above 0.0 and at most 1.0, or a whole number of clients"
-        ) from None
-    return value
-
-
-def _plain(key: str, value: Any) -> Any:
-    """Refuse what Python's class would take and a file should not, such as null."""
-    try:
-        if key == "clients":
-            Participation(clients=value)
-        else:
-            Participation(fraction=value)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-    if value is None:
-        raise ValueError(f"participation.{key} must be a number")
-    return value
 
 
 class PartitionSection(Section):
@@ -131,19 +79,20 @@ class PartitionSection(Section):
     a function of the user's own that makes a partition, with `options` for it.
     """
 
-    kind: Annotated[str, AfterValidator(_partition_kind)] | None = None
+    kind: PartitionKind | None = None
     options: Options | None = None
     clients: Clients | None = None
     alpha: Alpha | None = None
     min_samples: MinSamples | None = None
     # Of who has which sample, for a partition of one's own
-    sha256: Annotated[str, AfterValidator(_hash)] | None = None
+    sha256: Hash | None = None
 
     @model_validator(mode="after")
     def _belongs_together(self) -> PartitionSection:
-        _check_options("partition", self.kind, self.options)
+        check_options_are_used("partition", self.kind, self.options)
         if self.kind is None:
             return self
+
         for name in ("alpha", "min_samples"):
             if getattr(self, name) is None:
                 continue
@@ -172,24 +121,30 @@ class PartitionSection(Section):
         """The partition this section describes."""
         kind = self.resolved_kind(has_ids)
         if kind not in PARTITIONS:
-            return self._own(Reference("partition.kind", kind))
+            reference = Reference("partition.kind", kind)
+            return self._own(reference)
+
+        clients = self.clients
+        # In a natural partition, each of the data's own clients is one.
+        if kind != "natural":
+            clients = self.clients or DEFAULT_CLIENTS
         given = {
-            "clients": self.clients,
-            "alpha": self.alpha,
+            "clients": clients,
+            "alpha": self.alpha or DEFAULT_ALPHA,
             "min_samples": self.min_samples,
         }
-        if kind != "natural":  # where each of the data's own clients is one
-            given["clients"] = self.clients or DEFAULT_CLIENTS
-        given["alpha"] = self.alpha or DEFAULT_ALPHA
+
+        built = PARTITIONS[kind]
         arguments: dict[str, Any] = {}
-        for name in signature(PARTITIONS[kind]).parameters:
+        for name in signature(built).parameters:
             if given[name] is not None:
                 arguments[name] = given[name]
-        return PARTITIONS[kind](**arguments)
+        return built(**arguments)
 
     def _own(self, reference: Reference) -> Partition:
         made = reference.call(options=self.options)
-        if isinstance(made, type) or not hasattr(made, "assign"):
+        is_class = isinstance(made, type)
+        if is_class or not hasattr(made, "assign"):
             raise reference.wrong(
                 f"must return a partition, which has assign(data, seed), not {shown(made)}"
             )
@@ -202,28 +157,28 @@ class ParticipationSection(Section):
     `active` is a number of clients or a fraction of them. A file may write `clients` or `fraction` in its place.
     """
 
-    active: Annotated[Any, AfterValidator(_number_or_fraction)] = Participation().active
-    window: Annotated[int, Field(ge=1, le=MAX_WHOLE)] | None = None
+    active: Active = Participation().active
+    window: Positive | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _one_key(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
+
         table = dict(value)
         given = [key for key in ("active", "clients", "fraction") if key in table]
         if len(given) > 1:
+            first, second, *_ = given
             raise ValueError(
-                f"participation.{given[0]} and participation.{given[1]} say the same: write one of them"
+                f"participation.{first} and participation.{second} say the same: write one of them"
             )
-        if "clients" in table:
-            check = Participation(clients=_plain("clients", table["clients"]))
-            table["active"] = check.active
-        if "fraction" in table:
-            check = Participation(fraction=_plain("fraction", table["fraction"]))
-            table["active"] = check.active
-        table.pop("clients", None)
-        table.pop("fraction", None)
+
+        # From here on there is one key for all three.
+        for key in ("clients", "fraction"):
+            if key in table:
+                table["active"] = active_of(key, table[key])
+                del table[key]
         return table
 
     def build(self) -> Participation:

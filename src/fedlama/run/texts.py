@@ -1,16 +1,12 @@
-"""Results as people read them: a score, a network, facts in a table."""
+"""Results as people read them: a score, a network, rows of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from fedlama.base import printable
 from fedlama.training import records
-
-if TYPE_CHECKING:
-    pass
 
 
 def score_text(score: float, measure: records.Measure) -> str:
@@ -34,7 +30,35 @@ def network_text(summary: records.Summary) -> str:
     layers = summary.layers
     size = sum(layer.size for layer in layers)
     text = f"{size:,} parameters in {len(layers):,} layers"
-    if layers:
-        first = printable(layers[0].name)
-        text += f" from {first} on"
-    return text
+    if not layers:
+        return text
+
+    first = printable(layers[0].name)
+    return f"{text} from {first} on"
+
+
+def aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table as lines in which every column has one width."""
+    widths: list[int] = []
+    for column in zip(*table, strict=True):
+        longest = max(len(cell) for cell in column)
+        widths.append(longest)
+
+    lines: list[str] = []
+    for row in table:
+        padded: list[str] = []
+        for cell, width in zip(row, widths, strict=True):
+            padded.append(cell.ljust(width))
+        line = "  ".join(padded)
+        lines.append(line.rstrip())
+    return lines
+
+
+def html_row(tag: str, cells: Sequence[str]) -> str:
+    """A row of an HTML table, all of whose cells have one tag: `th` or `td`."""
+    parts: list[str] = []
+    for cell in cells:
+        content = escape(cell)
+        parts.append(f"<{tag}>{content}</{tag}>")
+    joined = "".join(parts)
+    return f"<tr>{joined}</tr>"

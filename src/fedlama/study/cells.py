@@ -1,44 +1,25 @@
-"""The runs of a study, several at a time, each in a process of its own that shares the data it was forked with.
-
-Runs side by side with one worker each need no exchange between processes, so they use the cores better than one run
-with several workers; only the last ones, when there are fewer runs than cores, get more than one.
-"""
+"""The runs of a study: whether one is done, what it reached, and whether what is there is of this study."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
-from fedlama.base import DivergenceError, InputError, RunError
-from fedlama.processes.devices import max_workers
-from fedlama.processes.forking import Emit, Failure, Forked, Forks, Item, Message
-from fedlama.processes.memory import available_memory
-from fedlama.processes.signals import stop_on_signals
-from fedlama.processes.world import launched_by_torchrun
-from fedlama.rows import describe
+from fedlama.base import InputError
 from fedlama.run.checkpoints import changed_keys
 from fedlama.run.config import as_written_today
 from fedlama.run.directory import CONFIG, SUMMARY
-from fedlama.run.execute import changed_code, execute, network_of
-from fedlama.run.files import write_atomically
+from fedlama.run.execute import changed_code, network_of
 from fedlama.run.recorded import check_same_network
 from fedlama.run.resolve import Resolved, resolve
 from fedlama.run.toml import read_toml
 from fedlama.study.runs import load_run
-from fedlama.study.sitting import Sitting, deliver, take_along
-from fedlama.study.study_file import Cell
+from fedlama.study.settings import Cell
 from fedlama.training import Record
 
 # Beside a run that did: the same configuration would do so again
 DIVERGED = "diverged.txt"
-FLOAT32 = 4  # bytes
 
 # What a watcher sees of a cell: each record, and how it ended
 End = Literal["done", "diverged"]
@@ -48,7 +29,9 @@ Watch = Callable[[Cell, Record | End], None]
 def is_done(out: Path, cell: Cell) -> bool:
     """Whether this cell needs no run any more: it is finished, or it diverged."""
     folder = out / cell.path
-    return (folder / SUMMARY).is_file() or (folder / DIVERGED).is_file()
+    if (folder / SUMMARY).is_file():
+        return True
+    return (folder / DIVERGED).is_file()
 
 
 def score_of(out: Path, cell: Cell) -> float | None:
@@ -62,6 +45,7 @@ def score_of(out: Path, cell: Cell) -> float | None:
         raise InputError(f"{error}; delete that folder to run it again") from None
     if run.summary is None:
         return None
+
     score = run.summary.score
     if score is None:
         return -run.summary.loss
@@ -76,19 +60,27 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
     Code of the user's own that changed since is told in the sentences that are returned.
     """
     path = out / cell.path / CONFIG
-    if not path.is_file():  # it diverged in its first round
+    if not path.is_file():
+        # It diverged in its first round.
         return []
+
+    folder = path.parent
     before = as_written_today(read_toml(path))
     run = resolved(cell)
     now = run.config.model_dump(exclude_none=True)
-    different = changed_keys(_keys_of_both(before, now), _keys_of_both(now, before))
+    old = _keys_of_both(before, now)
+    new = _keys_of_both(now, before)
+    different = changed_keys(old, new)
     if different:
+        keys = ", ".join(different)
         raise InputError(
-            f"{path.parent} holds a run of another configuration ({', '.join(different)}): choose another folder "
+            f"{folder} holds a run of another configuration ({keys}): choose another folder "
             f"(out=, on the command line --out), or delete that one"
         )
-    if (path.parent / SUMMARY).is_file() and run.config.hashes:
-        check_same_network(path.parent, network_of(run))
+
+    # Code of the user's own may build another network under the same name.
+    if run.config.hashes and (folder / SUMMARY).is_file():
+        check_same_network(folder, network_of(run))
     return changed_code(path, run.config, out)
 
 
@@ -106,206 +98,9 @@ def _keys_of_both(
         if name not in others or name == "versions":
             continue
         other = others[name]
-        if isinstance(value, Mapping) and isinstance(other, Mapping):
+        are_tables = isinstance(value, Mapping) and isinstance(other, Mapping)
+        if are_tables:
             common[name] = _keys_of_both(value, other)
         else:
             common[name] = value
     return common
-
-
-def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
-    """How many runs go side by side: one per worker, or as many as have room for their rows."""
-    available = available_memory()
-    if not cells or available is None:
-        return workers
-    one_of_each_setting: dict[str, Cell] = {}
-    for cell in cells:
-        # The first seed's is built already
-        one_of_each_setting.setdefault(cell.setting, cell)
-    largest = 0
-    for cell in one_of_each_setting.values():
-        run = resolved(cell)
-        largest = max(largest, _row_bytes(run))
-    needed = 2 * largest  # gradients, averages and activations come on top
-    that_fit = available // needed
-    return max(1, min(workers, that_fit))
-
-
-def _row_bytes(run: Resolved) -> int:
-    """What the clients of a run keep in memory."""
-    with torch.device("meta"):  # shapes only
-        width = describe(run.model()).width
-    bytes_per_row = FLOAT32 * width
-    rows_per_client = 1 + len(run.local.slots)
-    clients = run.participation.count(len(run.shards))
-    return clients * rows_per_client * bytes_per_row
-
-
-def run_cells(
-    cells: Sequence[Cell],
-    out: Path,
-    workers: int,
-    watch: Watch,
-    sitting: Sitting | None = None,
-) -> None:
-    """Run these cells into `out`, as many at a time as there are workers and memory.
-
-    One that diverges is noted, and the others go on. Anything else that goes wrong stops all of them, after each has
-    saved a checkpoint; Ctrl-C does the same, and so does the end of the sitting.
-    """
-    if launched_by_torchrun():
-        raise InputError(
-            "a study's runs share one machine: without torchrun it uses all cores; torchrun is for fedlama run"
-        )
-    with Forks() as forks:
-        side_by_side = _SideBySide(
-            cells, out, workers, watch, forks, sitting or Sitting()
-        )
-        with stop_on_signals(side_by_side.stop):
-            side_by_side.run()
-
-
-class _SideBySide:
-    """Cells that are waiting, and those that are running."""
-
-    def __init__(
-        self,
-        cells: Sequence[Cell],
-        out: Path,
-        workers: int,
-        watch: Watch,
-        forks: Forks,
-        sitting: Sitting,
-    ) -> None:
-        self.cells = cells
-        self.waiting = list(cells)
-        self.out = out
-        self.workers = workers
-        self.watch = watch
-        self.forks = forks
-        self.sitting = sitting
-        self.at_once = cells_at_once(cells, workers)
-        self.cell_of: dict[Forked, Cell] = {}
-        self.workers_of: dict[Forked, int] = {}
-        self.failures: list[Exception] = []
-        self.stopped = False
-        self.time_is_up = False
-
-    def run(self) -> None:
-        """Until all are done, or those that run have stopped."""
-        while self.cell_of or (self.waiting and not self._is_ending()):
-            if not self._is_ending():
-                self._start_as_many_as_fit()
-            for process, message in self.forks.listen(timeout=1.0):
-                self._take(process, message)
-            if self.sitting.is_over() and not self._is_ending():
-                self.time_is_up = True
-                self._ask_all_to_stop()
-        left = sum(not is_done(self.out, cell) for cell in self.cells)
-        # None is left if the last ones ended just then
-        if self.time_is_up and not self.stopped and left:
-            raise RunError(
-                f"stopped after {self.sitting.minutes:g} minutes, as asked, with {left} of {len(self.cells)} runs left "
-                f"and their checkpoints saved; the same command goes on from here"
-            )
-        if self.stopped:
-            raise RunError("stopped, as asked; the same command goes on from here")
-        if self.failures:
-            raise self.failures[0]
-
-    def stop(self) -> None:
-        """Let the running cells finish their cycle and save."""
-        self.stopped = True
-        self._ask_all_to_stop()
-        print(
-            "\nfedlama: finishing the running cycles to save them; once more stops at once",
-            file=sys.stderr,
-        )
-
-    def _is_ending(self) -> bool:
-        return self.stopped or self.time_is_up or bool(self.failures)
-
-    def _ask_all_to_stop(self) -> None:
-        for forked in list(self.cell_of):
-            pid = forked.process.pid
-            if pid is None:
-                continue
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-
-    def _start_as_many_as_fit(self) -> None:
-        free = self.workers - sum(self.workers_of.values())
-        while self.waiting and free > 0:
-            places = self.at_once - len(self.cell_of)
-            if places <= 0 or self._is_ending():
-                return
-            to_share = min(len(self.waiting), places)
-            share = max(1, free // to_share)
-            cell = self.waiting.pop(0)
-            allowed = max_workers(cell.config.train.device)
-            if allowed is not None:
-                share = min(share, allowed)
-            self._start(cell, share)
-            free -= share
-
-    def _start(self, cell: Cell, workers: int) -> None:
-        home = self.out / cell.path
-        workplace = self.sitting.workplace(self.out, cell.path)
-
-        def work(emit: Emit) -> None:
-            take_along(home, workplace)
-            try:
-                execute(
-                    resolved(cell),
-                    workplace,
-                    [emit],
-                    workers=workers,
-                    resume=True,
-                    quiet=True,
-                )
-            except DivergenceError:
-                deliver(workplace, home)
-                raise
-            deliver(workplace, home)
-
-        process = self.forks.start(work, _lead_own_group, daemon=False)
-        self.cell_of[process] = cell
-        self.workers_of[process] = workers
-
-    def _take(self, process: Forked, message: Message) -> None:
-        cell = self.cell_of[process]
-        if isinstance(message, Item):
-            self.watch(cell, message.content)
-            return
-        process.process.join()
-        code = process.process.exitcode
-        del self.cell_of[process]
-        del self.workers_of[process]
-        self.forks.forget(process)
-        if not isinstance(message, Failure):
-            self.watch(cell, "done")
-        elif message.kind == "DivergenceError":
-            self._note_divergence(cell, message.text)
-            self.watch(cell, "diverged")
-        else:
-            self._note_failure(cell, message, code)
-
-    def _note_divergence(self, cell: Cell, text: str) -> None:
-        folder = self.out / cell.path
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / DIVERGED, text + "\n")
-
-    def _note_failure(self, cell: Cell, failure: Failure, code: int | None) -> None:
-        text = failure.text or f"its process ended with code {code}"
-        if not self.failures:
-            self._ask_all_to_stop()
-        named = Failure(failure.kind, f"{cell.label}: {text}")
-        error = named.error()
-        if error is None:
-            error = RunError(named.text)
-        self.failures.append(error)
-
-
-def _lead_own_group() -> None:
-    """Ctrl-C goes to the study's group only: the study decides what it means, and asks its runs with SIGTERM."""
-    os.setpgid(0, 0)

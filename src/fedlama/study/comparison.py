@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedlama.base import InputError, shown
 from fedlama.run.curves import draw_curves
 from fedlama.run.recorded import Run
-from fedlama.run.texts import score_text
+from fedlama.run.texts import aligned, html_row, score_text
 from fedlama.study.pairs import PairedDifference, paired_scores
 from fedlama.training.records import Measure, Record
 
@@ -83,41 +83,36 @@ class Comparison:
                 "to_frame needs pandas, which is not installed: run `pip install pandas`"
             )
         pandas: Any = import_module("pandas")
-        return pandas.DataFrame([_plain(row) for row in self.settings])
+        rows = [_plain(row) for row in self.settings]
+        return pandas.DataFrame(rows)
 
     def plot(self) -> Figure:
         """The first seed of every setting, over bytes and over steps, as a matplotlib figure."""
         firsts: dict[str, list[Record]] = {}
         for name, runs in self.runs.items():
+            # A setting whose runs all diverged has no curve.
             if runs:
-                firsts[name] = runs[0].records
+                first = runs[0]
+                firsts[name] = first.records
         return draw_curves(firsts, self.measure)
 
     def __repr__(self) -> str:
         table = [self._titles()]
         for row in self.settings:
-            table.append(self._cells(row))
+            cells = self._cells(row)
+            table.append(cells)
 
-        widths: list[int] = []
-        for column in zip(*table, strict=True):
-            longest = max(len(cell) for cell in column)
-            widths.append(longest)
-
-        lines: list[str] = []
-        for row in table:
-            padded: list[str] = []
-            for cell, width in zip(row, widths, strict=True):
-                padded.append(cell.ljust(width))
-            line = "  ".join(padded)
-            lines.append(line.rstrip())
+        lines = aligned(table)
         lines += self._notes()
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        rows = [_html_row("th", self._titles())]
+        titles = html_row("th", self._titles())
+        rows = [titles]
         for row in self.settings:
-            rows.append(_html_row("td", self._cells(row)))
+            cells = self._cells(row)
+            rows.append(html_row("td", cells))
         table = "".join(rows)
 
         notes = ""
@@ -186,6 +181,7 @@ class Comparison:
         deviation = None
         if len(values) > 1:
             deviation = stdev(values)
+
         difference = None
         if name != self.baseline:
             baseline_scores = self._scores(self.baseline)
@@ -206,6 +202,7 @@ class Comparison:
             summary = run.summary
             assert summary is not None, "only finished runs are here"
             score = summary.score
+            # Settings with different metrics have only the loss in common.
             if self.measure is None:
                 score = summary.loss
             if score is not None:
@@ -213,8 +210,10 @@ class Comparison:
         return found
 
     def _share(self, name: str, *fields: str) -> float:
-        own = _mean_bytes(self.runs[name], fields)
-        whole = _mean_bytes(self.runs[self.baseline], fields)
+        runs = self.runs[name]
+        baseline_runs = self.runs[self.baseline]
+        own = _mean_bytes(runs, fields)
+        whole = _mean_bytes(baseline_runs, fields)
         if not whole:
             return math.nan
         return own / whole
@@ -225,6 +224,7 @@ def _mean_bytes(runs: Sequence[Run], fields: Sequence[str]) -> float:
     for run in runs:
         total = sum(getattr(run.summary, name) for name in fields)
         totals.append(total)
+
     if not totals:
         return math.nan
     return fmean(totals)
@@ -257,14 +257,6 @@ def _percent(share: float) -> str:
     if math.isnan(share):
         return "–"
     return f"{share:.1%}"
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    parts: list[str] = []
-    for cell in cells:
-        parts.append(f"<{tag}>{escape(cell)}</{tag}>")
-    joined = "".join(parts)
-    return f"<tr>{joined}</tr>"
 
 
 def _plain(row: SettingScores) -> dict[str, Any]:

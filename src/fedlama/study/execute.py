@@ -17,12 +17,12 @@ from fedlama.study.cells import (
     Watch,
     check_same_config,
     is_done,
-    run_cells,
     score_of,
 )
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
+from fedlama.study.settings import Cell, Setting, Study, rate_text
+from fedlama.study.side_by_side import run_cells
 from fedlama.study.sitting import Sitting
-from fedlama.study.study_file import Cell, Setting, Study, rate_text
 
 
 def run_study(
@@ -44,9 +44,11 @@ def run_study(
         shared: whether the folder may also hold runs of other studies, which its index then keeps.
         sitting: how long it may take now, and where unfinished runs are kept (default: as long as it takes, in `out`).
     """
-    processes = workers or min(
-        default_workers(setting.config.train.device) for setting in study.settings
-    )
+    processes = workers
+    if not processes:
+        devices = [setting.config.train.device for setting in study.settings]
+        processes = min(default_workers(device) for device in devices)
+
     with locked(out):
         index_there = _index_there(out)
         others = None
@@ -56,14 +58,19 @@ def run_study(
             if setting.planned is None:
                 # Wrong input shows before the first run, and forked runs share the data
                 resolve(setting.config)
+
         pilots = study.pilots()
         run_cells(missing(pilots, out), out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
+
         # Refuses a folder of another study before anything in it is touched
         to_run = missing(cells, out)
-        _keep(_index(study, choices, cells, out), others, out)
+        index = _index(study, choices, cells, out)
+        _keep(index, others, out)
+
         run_cells(to_run, out, processes, watch, sitting)
+        # Once more: some of them may have diverged.
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
         _check_anything_came_of_it(study, cells, out)
@@ -74,12 +81,15 @@ def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -
     """Raise RunError where not one run of the table got through a round: there is nothing to compare."""
     for cell in cells:
         folder = out / cell.path
-        if (folder / ROUNDS).is_file() or not (folder / DIVERGED).is_file():
+        has_rounds = (folder / ROUNDS).is_file()
+        has_diverged = (folder / DIVERGED).is_file()
+        if has_rounds or not has_diverged:
             return
     if cells:
         raise RunError(
             f"every run in {out} diverged in its first round: lower local.learning_rate"
         )
+
     tried: set[float] = set()
     for setting in study.settings:
         tried.update(setting.learning_rates)
@@ -107,18 +117,22 @@ def _keep(index: StudyIndex, others: StudyIndex | None, out: Path) -> None:
             "diverged": {**others.diverged, **index.diverged},
         }
         index = index.model_copy(update=update)
-    write_atomically(out / INDEX, index.model_dump_json(indent=2) + "\n")
+
+    content = index.model_dump_json(indent=2)
+    write_atomically(out / INDEX, content + "\n")
 
 
 def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
     """Those that are neither finished nor known to diverge; what is there must be of this study."""
     found: list[Cell] = []
-    changes: dict[str, None] = {}
+    changes: dict[str, None] = {}  # each sentence once
     for cell in cells:
-        if is_done(out, cell):
-            changes.update(dict.fromkeys(check_same_config(out, cell)))
-        else:
+        if not is_done(out, cell):
             found.append(cell)
+            continue
+        for sentence in check_same_config(out, cell):
+            changes[sentence] = None
+
     for sentence in changes:
         print(f"fedlama: {sentence}", file=sys.stderr)
     return found
@@ -128,28 +142,56 @@ def _choices(study: Study, pilots: Sequence[Cell], out: Path) -> dict[str, Choic
     """What the pilots say of each setting whose learning rate is to be chosen."""
     choices: dict[str, Choice] = {}
     for setting in study.settings:
-        if setting.learning_rates:
-            choices[setting.name] = choose(setting, pilots, out)
+        if not setting.learning_rates:
+            continue
+        choice = choose(setting, pilots, out)
+        choices[setting.name] = choice
     return choices
 
 
 def _cells(study: Study, choices: Mapping[str, Choice]) -> list[Cell]:
     """The runs of the table, without settings that diverged at every learning rate."""
-    rates = {name: choice.rate for name, choice in choices.items()}
-    hopeless = [name for name, rate in rates.items() if rate is None]
-    return [cell for cell in study.cells(rates) if cell.setting not in hopeless]
+    rates: dict[str, float | None] = {}
+    hopeless: set[str] = set()
+    for name, choice in choices.items():
+        rates[name] = choice.rate
+        if choice.rate is None:
+            hopeless.add(name)
+
+    cells: list[Cell] = []
+    for cell in study.cells(rates):
+        if cell.setting not in hopeless:
+            cells.append(cell)
+    return cells
 
 
 def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
     """The learning rate with the best mean validation metric (or loss, if there is none); of equals the smaller."""
     scores: dict[float, float | None] = {}
     for rate in setting.learning_rates:
-        own = [
-            pilot
-            for pilot in pilots
-            if pilot.setting == setting.name and pilot.rate == rate
-        ]
+        own: list[Cell] = []
+        for pilot in pilots:
+            if pilot.setting == setting.name and pilot.rate == rate:
+                own.append(pilot)
         scores[rate] = _mean_score(own, out)
+
+    best = _best(scores)
+    is_one_of_several = len(scores) > 1
+    at_edge = is_one_of_several and best in (min(scores), max(scores))
+
+    by_text: dict[str, float | None] = {}
+    for rate, score in scores.items():
+        text = rate_text(rate)
+        by_text[text] = score
+    return Choice(
+        rate=best,
+        scores=by_text,
+        at_edge=at_edge,
+    )
+
+
+def _best(scores: Mapping[float, float | None]) -> float | None:
+    """The rate with the highest score, of equals the smaller; None if the training diverged at every one."""
     best: float | None = None
     highest: float | None = None
     for rate in sorted(scores):
@@ -159,11 +201,7 @@ def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
         if highest is None or score > highest:
             best = rate
             highest = score
-    at_edge = len(scores) > 1 and best in (min(scores), max(scores))
-    by_text: dict[str, float | None] = {}
-    for rate, score in scores.items():
-        by_text[rate_text(rate)] = score
-    return Choice(rate=best, scores=by_text, at_edge=at_edge)
+    return best
 
 
 def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
@@ -185,9 +223,11 @@ def _index(
     for cell in cells:
         name = cell.path.as_posix()
         labels[name] = cell.setting
-        text = out / cell.path / DIVERGED
-        if text.is_file():
-            diverged[name] = text.read_text(encoding="utf-8").strip()
+        file = out / cell.path / DIVERGED
+        if file.is_file():
+            text = file.read_text(encoding="utf-8")
+            diverged[name] = text.strip()
+
     return StudyIndex(
         baseline=study.options.baseline,
         labels=labels,

@@ -35,8 +35,10 @@ def read_index(folder: Path) -> StudyIndex | None:
     path = folder / INDEX
     if not path.is_file():
         return None
+
     try:
-        return StudyIndex.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
+        return StudyIndex.model_validate_json(content)
     except (OSError, ValidationError) as error:
         first_line = str(error).splitlines()[0]
         raise InputError(f"{path} is not the index of a study ({first_line})") from None
@@ -47,9 +49,11 @@ def study_of(run: Path) -> tuple[str | None, str | None]:
     path = run.resolve()
     for folder in path.parents:
         index = _own_index(folder)
-        if index is not None:
-            name = path.relative_to(folder).as_posix()
-            return index.labels.get(name), index.note
+        if index is None:
+            continue
+        name = path.relative_to(folder).as_posix()
+        setting = index.labels.get(name)
+        return setting, index.note
     return None, None
 
 
@@ -81,7 +85,12 @@ def in_study_order(runs: list[Path], named: Path) -> list[Path]:
     index = read_index(named)
     if index is None:
         return sorted(runs)
+
     places: dict[Path, int] = {}
     for number, name in enumerate(index.labels):
         places[named / name] = number
-    return sorted(runs, key=lambda run: (places.get(run, 0), run))
+
+    def place_and_name(run: Path) -> tuple[int, Path]:
+        return places.get(run, 0), run
+
+    return sorted(runs, key=place_and_name)

@@ -29,14 +29,21 @@ def paired_scores(
     seeds = sorted(set(own) & set(others))
     if not seeds:
         return None
-    differences = [own[seed] - others[seed] for seed in seeds]
-    mean = fmean(differences)
-    error = standard_error(differences)
-    return PairedDifference(mean, error, tuple(seeds))
+
+    differences: list[float] = []
+    for seed in seeds:
+        difference = own[seed] - others[seed]
+        differences.append(difference)
+    return PairedDifference(
+        mean=fmean(differences),
+        error=standard_error(differences),
+        seeds=tuple(seeds),
+    )
 
 
 def standard_error(values: Sequence[float]) -> float | None:
     """Of the mean of these values; one alone has none."""
-    if len(values) < 2:
+    count = len(values)
+    if count < 2:
         return None
-    return stdev(values) / math.sqrt(len(values))
+    return stdev(values) / math.sqrt(count)

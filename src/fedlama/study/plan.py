@@ -14,6 +14,7 @@ from fedlama.processes.devices import default_workers
 from fedlama.run.directory import CHECKPOINTS
 from fedlama.run.resolve import Resolved
 from fedlama.study.cells import check_same_config, is_done, resolved
+from fedlama.study.settings import Cell, Study
 from fedlama.study.speed import (
     Amount,
     Kind,
@@ -23,7 +24,6 @@ from fedlama.study.speed import (
     measured,
     total_seconds,
 )
-from fedlama.study.study_file import Cell, Study
 
 Studies = Sequence[tuple[Study, Path]]  # each with the folder that it is written to
 
@@ -81,8 +81,12 @@ def announce(
     if not plan.jobs:
         return plan
 
-    speeds = dict(zip(examples, measured(list(examples.values())), strict=True))
-    plan = replace(plan, seconds=estimated(plan, speeds))
+    runs = list(examples.values())
+    speeds = measured(runs)
+    speed_of = dict(zip(examples, speeds, strict=True))
+    seconds = estimated(plan, speed_of)
+
+    plan = replace(plan, seconds=seconds)
     print(f"plan: {time_text(plan)}", file=out, flush=True)
     return plan
 
@@ -96,29 +100,40 @@ def check_folders(studies: Studies) -> None:
         studies: What is to be run.
     """
     for study, out in studies:
-        seen: set[str] = set()
         # Where pilots choose learning rates, what the table's runs have is not known yet.
-        chosen = {setting.name for setting in study.settings if setting.learning_rates}
+        skipped: set[str] = set()
+        for setting in study.settings:
+            if setting.learning_rates:
+                skipped.add(setting.name)
+
         for cell in study.cells({}):
-            if cell.setting in chosen or cell.setting in seen or not is_done(out, cell):
+            if cell.setting in skipped or not is_done(out, cell):
                 continue
-            seen.add(cell.setting)
+            # One of each setting is enough.
+            skipped.add(cell.setting)
             check_same_config(out, cell)
 
 
 def planned(studies: Studies) -> list[Cell]:
     """Every run that these studies still need, whatever learning rates will be chosen; two may share a folder."""
-    return list(_missing(studies).values())
+    missing = _missing(studies)
+    return list(missing.values())
 
 
 def _missing(studies: Studies) -> dict[Path, Cell]:
     """By the folder of the run."""
     missing: dict[Path, Cell] = {}
     for study, out in studies:
-        for cell in (*study.pilots(), *study.cells({})):
+        for cell in _every_cell(study):
             if not is_done(out, cell):
-                missing[out / cell.path] = cell
+                folder = out / cell.path
+                missing[folder] = cell
     return missing
+
+
+def _every_cell(study: Study) -> list[Cell]:
+    """Pilots and the runs of the table, whose folders do not depend on the learning rates that pilots choose."""
+    return [*study.pilots(), *study.cells({})]
 
 
 def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Resolved]]:
@@ -131,7 +146,7 @@ def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Res
     every: set[Path] = set()
     devices: set[str] = set()
     for study, out in studies:
-        for cell in (*study.pilots(), *study.cells({})):
+        for cell in _every_cell(study):
             every.add(out / cell.path)
             devices.add(cell.config.train.device)
 
@@ -141,30 +156,39 @@ def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Res
     for folder, cell in _missing(studies).items():
         # Seeds and learning rates take the same time; a study may be shorter, or a pilot.
         is_chosen = cell.rate is None
-        like = (cell.setting, is_chosen, cell.config.train.iterations)
+        iterations = cell.config.train.iterations
+        like = (cell.setting, is_chosen, iterations)
         if like not in built:
             built[like] = resolved(cell)
         run = built[like]
+
         kind = kind_of(cell.config)
         examples.setdefault(kind, run)
-        amount = amount_of(run, _steps_taken(folder))
-        jobs.append(Job(cell, kind, amount))
+        # A run that was interrupted goes on from its last checkpoint.
+        taken = _steps_taken(folder)
+        left = amount_of(run, taken)
+        jobs.append(Job(cell, kind, left))
 
     processes = workers
     if not processes:
         processes = min(default_workers(device) for device in devices)
-    finished = len(every) - len(jobs)
-    return Plan(tuple(jobs), finished, processes), examples
+    plan = Plan(
+        jobs=tuple(jobs),
+        finished=len(every) - len(jobs),
+        processes=processes,
+    )
+    return plan, examples
 
 
 def _steps_taken(folder: Path) -> int:
     """The step of a run's last checkpoint, from which it will go on."""
-    steps = [0]
+    latest = 0
     for file in folder.glob(f"{CHECKPOINTS}/step-*.json"):
         digits = file.stem.removeprefix("step-")
+        # Somebody may have put another file there.
         if digits.isdecimal():
-            steps.append(int(digits))
-    return max(steps)
+            latest = max(latest, int(digits))
+    return latest
 
 
 def estimated(plan: Plan, speeds: Mapping[Kind, Speed | None]) -> float | None:
@@ -174,7 +198,8 @@ def estimated(plan: Plan, speeds: Mapping[Kind, Speed | None]) -> float | None:
         plan: What is to be run.
         speeds: What was measured.
     """
-    total = total_seconds([(job.kind, job.left) for job in plan.jobs], speeds)
+    amounts = [(job.kind, job.left) for job in plan.jobs]
+    total = total_seconds(amounts, speeds)
     if total is None:
         return None
     return total / plan.processes
@@ -182,27 +207,30 @@ def estimated(plan: Plan, speeds: Mapping[Kind, Speed | None]) -> float | None:
 
 def amount_text(plan: Plan) -> str:
     """`13 runs and 9 pilots to train, 1,296 client steps; 2 runs are finished`."""
+    finished = _runs(plan.finished)
     if not plan.jobs:
-        return f"nothing to train: {_runs(plan.finished)} finished already"
+        return f"nothing to train: {finished} finished already"
 
     runs = len(plan.jobs) - plan.pilots
     parts = _count(runs, "run")
     if plan.pilots:
-        parts += f" and {_count(plan.pilots, 'pilot')}"
+        pilots = _count(plan.pilots, "pilot")
+        parts += f" and {pilots}"
+
     text = f"{parts} to train, {plan.client_steps:,} client steps in all"
     if plan.finished:
-        text += f"; {_runs(plan.finished)} finished already"
+        text += f"; {finished} finished already"
     return text
 
 
 def time_text(plan: Plan) -> str:
     """`about 2.5 h on this machine (2 processes; AMD EPYC, AVX512), after a few measured steps`."""
-    machine = f"{_count(plan.processes, 'process')}; {cpu_type()}"
+    processes = _count(plan.processes, "process")
+    machine = f"{processes}; {cpu_type()}"
     if plan.seconds is None:
         return f"how long that takes could not be measured within a few seconds: it will be long ({machine})"
-    return (
-        f"{about(plan.seconds)} on this machine ({machine}), after a few measured steps"
-    )
+    time = about(plan.seconds)
+    return f"{time} on this machine ({machine}), after a few measured steps"
 
 
 def _runs(count: int) -> str:

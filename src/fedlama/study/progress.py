@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from fedlama.base.times import about
 from fedlama.study.cells import End
 from fedlama.study.plan import Studies, planned
-from fedlama.study.study_file import Cell
+from fedlama.study.settings import Cell, Study
 from fedlama.training import Record
 from fedlama.training.records import fedavg_at
 
@@ -48,9 +48,12 @@ class StudyDisplay:
         self.stream = stream
         self.baselines = baselines or {}
         self.ended = 0
+
+        # By cell
         self._done: dict[str, int] = {}
         self._latest: dict[str, Record] = {}
         self._score: dict[str, str] = {}  # the latest, with its name
+
         self._started = time.monotonic()
         self._latest_line = self._started
         self._task: TaskID | None = None
@@ -61,21 +64,29 @@ class StudyDisplay:
         """Take a cell's record, or its end."""
         key = _key(cell)
         if isinstance(news, Record):
-            self._latest[key] = news
-            self._done[key] = news.step
-            if news.accuracy is not None:
-                self._score[key] = f"accuracy {news.accuracy:.2%}"
-            for name, value in news.metrics.items():
-                self._score[key] = f"{name} {value:.4g}"
+            self._take_record(key, news)
         else:
             self.ended += 1
             self._done[key] = cell.config.train.iterations
 
         if self.bar and self._task is not None:
-            status = f"{self.ended}/{self.cells} runs · {cell.label}"
-            self.bar.update(self._task, completed=self._steps_done(), status=status)
+            self.bar.update(
+                self._task,
+                completed=self._steps_done(),
+                status=f"{self.ended}/{self.cells} runs · {cell.label}",
+            )
         elif self._is_worth_a_line(news):
             self._print_line(cell, news)
+
+    def _take_record(self, key: str, record: Record) -> None:
+        self._latest[key] = record
+        self._done[key] = record.step
+
+        # A metric of the user's own takes the place of the accuracy.
+        if record.accuracy is not None:
+            self._score[key] = f"accuracy {record.accuracy:.2%}"
+        for name, value in record.metrics.items():
+            self._score[key] = f"{name} {value:.4g}"
 
     def _steps_done(self) -> int:
         """Steps taken, of all cells."""
@@ -85,21 +96,27 @@ class StudyDisplay:
         """Every end of a run, and in any case something every minute."""
         if not isinstance(news, Record):
             return True
-        return time.monotonic() - self._latest_line > SECONDS_BETWEEN_LINES
+        # A log that stands still looks like a program that hangs.
+        since_latest = time.monotonic() - self._latest_line
+        return since_latest > SECONDS_BETWEEN_LINES
 
     def _print_line(self, cell: Cell, news: Record | End) -> None:
         self._latest_line = time.monotonic()
         state = news
         if isinstance(news, Record):
             state = f"step {news.step}"
+        parts = [
+            f"{self.ended}/{self.cells} runs",
+            f"{cell.label}: {state}",
+        ]
 
-        parts = [f"{self.ended}/{self.cells} runs", f"{cell.label}: {state}"]
         if news != "diverged":
             parts += self._reached(cell)
         left = self._left()
         if left:
             parts.append(left)
-        print(" · ".join(parts), file=self.stream, flush=True)
+        line = " · ".join(parts)
+        print(line, file=self.stream, flush=True)
 
     def _reached(self, cell: Cell) -> list[str]:
         """A cell's score, and what it sent as a share of its baseline's; nothing where it has no record yet."""
@@ -107,24 +124,28 @@ class StudyDisplay:
         parts: list[str] = []
         if key in self._score:
             parts.append(self._score[key])
-
         record = self._latest.get(key)
-        if record is not None:
-            own = cell.config.policy.steps_between_averages
-            base = self.baselines.get(cell.setting, own)
-            share = sent_share(record, own, base)
-            parts.append(f"sent {_percent(share)} of {fedavg_at(base)}")
+        if record is None:
+            return parts
+
+        own = cell.config.policy.steps_between_averages
+        base = self.baselines.get(cell.setting, own)
+        share = sent_share(record, own, base)
+        percent = _percent(share)
+        parts.append(f"sent {percent} of {fedavg_at(base)}")
         return parts
 
     def _left(self) -> str:
         """The time that the rest takes; empty where there is no rest."""
         done = self._steps_done()
-        left = self.steps - done
-        if left <= 0 or not done:
+        steps_left = self.steps - done
+        if steps_left <= 0 or not done:
             return ""
+
         elapsed = time.monotonic() - self._started
         seconds_per_step = elapsed / done
-        return f"{about(seconds_per_step * left)} left"
+        left = about(seconds_per_step * steps_left)
+        return f"{left} left"
 
 
 def sent_share(record: Record, own_interval: int, interval: int) -> float:
@@ -138,6 +159,8 @@ def sent_share(record: Record, own_interval: int, interval: int) -> float:
     share = record.uplink_share
     if share is None:
         share = record.cost
+
+    # Rounded up: a run that ends inside an interval averages there, too.
     own_rounds = math.ceil(record.step / own_interval)
     rounds = math.ceil(record.step / interval)
     return share * own_rounds / rounds
@@ -145,33 +168,45 @@ def sent_share(record: Record, own_interval: int, interval: int) -> float:
 
 def _percent(share: float) -> str:
     """Whole percent; of small shares the digits in which they differ."""
+    percent = 100 * share
     if share < SMALL_SHARE:
-        return f"{100 * share:.2g} %"
-    return f"{100 * share:.0f} %"
+        return f"{percent:.2g} %"
+    return f"{percent:.0f} %"
 
 
 def _key(cell: Cell) -> str:
     """Which run this is: the same folder below two studies' folders holds two."""
-    return f"{cell.path} {cell.config.model_dump_json()}"
+    content = cell.config.model_dump_json()
+    return f"{cell.path} {content}"
 
 
 def baselines_of(studies: Studies) -> dict[str, int]:
     """By setting, the interval of its study's baseline, where that is a FedAvg and all studies agree on it."""
     intervals: dict[str, set[int]] = {}
     for study, _ in studies:
-        for baseline in study.settings:
-            policy = baseline.config.policy
-            if baseline.name != study.options.baseline or policy.kind != "fedavg":
-                continue
-            for setting in study.settings:
-                of_setting = intervals.setdefault(setting.name, set())
-                of_setting.add(policy.base_interval)
+        interval = _fedavg_interval(study)
+        if interval is None:
+            continue
+        for setting in study.settings:
+            of_setting = intervals.setdefault(setting.name, set())
+            of_setting.add(interval)
 
     only: dict[str, int] = {}
     for name, of_setting in intervals.items():
         if len(of_setting) == 1:
             only[name] = of_setting.pop()
     return only
+
+
+def _fedavg_interval(study: Study) -> int | None:
+    """The interval of a study's baseline; None where that is no FedAvg."""
+    for setting in study.settings:
+        if setting.name != study.options.baseline:
+            continue
+        policy = setting.config.policy
+        if policy.kind == "fedavg":
+            return policy.base_interval
+    return None
 
 
 @contextmanager
@@ -187,9 +222,11 @@ def study_progress(
     out: TextIO = stream or sys.stderr
     cells = planned(studies)
     steps = sum(cell.config.train.iterations for cell in cells)
+    baselines = baselines_of(studies)
     if not out.isatty():
-        yield StudyDisplay(len(cells), steps, None, out, baselines_of(studies))
+        yield StudyDisplay(len(cells), steps, None, out, baselines)
         return
+
     columns = (
         BarColumn(bar_width=12),
         TextColumn("{task.fields[status]}"),
@@ -197,4 +234,4 @@ def study_progress(
     )
     console = Console(file=out)
     with Progress(*columns, console=console) as bar:
-        yield StudyDisplay(len(cells), steps, bar, out, baselines_of(studies))
+        yield StudyDisplay(len(cells), steps, bar, out, baselines)

@@ -13,7 +13,8 @@ from fedlama.study.index import belongs, in_study_order, study_of
 def load_run(path: Path) -> Run:
     """Read a run directory, finished or not, under the name that its study has for it."""
     setting, note = study_of(path)
-    return replace(read_run(path), setting=setting, note=note)
+    run = read_run(path)
+    return replace(run, setting=setting, note=note)
 
 
 def find_runs(paths: list[Path]) -> list[Run]:
@@ -24,7 +25,9 @@ def find_runs(paths: list[Path]) -> list[Run]:
             raise InputError(f"{path}: there is no such folder")
         if not path.is_dir():
             raise InputError(f"{path} is a file; name a run's folder")
+
         inside = _runs_inside(path)
+        # A run that its study does not show, such as a pilot, is meant if it is named itself.
         if not inside and _is_run(path):
             inside = [path]
         if not inside:
@@ -32,6 +35,7 @@ def find_runs(paths: list[Path]) -> list[Run]:
                 f"{path} holds no run: no config.toml and rounds.jsonl in it or below it"
             )
         found += inside
+
     without_repeats = dict.fromkeys(found)
     return [load_run(path) for path in without_repeats]
 
@@ -41,7 +45,8 @@ def _runs_inside(path: Path) -> list[Path]:
     inside: list[Path] = []
     for rounds in path.rglob("rounds.jsonl"):
         run = rounds.parent
-        if _is_run(run) and belongs(run, path):
+        is_shown = _is_run(run) and belongs(run, path)
+        if is_shown:
             inside.append(run)
     return in_study_order(inside, path)
 

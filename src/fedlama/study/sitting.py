@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedlama.run.directory import CONFIG, SUMMARY
@@ -28,13 +28,14 @@ class Sitting:
         """Whether the time is up."""
         if self.minutes is None:
             return False
-        return time.monotonic() - self.began >= 60 * self.minutes
+        elapsed = time.monotonic() - self.began
+        return elapsed >= 60 * self.minutes
 
     def below(self, folder: str) -> Sitting:
         """The same sitting, for one study of several that keep their checkpoints in one folder."""
         if self.checkpoints is None:
             return self
-        return Sitting(self.minutes, self.checkpoints / folder, self.began)
+        return replace(self, checkpoints=self.checkpoints / folder)
 
     def workplace(self, out: Path, path: Path) -> Path:
         """Where the cell at this path below the study's folder runs."""
@@ -45,9 +46,12 @@ class Sitting:
 
 def take_along(home: Path, workplace: Path) -> None:
     """Go on elsewhere with a run that an earlier sitting began in the study's own folder."""
-    began_at_home = (home / CONFIG).is_file()
-    if workplace == home or workplace.exists() or not began_at_home:
+    if workplace == home or workplace.exists():
         return
+    began_at_home = (home / CONFIG).is_file()
+    if not began_at_home:
+        return
+
     with writing(workplace):
         workplace.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(home, workplace)
@@ -57,11 +61,16 @@ def deliver(workplace: Path, home: Path) -> None:
     """Bring an ended run to the study's own folder, without the checkpoints that only going on would need."""
     if workplace == home or not workplace.exists():
         return
+
     for source in sorted(workplace.rglob("*")):
-        is_for_going_on = source.match("checkpoint/step-*") or source.name == ".lock"
-        if source.is_dir() or is_for_going_on or source.name == SUMMARY:
+        if source.is_dir() or source.name == SUMMARY:
             continue
-        _copy(source, home / source.relative_to(workplace))
+        is_for_going_on = source.match("checkpoint/step-*") or source.name == ".lock"
+        if is_for_going_on:
+            continue
+        path = source.relative_to(workplace)
+        _copy(source, home / path)
+
     # Last: a folder that has it holds a finished run
     if (workplace / SUMMARY).is_file():
         _copy(workplace / SUMMARY, home / SUMMARY)
@@ -71,4 +80,5 @@ def deliver(workplace: Path, home: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, source.read_bytes())
+    content = source.read_bytes()
+    write_atomically(target, content)

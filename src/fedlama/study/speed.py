@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import NamedTuple
@@ -22,9 +20,9 @@ from fedlama.run.config import Config
 from fedlama.run.execute import train
 from fedlama.run.resolve import Resolved
 from fedlama.run.tables import EvaluateSection
+from fedlama.study.phase_times import timed_phases
 from fedlama.training import Participation
 from fedlama.training.checkpoint import Checkpointing, Control
-from fedlama.training.phases import logger as phases
 from fedlama.training.simulation import default_evaluate_every
 from fedlama.training.trainers.stacked import BLOCK, MAX_PARAMETERS
 
@@ -72,7 +70,9 @@ class Amount:
         """How long one core takes for it."""
         trained = self.client_steps * speed.step
         averaged = self.exchanges * speed.exchange
-        return trained + averaged + self.tested * speed.sample
+        tested = self.tested * speed.sample
+
+        return trained + averaged + tested
 
 
 def amount_of(run: Resolved, taken: int = 0) -> Amount:
@@ -82,13 +82,14 @@ def amount_of(run: Resolved, taken: int = 0) -> Amount:
         run: What is to be run.
         taken: Steps that it has taken already.
     """
-    config = run.config
-    steps = max(0, config.train.iterations - taken)
+    train = run.config.train
+    steps = max(0, train.iterations - taken)
     clients = run.participation.count(len(run.shards))
     rounds = math.ceil(steps / run.policy.base_interval)
-    every = config.train.evaluate_every or default_evaluate_every(
-        config.train.iterations
-    )
+
+    every = train.evaluate_every
+    if not every:
+        every = default_evaluate_every(train.iterations)
     evaluations = math.ceil(steps / every)
     return Amount(
         client_steps=steps * clients,
@@ -135,7 +136,9 @@ def total_seconds(
         if speed is None:
             continue
         other = slowest.setdefault(kind.task, speed)
-        if speed.step + speed.exchange > other.step + other.exchange:
+        own_time = speed.step + speed.exchange
+        other_time = other.step + other.exchange
+        if own_time > other_time:
             slowest[kind.task] = speed
 
     total = 0.0
@@ -161,17 +164,21 @@ def measured(runs: Sequence[Resolved], budget: float = BUDGET) -> list[Speed | N
         # A first look at all of them, in case that the time runs out.
         looks: list[Speed] = []
         for number, run in enumerate(runs):
-            looks.append(first_look(run))
-            emit((number, looks[number]))
+            look = first_look(run)
+            looks.append(look)
+            emit((number, look))
+
         for number, run in enumerate(runs):
-            emit((number, measure(run, looks[number])))
+            speed = measure(run, looks[number])
+            emit((number, speed))
 
     speeds: list[Speed | None] = [None] * len(runs)
     deadline = monotonic() + budget
     with Forks() as forks:
         forks.start(work, ignore_signals, daemon=True)
         while not forks.all_ended() and monotonic() < deadline:
-            for _, message in forks.listen(timeout=max(0.0, deadline - monotonic())):
+            left = max(0.0, deadline - monotonic())
+            for _, message in forks.listen(timeout=left):
                 if isinstance(message, Item):
                     number, speed = message.content
                     speeds[number] = speed
@@ -183,7 +190,13 @@ def measured(runs: Sequence[Resolved], budget: float = BUDGET) -> list[Speed | N
 
 def first_look(run: Resolved) -> Speed:
     """Time one step on two samples: quick for any model, and at most as fast as a whole batch is for each sample."""
-    look = _timed(run, clients=_clients(run), samples=FEW, steps=1, tested=FEW)
+    look = _timed(
+        run,
+        clients=_clients(run),
+        samples=FEW,
+        steps=1,
+        tested=FEW,
+    )
     larger = max(1.0, run.local.batch_size / FEW)
     return replace(look, step=look.step * larger)
 
@@ -199,10 +212,15 @@ def measure(run: Resolved, look: Speed) -> Speed:
         return look
 
     clients = _clients(run)
+    # Two rounds are timed, of which the first warms up.
     fitting = int(ENOUGH / (2 * clients * look.step))
     steps = max(1, min(MAX_STEPS, fitting))
     return _timed(
-        run, clients=clients, samples=run.local.batch_size, steps=steps, tested=TESTED
+        run,
+        clients=clients,
+        samples=run.local.batch_size,
+        steps=steps,
+        tested=TESTED,
     )
 
 
@@ -214,9 +232,11 @@ def _clients(run: Resolved) -> int:
 
 
 def _is_small(run: Resolved) -> bool:
-    with torch.device("meta"):  # shapes only
-        width = describe(run.model()).width
-    return width <= MAX_PARAMETERS
+    # Shapes only
+    with torch.device("meta"):
+        layout = describe(run.model())
+
+    return layout.width <= MAX_PARAMETERS
 
 
 def _timed(
@@ -224,25 +244,31 @@ def _timed(
 ) -> Speed:
     """Two rounds of the run with fewer clients and samples; the first warms up, the second counts."""
     part = _part_of(run.data, clients * samples, tested)
-    short = run.config.train.model_copy(
-        update={"iterations": 2 * steps, "evaluate_every": steps}
-    )
+    steps_in_all = 2 * steps
+    train_keys = {
+        "iterations": steps_in_all,
+        "evaluate_every": steps,
+    }
+    keys = {
+        "train": run.config.train.model_copy(update=train_keys),
+        "evaluate": EvaluateSection(),
+    }
     small = replace(
         run,
-        config=run.config.model_copy(
-            update={"train": short, "evaluate": EvaluateSection()}
-        ),
+        config=run.config.model_copy(update=keys),
         data=part,
         shards=IID(clients).assign(part, run.config.seed),
         policy=FedAvg(steps),
-        participation=Participation(clients=clients, window=2 * steps),
+        participation=Participation(clients=clients, window=steps_in_all),
         faults=None,
     )
     keeping = Checkpointing(Control(), lambda content, state: None)
-    with _timed_phases() as seconds:
+    with timed_phases() as seconds:
         train(small, 1, lambda record: None, keeping)
 
-    exchange = seconds.get("encode", 0.0) + seconds["aggregate"]
+    # An uplink without a code has nothing to encode.
+    encode = seconds.get("encode", 0.0)
+    exchange = encode + seconds["aggregate"]
     return Speed(
         step=seconds["train"] / (clients * steps),
         exchange=exchange / clients,
@@ -261,24 +287,3 @@ def _part_of(data: Dataset, samples: int, tested: int) -> Dataset:
         test_clients=None,
         client_names=None,
     )
-
-
-@contextmanager
-def _timed_phases() -> Iterator[dict[str, float]]:
-    """How long the latest of each part of a round took, by its name."""
-    seconds: dict[str, float] = {}
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            taken = vars(record)
-            seconds[taken["phase"]] = taken["seconds"]
-
-    listener = Listener(logging.DEBUG)
-    level = phases.level
-    phases.addHandler(listener)
-    phases.setLevel(logging.DEBUG)
-    try:
-        yield seconds
-    finally:
-        phases.setLevel(level)
-        phases.removeHandler(listener)

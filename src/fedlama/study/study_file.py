@@ -2,189 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from fedlama.base import MAX_SEED, InputError, printable, shown
-from fedlama.run.config import Config, parse_config
+from fedlama.base import InputError, printable, shown
+from fedlama.run.config import parse_config
+from fedlama.run.importing import make_importable
 from fedlama.run.messages import explain
 from fedlama.run.overrides import merged
-from fedlama.run.references import make_importable
-from fedlama.run.resolve import Resolved
 from fedlama.run.sections import Section
-from fedlama.run.tables import Positive
 from fedlama.run.toml import read_toml
+from fedlama.study.settings import PILOTS, Setting, Study, StudySection
 
-Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
-Rates = list[Annotated[float, Field(gt=0)]]
 # Of a setting; everything else in it overrides the configuration
 OWN_KEYS = ("name", "seeds", "learning_rates")
 MAX_NAME = 200  # characters
-MAX_FOLDER = 120  # bytes: file systems admit 255
-PILOTS = "pilots"
 # What a study writes beside its settings' folders, without the endings
 OWN_FILES = ("report", "table", "study")
-
-
-class StudySection(Section):
-    """[study] What is compared, over which seeds, and how learning rates are chosen."""
-
-    seeds: Seeds = Field(default=[0, 1, 2])
-    baseline: str | None = None
-    learning_rates: Rates = Field(default=[])
-    pilot_seeds: Seeds = Field(default=[0])
-    pilot_iterations: Positive | None = None
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    fedavg_intervals: list[Positive] = Field(default=[])
-    setting: list[dict[str, Any]] = Field(default=[])
 
 
 class StudyFile(Section):
     """The part of a study file that is not a configuration."""
 
     study: StudySection
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One row of the study's table; `config` has the first of its seeds, and no learning rate chosen yet."""
-
-    name: str
-    config: Config
-    seeds: tuple[int, ...]
-    learning_rates: tuple[float, ...]  # to choose among; empty: the configuration's own
-    # Of a study in Python: the first seed's run, built already
-    planned: Resolved | None = None
-
-    @property
-    def folder(self) -> str:
-        """The name as a folder's: FedLAMA(6, 4) is fedlama-6-4. Letters of every script stay."""
-        plain = unicodedata.normalize("NFKC", self.name).casefold()
-        words_joined = re.sub(r"[^\w.]+|_+", "-", plain)
-        folder = words_joined.strip("-.") or "setting"
-        content = folder.encode("utf-8")
-        if len(content) <= MAX_FOLDER:
-            return folder
-        # Two long names may begin alike.
-        start = content[: MAX_FOLDER - 20].decode("utf-8", "ignore")
-        digest = hashlib.sha256(content).hexdigest()
-        return f"{start}-{digest[:12]}"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a study: where it is written, and what it is for."""
-
-    setting: str
-    path: Path  # below the study's folder
-    config: Config
-    rate: float | None = None  # of a pilot: the learning rate that it tries
-    planned: Resolved | None = None  # of a study in Python: the run, built already
-
-    @property
-    def label(self) -> str:
-        """What a progress display calls it."""
-        seed = f"seed {self.config.seed}"
-        if self.rate is None:
-            return f"{self.setting}, {seed}"
-        return f"{self.setting}, pilot at {rate_text(self.rate)}, {seed}"
-
-
-@dataclass(frozen=True)
-class Study:
-    """Settings with their seeds; `options` says how learning rates are chosen, `note` what a reader must know of it."""
-
-    settings: tuple[Setting, ...]
-    options: StudySection
-    note: str | None = None
-
-    def pilots(self) -> list[Cell]:
-        """The runs that choose a learning rate: on a validation split, never on the test samples."""
-        pilots: list[Cell] = []
-        for setting in self.settings:
-            for rate in setting.learning_rates:
-                for seed in self.options.pilot_seeds:
-                    pilots.append(self._pilot(setting, rate, seed))
-        return pilots
-
-    def cells(self, chosen: Mapping[str, float | None]) -> list[Cell]:
-        """The runs of the table, at the learning rates that the pilots chose; first seeds come first."""
-        most_seeds = max(len(setting.seeds) for setting in self.settings)
-        cells: list[Cell] = []
-        for number in range(most_seeds):
-            for setting in self.settings:
-                if number < len(setting.seeds):
-                    seed = setting.seeds[number]
-                    rate = chosen.get(setting.name)
-                    cells.append(self._cell(setting, seed, rate))
-        return cells
-
-    def _pilot(self, setting: Setting, rate: float, seed: int) -> Cell:
-        config = shortened(
-            with_rate(setting.config, rate), self.options.pilot_iterations
-        )
-        iterations = config.train.iterations
-        config = config.model_copy(
-            update={
-                "seed": seed,
-                "data": config.data.model_copy(
-                    update={"validation": self.options.validation}
-                ),
-                "train": config.train.model_copy(update={"evaluate_every": iterations}),
-            }
-        )
-        path = Path(PILOTS) / setting.folder / f"rate{rate_text(rate)}" / f"seed{seed}"
-        return Cell(setting.name, path, config, rate)
-
-    def _cell(self, setting: Setting, seed: int, rate: float | None) -> Cell:
-        config = setting.config.model_copy(update={"seed": seed})
-        if rate is not None:
-            config = with_rate(config, rate)
-        path = Path(setting.folder) / f"seed{seed}"
-        return Cell(setting.name, path, config)
-
-
-def rate_text(rate: float) -> str:
-    """A learning rate in as few digits as tell it from every other: rates that are equal in six digits are two."""
-    short = f"{rate:g}"
-    if float(short) == rate:
-        return short
-    return repr(rate)
-
-
-def with_rate(config: Config, rate: float) -> Config:
-    """The same configuration with another learning rate."""
-    local = config.local.model_copy(update={"learning_rate": rate})
-    return config.model_copy(update={"local": local})
-
-
-def shortened(config: Config, iterations: int | None) -> Config:
-    """The same configuration over at most so many steps; warm-up and decay come at the same shares of the run."""
-    whole = config.train.iterations
-    if iterations is None or iterations >= whole:
-        return config
-    schedule: dict[str, Any] = {}
-    # A rule of the user's own may have no schedule.
-    if hasattr(config.local, "warmup_steps"):
-        schedule["warmup_steps"] = config.local.warmup_steps * iterations // whole
-    if hasattr(config.local, "decay_steps"):
-        schedule["decay_steps"] = [
-            max(1, step * iterations // whole) for step in config.local.decay_steps
-        ]
-    return config.model_copy(
-        update={
-            "local": config.local.model_copy(update=schedule),
-            "train": config.train.model_copy(update={"iterations": iterations}),
-        }
-    )
 
 
 def load_study(path: Path) -> Study:
@@ -201,55 +46,73 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
         raise InputError(
             f"{source}: a study needs a [study] table and [[study.setting]] tables"
         )
-    own_table = tables["study"]
-    if isinstance(own_table, Mapping) and isinstance(own_table.get("setting"), Mapping):
-        raise InputError(
-            f"{source}: write [[study.setting]] with double brackets: a study has several settings"
-        )
-    try:
-        options = StudyFile.model_validate({"study": tables["study"]}).study
-    except ValidationError as error:
-        raise InputError(*explain(error, StudyFile, tables, source)) from None
+    options = _options(tables, source)
+
     overrides = list(options.setting)
     for interval in options.fedavg_intervals:
-        overrides.append({"policy": {"kind": "fedavg", "base_interval": interval}})
+        fedavg = {"kind": "fedavg", "base_interval": interval}
+        overrides.append({"policy": fedavg})
     if not overrides:
         raise InputError(f"{source}: a study needs at least one [[study.setting]]")
+
     settings: list[Setting] = []
     for number, own in enumerate(overrides, start=1):
-        settings.append(_setting(base, own, options, f"{source}, setting {number}"))
+        where = f"{source}, setting {number}"
+        setting = _setting(base, own, options, where)
+        settings.append(setting)
+
     settings = _without_repeats(settings, len(options.setting))
     settings = _one_window(settings)
     check_names(settings, options, source)
     return Study(tuple(settings), options)
 
 
+def _options(tables: Mapping[str, Any], source: str) -> StudySection:
+    """What the table [study] says, checked."""
+    table = tables["study"]
+    if isinstance(table, Mapping) and isinstance(table.get("setting"), Mapping):
+        raise InputError(
+            f"{source}: write [[study.setting]] with double brackets: a study has several settings"
+        )
+    try:
+        checked = StudyFile.model_validate({"study": table})
+    except ValidationError as error:
+        lines = explain(error, StudyFile, tables, source)
+        raise InputError(*lines) from None
+    return checked.study
+
+
 def _setting(
     base: Mapping[str, Any], own: Mapping[str, Any], options: StudySection, source: str
 ) -> Setting:
     overrides = {key: value for key, value in own.items() if key not in OWN_KEYS}
+    # The limits of a setting's own keys are those of the study's.
+    keys = {
+        "seeds": own.get("seeds", options.seeds),
+        "learning_rates": own.get("learning_rates", options.learning_rates),
+        "baseline": own.get("name"),
+    }
     try:
-        checked = StudySection.model_validate(
-            {
-                "seeds": own.get("seeds", options.seeds),
-                "learning_rates": own.get("learning_rates", options.learning_rates),
-                "baseline": own.get("name"),
-            }
-        )
+        checked = StudySection.model_validate(keys)
     except ValidationError as error:
-        lines = explain(error, StudySection, own, source)
-        raise InputError(
-            *(line.replace("baseline", "name") for line in lines)
-        ) from None
-    config = parse_config(merged(base, overrides), source)
-    fixed = (
-        "learning_rate" in overrides.get("local", {}) and "learning_rates" not in own
-    )
+        lines: list[str] = []
+        for line in explain(error, StudySection, own, source):
+            lines.append(line.replace("baseline", "name"))
+        raise InputError(*lines) from None
+
+    tables = merged(base, overrides)
+    config = parse_config(tables, source)
+
+    rates = tuple(sorted(set(checked.learning_rates)))
+    # A setting that fixes its learning rate has none to choose.
+    is_fixed = "learning_rate" in overrides.get("local", {})
+    if is_fixed and "learning_rates" not in own:
+        rates = ()
     return Setting(
         name=checked.baseline or config.policy.label,
         config=config.model_copy(update={"seed": checked.seeds[0]}),
         seeds=tuple(dict.fromkeys(checked.seeds)),
-        learning_rates=() if fixed else tuple(sorted(set(checked.learning_rates))),
+        learning_rates=rates,
     )
 
 
@@ -257,7 +120,9 @@ def _without_repeats(settings: Sequence[Setting], named: int) -> list[Setting]:
     """An interval that is added to draw the frontier may be among the settings already."""
     kept = list(settings[:named])
     known = {setting.name for setting in kept}
-    for setting in settings[named:]:
+    added = settings[named:]
+    # One that is listed twice is refused with the names.
+    for setting in added:
         if setting.name not in known:
             kept.append(setting)
     return kept
@@ -269,7 +134,9 @@ def _one_window(settings: Sequence[Setting]) -> list[Setting]:
     cycles: list[int] = []
     for setting in settings:
         policy = setting.config.policy.build()
-        cycles.append(policy.longest_cycle)
+        cycle = policy.longest_cycle
+        cycles.append(cycle)
+
     steps = math.lcm(*cycles)
     return [_with_window(setting, steps) for setting in settings]
 
@@ -279,10 +146,10 @@ def _with_window(setting: Setting, steps: int) -> Setting:
     config = setting.config
     if config.participation.window is not None:
         return setting
+
     participation = config.participation.model_copy(update={"window": steps})
-    return replace(
-        setting, config=config.model_copy(update={"participation": participation})
-    )
+    config = config.model_copy(update={"participation": participation})
+    return replace(setting, config=config)
 
 
 def check_names(
@@ -303,10 +170,13 @@ def check_names(
             f"{source}: the settings {shown(other.name)} and {shown(setting.name)} would share the folder "
             f'{setting.folder}: give one of them another name = "…"'
         )
+
+    baseline = options.baseline
     names = [setting.name for setting in settings]
-    if options.baseline is not None and options.baseline not in names:
+    if baseline is not None and baseline not in names:
+        listed = ", ".join(names)
         raise InputError(
-            f"{source}: study.baseline = {shown(options.baseline)} is no setting; there are {', '.join(names)}"
+            f"{source}: study.baseline = {shown(baseline)} is no setting; there are {listed}"
         )
 
 

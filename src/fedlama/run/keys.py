@@ -1,0 +1,91 @@
+"""What the keys of a configuration may hold, beyond the types of TOML."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from fedlama.base import MAX_WHOLE, InputError
+from fedlama.run.choices import PARTITIONS
+from fedlama.run.messages import nearest
+from fedlama.run.references import is_reference
+from fedlama.training import Participation
+
+Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
+Options = dict[str, Any]  # handed to code of the user's own by name
+
+
+def _hash(value: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError(
+            "must be 64 hexadecimal digits in lower case, as sha256sum prints them"
+        )
+    return value
+
+
+def _own_code(value: str) -> str:
+    if not is_reference(value):
+        raise ValueError("must be module:name, a function in a module of your own")
+    return value
+
+
+def _partition_kind(value: str) -> str:
+    if value in PARTITIONS or is_reference(value):
+        return value
+
+    kinds = list(PARTITIONS)
+    listed = ", ".join(kinds)
+    allowed = f"must be one of {listed}"
+    near = nearest(value, kinds)
+    if near is not None:
+        allowed += f"; did you mean {near!r}?"
+    raise ValueError(allowed)
+
+
+def _number_or_fraction(value: Any) -> Any:
+    try:
+        Participation.from_active(value)
+    except InputError:
+        raise ValueError(
+            "must be a fraction above 0.0 and at most 1.0, or a whole number of clients"
+        ) from None
+    return value
+
+
+Hash = Annotated[str, AfterValidator(_hash)]
+OwnCode = Annotated[str, AfterValidator(_own_code)]
+PartitionKind = Annotated[str, AfterValidator(_partition_kind)]
+Active = Annotated[Any, AfterValidator(_number_or_fraction)]
+
+
+def check_options_are_used(
+    table: str, name: str | None, options: Options | None
+) -> None:
+    """Refuse options where no code of the user's own takes them."""
+    if options and (name is None or ":" not in name):
+        raise ValueError(
+            f"{table}.options means nothing unless {table}.name is module:name, a function of your own"
+        )
+
+
+def active_of(key: str, value: Any) -> float | int:
+    """Who trains at a time, as `participation.active` has it.
+
+    Arguments:
+        key: `clients` or `fraction`, whichever the file has in its place.
+        value: What the file has there.
+    """
+    try:
+        if key == "clients":
+            made = Participation(clients=value)
+        else:
+            made = Participation(fraction=value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+    # Python's class takes it for an argument that was not given.
+    if value is None:
+        raise ValueError(f"participation.{key} must be a number")
+    return made.active

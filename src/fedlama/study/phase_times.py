@@ -1,0 +1,30 @@
+"""How long the parts of a round take, from the log that the training loop writes of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fedlama.training.phases import logger as phases
+
+
+@contextmanager
+def timed_phases() -> Iterator[dict[str, float]]:
+    """How long the latest of each part of a round took, by its name."""
+    seconds: dict[str, float] = {}
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            taken = vars(record)
+            seconds[taken["phase"]] = taken["seconds"]
+
+    listener = Listener(logging.DEBUG)
+    level = phases.level
+    phases.addHandler(listener)
+    phases.setLevel(logging.DEBUG)
+    try:
+        yield seconds
+    finally:
+        phases.setLevel(level)
+        phases.removeHandler(listener)
