@@ -49,38 +49,44 @@ class CodecSection(BaseModel):
 
     def build(self) -> Codec | None:
         """The codec that this table describes; None if there is none."""
-        names = self.codec
-        if isinstance(names, str):
-            names = [names]
+        names = _as_list(self.codec)
         options = self.model_extra or {}
         if names == [NO_CODEC]:
             self._refuse_options([*options, *self._feedback_options()])
             return None
+
         if self._refers_to_own_code():
             codec = self._own(options)
         else:
             self._check_names(names)
             self._check_options(names, options)
             codec = _chain([_built(name, options) for name in names])
+
         if self.error_feedback in (None, "none"):
             if self.profile is not None or self.gain is not None:
                 raise InputError(
                     "profile and gain mean nothing without error_feedback = 'window'"
                 )
             return codec
+
         profile = None
         if self.profile is not None:
             profile = tuple(self.profile)
         return ErrorFeedback(
-            codec, lifetime=self.error_feedback, profile=profile, gain=self.gain
+            codec,
+            lifetime=self.error_feedback,
+            profile=profile,
+            gain=self.gain,
         )
 
     def _refers_to_own_code(self) -> bool:
         return isinstance(self.codec, str) and is_reference(self.codec)
 
     def _own(self, options: Mapping[str, Any]) -> Codec:
-        reference = Reference(f"{self.table}.codec", str(self.codec))
+        key = f"{self.table}.codec"
+        reference = Reference(key, str(self.codec))
         made = reference.call(options=options)
+
         if not isinstance(made, Codec):
             raise reference.wrong(f"must return a codec, not {shown(made)}")
         return made
@@ -91,48 +97,72 @@ class CodecSection(BaseModel):
         if codec is None:
             return {"codec": NO_CODEC}
         if isinstance(codec, ErrorFeedback):
-            table = cls.table_of(codec.codec)
-            table["error_feedback"] = codec.lifetime
-            if codec.profile is not None:
-                table["profile"] = list(codec.profile)
-            if codec.gain is not None:
-                table["gain"] = codec.gain
-            return table
+            return cls._table_with_feedback(codec)
         if isinstance(codec, Chain):
-            first = cls.table_of(codec.first)
-            second = cls.table_of(codec.second)
-            names = [*_as_list(first.pop("codec")), *_as_list(second.pop("codec"))]
-            if not first.keys() & second.keys() and all(
-                name in CODECS for name in names
-            ):
-                return {**first, **second, "codec": names}
+            table = cls._table_of_chain(codec)
+            if table is not None:
+                return table
+
+        options = plain_fields(codec)
         for name, kind in CODECS.items():
             if type(codec) is kind:
-                return {"codec": name, **plain_fields(codec)}
-        return {"codec": reference_to(type(codec)), **plain_fields(codec)}
+                return {"codec": name, **options}
+        own = reference_to(type(codec))
+        return {"codec": own, **options}
+
+    @classmethod
+    def _table_with_feedback(cls, feedback: ErrorFeedback) -> dict[str, Any]:
+        table = cls.table_of(feedback.codec)
+        table["error_feedback"] = feedback.lifetime
+        if feedback.profile is not None:
+            table["profile"] = list(feedback.profile)
+        if feedback.gain is not None:
+            table["gain"] = feedback.gain
+        return table
+
+    @classmethod
+    def _table_of_chain(cls, chain: Chain) -> dict[str, Any] | None:
+        """A list of codecs with the options of all; None if two share an option's name, or one is the user's own."""
+        first = cls.table_of(chain.first)
+        second = cls.table_of(chain.second)
+        names = _as_list(first.pop("codec"))
+        names = [*names, *_as_list(second.pop("codec"))]
+        if first.keys() & second.keys():
+            return None
+        for name in names:
+            if name not in CODECS:
+                return None
+        return {**first, **second, "codec": names}
 
     @property
     def label(self) -> str:
         """The code in a few words, such as Rotate(0.32) + window feedback; empty if there is none."""
-        names = self.codec
-        if isinstance(self.codec, str):
-            names = [self.codec]
+        names = _as_list(self.codec)
         if names == [NO_CODEC]:
             return ""
+
         options = self.model_extra or {}
         parts: list[str] = []
         for name in names:
             if name not in CODECS:
-                parts.append(name.rpartition(":")[2])
+                # Of code of the user's own, without its module
+                _, _, own = name.rpartition(":")
+                parts.append(own)
                 continue
+            codec = CODECS[name].__name__
             first = _options(name)[0]
-            parts.append(f"{CODECS[name].__name__}({options[first]})")
+            parts.append(f"{codec}({options[first]})")
+
         if self.error_feedback not in (None, "none"):
             parts.append(f"{self.error_feedback} feedback")
         return " + ".join(parts)
 
     def _feedback_options(self) -> list[str]:
-        given = [name for name in FEEDBACK_OPTIONS if getattr(self, name) is not None]
+        given: list[str] = []
+        for name in FEEDBACK_OPTIONS:
+            if getattr(self, name) is not None:
+                given.append(name)
+        # "none" says the same as leaving it out.
         if self.error_feedback == "none":
             given.remove("error_feedback")
         return given
@@ -156,22 +186,24 @@ class CodecSection(BaseModel):
         for name in names:
             known += _options(name)
         for option in options:
-            if option in known:
-                continue
-            homes = [name for name in CODECS if option in _options(name)]
-            if homes:
-                only = " or ".join(map(repr, homes))
-                raise InputError(
-                    f"{option} means nothing with codec = {self.codec!r}, only with {only}"
-                )
-            allowed = ["codec", *known, *FEEDBACK_OPTIONS]
-            sentence = f"there is no option {shown(option)};"
-            near = get_close_matches(option, allowed, n=1)
-            if near:
-                sentence += f" did you mean {near[0]}?"
-            raise InputError(
-                f"{sentence} with codec = {self.codec!r} there are {', '.join(allowed)}"
+            if option not in known:
+                raise self._unknown_option(option, known)
+
+    def _unknown_option(self, option: str, known: Sequence[str]) -> InputError:
+        """Which codecs have this option, or if none has, which one may have been meant."""
+        homes = [name for name in CODECS if option in _options(name)]
+        if homes:
+            only = " or ".join(map(repr, homes))
+            return InputError(
+                f"{option} means nothing with codec = {self.codec!r}, only with {only}"
             )
+
+        allowed = ["codec", *known, *FEEDBACK_OPTIONS]
+        sentence = f"there is no option {shown(option)};"
+        for near in get_close_matches(option, allowed, n=1):
+            sentence += f" did you mean {near}?"
+        listed = ", ".join(allowed)
+        return InputError(f"{sentence} with codec = {self.codec!r} there are {listed}")
 
 
 class UplinkSection(CodecSection):
@@ -227,9 +259,10 @@ def _built(name: str, options: Mapping[str, Any]) -> Codec:
     arguments: dict[str, Any] = {}
     for parameter in signature(codec).parameters.values():
         option = parameter.name
+        is_needed = parameter.default is Parameter.empty
         if option in options:
             arguments[option] = options[option]
-        elif parameter.default is Parameter.empty:
+        elif is_needed:
             raise InputError(f"{option} is missing; codec = {name!r} needs it")
     return codec(**arguments)
 

@@ -23,11 +23,12 @@ def _classes(data: Dataset) -> int:
 
 
 def _channels(data: Dataset) -> int:
+    shape = tuple(data.x_train.shape[1:])
     if data.x_train.dim() != 4:
         raise InputError(
-            f"this model takes images, but a sample of {data.name} has shape {tuple(data.x_train.shape[1:])}"
+            f"this model takes images, but a sample of {data.name} has shape {shape}"
         )
-    return data.x_train.shape[1]
+    return shape[0]
 
 
 MODELS: dict[str, Builder] = {
@@ -48,11 +49,13 @@ def default_model(data: Dataset) -> str:
     """The name of the model that suits this data: the paper's where it has one."""
     if data.name == "cifar100":
         return "wide_resnet28_10"
+
     shape = tuple(data.x_train.shape[1:])
     if shape == (3, 32, 32):
         return "resnet20"
     if shape == (1, 28, 28) and data.classes == 62:
         return "leaf_cnn"
+
     is_square_image = len(shape) == 3 and shape[-1] == shape[-2]
     if is_square_image:
         return "small_cnn"
@@ -61,10 +64,11 @@ def default_model(data: Dataset) -> str:
 
 def model_builder(name: str, data: Dataset) -> Callable[[], nn.Module]:
     """A callable without arguments that builds the named model for this data."""
-    if name not in MODELS:
-        allowed = ", ".join(MODELS)
-        hint = ""
-        for near in get_close_matches(name, MODELS, n=1):
-            hint = f"; did you mean {near!r}?"
-        raise InputError(f"model.name = {name!r}: must be one of {allowed}{hint}")
-    return lambda: MODELS[name](data)
+    if name in MODELS:
+        return lambda: MODELS[name](data)
+
+    allowed = ", ".join(MODELS)
+    hint = ""
+    for near in get_close_matches(name, MODELS, n=1):
+        hint = f"; did you mean {near!r}?"
+    raise InputError(f"model.name = {name!r}: must be one of {allowed}{hint}")

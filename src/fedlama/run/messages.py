@@ -44,10 +44,13 @@ def explain(
     lines: list[str] = []
     for problem in problems[:SHOWN]:
         where = _set_by(problem, overrides) or source
-        line = f"{where}: {_sentence(problem, root, tables)}"
-        lines.append(printable(line, MAX_LINE))
-    if len(problems) > SHOWN:
-        lines[-1] += f" (and {len(problems) - SHOWN} more)"
+        sentence = _sentence(problem, root, tables)
+        line = printable(f"{where}: {sentence}", MAX_LINE)
+        lines.append(line)
+
+    more = len(problems) - SHOWN
+    if more > 0:
+        lines[-1] += f" (and {more} more)"
     return lines
 
 
@@ -55,12 +58,15 @@ def _set_by(problem: ErrorDetails, overrides: Sequence[str]) -> str | None:
     """The override that a problem is about: of the same key, of one inside it, or of the table that holds it."""
     place = [str(part) for part in problem["loc"]]
     is_missing = problem["type"] == "missing"
+    # Of several overrides of one key, the last one counts.
     for override in reversed(overrides):
         name, _, _ = override.partition("=")
         key = name.strip().split(".")
         common = min(len(key), len(place))
-        is_of_its_table = is_missing and key[:1] == place[:1]
         is_of_its_key = common > 0 and key[:common] == place[:common]
+
+        # What is missing may have been dropped by an override of any key beside it, such as one that chooses.
+        is_of_its_table = is_missing and key[:1] == place[:1]
         if is_of_its_table or is_of_its_key:
             return f"--set {printable(override)}"
     return None
@@ -74,15 +80,19 @@ def _sentence(
     path = ".".join(names)
     *sections, key = names
     section = _section(root, sections, tables)
+
     kind = error["type"]
+    value = error["input"]
     if kind == "extra_forbidden":
         return _unknown(sections, key, section)
     if kind == "missing":
         required = _first_required(section, key, path)
         return f"{required} is missing; it has no default"
-    if kind == "value_error" and isinstance(error["input"], Mapping):
-        return _reason(error)  # about several keys of a table: it names them
-    return f"{path} = {_shown(error['input'])}: {_allowed(error, section, key)}"
+    if kind == "value_error" and isinstance(value, Mapping):
+        # About several keys of a table: it names them
+        return _reason(error)
+    allowed = _allowed(error, section, key)
+    return f"{path} = {shown(value)}: {allowed}"
 
 
 def _section(
@@ -109,7 +119,8 @@ def _section_in(section: type[BaseModel], key: str) -> type[BaseModel] | None:
     field = section.model_fields.get(key)
     if field is None:
         return None
-    for kind in (field.annotation, *get_args(field.annotation)):
+    alternatives = get_args(field.annotation)
+    for kind in (field.annotation, *alternatives):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
     return None
@@ -118,10 +129,11 @@ def _section_in(section: type[BaseModel], key: str) -> type[BaseModel] | None:
 def _first_required(section: type[BaseModel], key: str, path: str) -> str:
     """A section is missing because of a key in it."""
     inner = _section_in(section, key)
-    if inner is not None:
-        for name, field in inner.model_fields.items():
-            if field.is_required():
-                return f"{path}.{name}"
+    if inner is None:
+        return path
+    for name, field in inner.model_fields.items():
+        if field.is_required():
+            return f"{path}.{name}"
     return path
 
 
@@ -131,11 +143,15 @@ def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str
     if sections:
         table = ".".join(sections)
         where = f"[{table}]"
+
     names = list(section.model_fields)
-    for own in ("hashes", "versions"):  # which fedlama writes itself
+    # These two fedlama writes itself, into a run directory.
+    for own in ("hashes", "versions"):
         if own in names:
             names.remove(own)
-    allowed = f"{where} takes {', '.join(names)}"
+    listed = ", ".join(names)
+    allowed = f"{where} takes {listed}"
+
     near = nearest(key, names)
     if near is None:
         return f"unknown key {path!r}; {allowed}"
@@ -143,28 +159,33 @@ def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str
 
 
 def _allowed(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
-    if error["type"] == "literal_error":
+    kind = error["type"]
+    if kind == "literal_error":
         return _choices(error, section, key)
-    if error["type"] == "value_error":
+    if kind == "value_error":
         return _reason(error)
+
     context: dict[str, Any] = error.get("ctx") or {}
-    limits = [
-        f"{words} {_limit(context[name])}"
-        for name, words in LIMITS.items()
-        if name in context
-    ]
+    limits: list[str] = []
+    for name, words in LIMITS.items():
+        if name in context:
+            limit = _limit(context[name])
+            limits.append(f"{words} {limit}")
     if limits:
-        return f"must be {' and '.join(limits)}"
+        all_limits = " and ".join(limits)
+        return f"must be {all_limits}"
+
     for start, words in TYPES.items():
-        if error["type"].startswith(start):
+        if kind.startswith(start):
             return f"must be {words}"
     return error["msg"]
 
 
 def _reason(error: ErrorDetails) -> str:
     """What a validator of ours said."""
-    context: dict[str, Any] = error.get("ctx") or {}
-    return str(context["error"])
+    context = error.get("ctx") or {}
+    reason = context["error"]
+    return str(reason)
 
 
 def _choices(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
@@ -172,8 +193,11 @@ def _choices(error: ErrorDetails, section: type[BaseModel], key: str) -> str:
         key = section.chosen_by
     field = section.model_fields[key]
     choices = _literals(field.annotation)
-    allowed = f"must be one of {', '.join(choices)}"
-    near = nearest(str(error["input"]), choices)
+    listed = ", ".join(choices)
+    allowed = f"must be one of {listed}"
+
+    given = str(error["input"])
+    near = nearest(given, choices)
     if near is None:
         return allowed
     return f"{allowed}; did you mean {near!r}?"
@@ -193,14 +217,15 @@ def _literals(annotation: Any) -> list[str]:
 def nearest(word: str, names: Sequence[str]) -> str | None:
     """The name that this may be a misspelling of, if there is one."""
     by_lower_case = {name.lower(): name for name in names}
-    matches = get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)
+    matches = get_close_matches(
+        word.lower(),
+        by_lower_case,
+        n=1,
+        cutoff=0.5,
+    )
     if not matches:
         return None
     return by_lower_case[matches[0]]
-
-
-def _shown(value: Any) -> str:
-    return shown(value)
 
 
 def _limit(number: float) -> str:

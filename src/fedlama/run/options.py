@@ -33,8 +33,10 @@ def _options(built: type[Any], names: Mapping[str, str]) -> Iterator[_Option]:
         name = parameter.name
         key = names.get(name, name)
         annotation = annotations.get(name)
-        if annotation is None:  # an argument that sets the field of another name
+        if annotation is None:
+            # An argument that sets the field of another name
             annotation = annotations[key]
+
         default = parameter.default
         if default is Parameter.empty:
             default = ...
@@ -47,24 +49,34 @@ def option_keys(
     """A key for each option of a class: (annotation, default). Options of a class inside it are keys of their own."""
     keys: dict[str, Any] = {}
     for option in _options(built, names):
-        if is_dataclass(option.annotation):
-            keys |= option_keys(option.annotation, names, defaults)  # type: ignore[arg-type]
+        annotation = option.annotation
+        if is_dataclass(annotation):
+            keys |= option_keys(annotation, names, defaults)  # type: ignore[arg-type]
             continue
+
         default = option.default
         if default is ...:
             default = defaults.get(option.key, ...)
-        keys[option.key] = _as_in_toml(option.annotation, default)
+        keys[option.key] = _as_in_toml(annotation, default)
     return keys
 
 
 def _as_in_toml(annotation: Any, default: Any) -> tuple[Any, Any]:
     """TOML has lists and no tuples."""
-    if get_origin(annotation) in (Union, UnionType):
-        alternatives = [_as_in_toml(one, ...)[0] for one in get_args(annotation)]
-        return Union[tuple(alternatives)], default  # noqa: UP007 - they are known only here
-    if get_origin(annotation) is not tuple:
+    kind = get_origin(annotation)
+    parts = get_args(annotation)
+    if kind in (Union, UnionType):
+        alternatives: list[Any] = []
+        for part in parts:
+            alternative, _ = _as_in_toml(part, ...)
+            alternatives.append(alternative)
+        # A subscript, because the alternatives are known only here
+        return Union[tuple(alternatives)], default  # noqa: UP007
+    if kind is not tuple:
         return annotation, default
-    entry = get_args(annotation)[0]
+
+    # An option that is a tuple has entries of one type: tuple[int, ...]
+    entry = parts[0]
     if default is ...:
         return list[entry], default
     return list[entry], Field(default=list(default))
@@ -76,12 +88,15 @@ def option_values(
     """What a value holds for each option of its class, by key: what `_build` is undone by."""
     found: dict[str, Any] = {}
     for option in _options(built, names):
+        # The field may have the name of the argument or that of the key.
         name = option.key
         if hasattr(value, option.argument):
             name = option.argument
         given = getattr(value, name)
-        if is_dataclass(option.annotation):
-            found |= option_values(option.annotation, names, given)  # type: ignore[arg-type]
+
+        annotation = option.annotation
+        if is_dataclass(annotation):
+            found |= option_values(annotation, names, given)  # type: ignore[arg-type]
         elif given is not None:
             found[option.key] = _plain(given)
     return found
@@ -103,14 +118,17 @@ def _plain(value: Any) -> Any:
     """As TOML can hold it; what it cannot hold, as text."""
     if isinstance(value, bool | str):
         return value
+    # numpy's numbers, too: TOML knows only Python's.
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
+
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
+
     if not is_dataclass(value):
         return shown(value)
     return str(value)
@@ -120,10 +138,14 @@ def build_from(built: type[T], names: Mapping[str, str], section: BaseModel) -> 
     """Call the class with what the section holds for each of its options."""
     arguments: dict[str, Any] = {}
     for option in _options(built, names):
-        if is_dataclass(option.annotation):
-            arguments[option.argument] = build_from(option.annotation, names, section)  # type: ignore[arg-type]
+        annotation = option.annotation
+        if is_dataclass(annotation):
+            inner = build_from(annotation, names, section)  # type: ignore[arg-type]
+            arguments[option.argument] = inner
             continue
+
         value = getattr(section, option.key)
+        # TOML has lists and no tuples.
         if isinstance(value, list):
             value = tuple(value)
         arguments[option.argument] = value

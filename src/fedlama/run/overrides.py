@@ -24,10 +24,13 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
             raise InputError(
                 f"--set {shown(override)}: write --set key=value, such as --set policy.base_interval=12"
             )
+
         path = key.strip().split(".")
-        _set(result, path, _value(text.strip()), override)
+        value = _value(text.strip())
+        _set(result, path, value, override)
         if len(path) > 1:
-            result[path[0]] = _after_choice(path[0], path[1], result[path[0]])
+            table, inner, *_ = path
+            result[table] = _after_choice(table, inner, result[table])
     return result
 
 
@@ -39,12 +42,15 @@ def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, An
     result = dict(base)
     for name, value in override.items():
         old = result.get(name)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            for key in value:
-                old = _after_choice(name, key, {**old, key: value[key]})
-            result[name] = merged(old, value)
-        else:
+        if not isinstance(old, Mapping) or not isinstance(value, Mapping):
             result[name] = value
+            continue
+
+        # Key by key, as if each were set by itself: one of them may choose.
+        for key in value:
+            with_key = {**old, key: value[key]}
+            old = _after_choice(name, key, with_key)
+        result[name] = merged(old, value)
     return result
 
 
@@ -52,8 +58,10 @@ def _after_choice(name: str, key: str, table: Any) -> Any:
     """A section in which a key was just set: if that key chooses, the options of other choices are dropped."""
     if not isinstance(table, Mapping):
         return table
-    if name in ("uplink", "downlink") and key == "codec":
+    is_codec = name in ("uplink", "downlink") and key == "codec"
+    if is_codec:
         return without_other_codecs(table)
+
     section = CHOOSING.get(name)
     if section is None or key != section.chosen_by:
         return table
@@ -87,6 +95,8 @@ def _set(tables: dict[str, Any], path: list[str], value: Any, override: str) -> 
             raise InputError(
                 f"--set {shown(override)}: {printable(parent)} is not a table"
             )
-        tables[parent] = dict(inner)
-        tables = tables[parent]
+        # A copy: the caller's tables stay as they are.
+        copy = dict(inner)
+        tables[parent] = copy
+        tables = copy
     tables[last] = value

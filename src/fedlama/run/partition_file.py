@@ -66,12 +66,11 @@ def read_partition(path: Path) -> PartitionFile | None:
         raise InputError(f"{path} is not one of a run ({first['msg']})") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({reason(error)})") from None
+
     widths = {len(row) for row in found.counts}
-    if (
-        len(widths) != 1
-        or len(found.counts) > found.clients
-        or not all(map(any, found.counts))
-    ):
+    are_too_many = len(found.counts) > found.clients
+    all_have_samples = all(map(any, found.counts))
+    if len(widths) != 1 or are_too_many or not all_have_samples:
         raise InputError(
             f"{path} is not one of a run: each client needs a row of counts, with a sample in it"
         )

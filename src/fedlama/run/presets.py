@@ -60,20 +60,28 @@ def with_preset(tables: Mapping[str, Any]) -> Tables:
             )
         return own
     if not isinstance(name, str) or name not in PRESETS:
-        raise InputError(f"preset = {shown(name)}: must be one of {', '.join(PRESETS)}")
+        allowed = ", ".join(PRESETS)
+        raise InputError(f"preset = {shown(name)}: must be one of {allowed}")
+
     options: Tables = {}
     if share is not None:
         options["share"] = share
     policy = own.get("policy")
     if isinstance(policy, Mapping) and "base_interval" in policy:
         options["base_interval"] = policy["base_interval"]
-    for table, values in PRESETS[name](**options).items():
-        own[table] = _beside(table, values, own.get(table, {}))
+
+    preset = PRESETS[name](**options)
+    for table, values in preset.items():
+        given = own.get(table, {})
+        own[table] = _beside(table, values, given)
     return own
 
 
 def _beside(table: str, preset: Tables, own: Any) -> Any:
     """The preset's values where the file has none."""
-    if not isinstance(own, Mapping) or CHOOSING_KEYS[table] in own:
+    if not isinstance(own, Mapping):
+        return own
+    makes_a_choice = CHOOSING_KEYS[table] in own
+    if makes_a_choice:
         return own
     return {**preset, **own}

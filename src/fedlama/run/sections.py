@@ -101,8 +101,11 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """What this table chooses; None if there is no such choice."""
         if not isinstance(table, Mapping):
             return cls.default
-        name = table.get(cls._choosing_key(table), cls.default)
-        if isinstance(name, str) and (name in cls.choices or is_reference(name)):
+        key = cls._choosing_key(table)
+        name = table.get(key, cls.default)
+        if not isinstance(name, str):
+            return None
+        if name in cls.choices or is_reference(name):
             return name
         return None
 
@@ -122,11 +125,16 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """The section of one choice."""
         if name not in cls.choices:
             return cls._of_reference(name)
-        choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type] - all of them: a message names them
+        # All choices, not only this one: a message names them.
+        choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type]
         keys: dict[str, Any] = {cls.chosen_by: (choosing, name)}
-        keys |= option_keys(cls.choices[name], cls.names, cls.defaults)
+        built = cls.choices[name]
+        keys |= option_keys(built, cls.names, cls.defaults)
         section = create_model(
-            f"{cls.__name__}_{name}", __base__=cls, __doc__=cls.__doc__, **keys
+            f"{cls.__name__}_{name}",
+            __base__=cls,
+            __doc__=cls.__doc__,
+            **keys,
         )
         section.chosen = name
         return section
@@ -154,9 +162,11 @@ class ChoiceSection(DerivedSection, Generic[T]):
         name = cls.choice_of(table)
         if name is None or name not in cls.choices:
             return dict(table)
+        own_keys = cls.keys_of(name)
         kept: dict[str, Any] = {}
         for key, value in table.items():
-            if key in cls.keys_of(name) or not cls._choices_with(key):
+            # A key that no choice has is kept, so that it is refused as unknown.
+            if key in own_keys or not cls._choices_with(key):
                 kept[key] = value
         return kept
 
@@ -170,20 +180,27 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """Let the section of the choice read the table: its errors are this one's."""
         if cls.chosen is not None or not isinstance(value, Mapping):
             return handler(value)
+
         key = cls._choosing_key(value)
         name = cls.choice_of(value)
         if name is None:
             # Raises: other keys depend on this one
-            return _only_key(key, tuple(cls.choices)).model_validate(value)
-        table = {other: one for other, one in value.items() if other != key}
+            only_key = _only_key(key, tuple(cls.choices))
+            return only_key.model_validate(value)
+
+        # The choice is written under its present key, whatever the file calls it.
+        table = dict(value)
+        table.pop(key, None)
         table[cls.chosen_by] = name
         cls._refuse_other_choices(name, table)
         if name in cls.lenient:
             # What the other choice would refuse is refused here as well, then forgotten
             other = cls.lenient[name]
-            cls.of_choice(other).model_validate({**table, cls.chosen_by: other})
+            section = cls.of_choice(other)
+            section.model_validate({**table, cls.chosen_by: other})
             table = cls.without_other_choices(table)
-        return cls.of_choice(name).model_validate(table)
+        section = cls.of_choice(name)
+        return section.model_validate(table)
 
     @classmethod
     def _refuse_other_choices(cls, name: str, table: Mapping[str, Any]) -> None:
@@ -191,8 +208,10 @@ class ChoiceSection(DerivedSection, Generic[T]):
             return
         for key in table:
             homes = cls._choices_with(key)
+            if not homes or name in homes:
+                continue
             is_tolerated = cls.lenient.get(name) in homes
-            if homes and name not in homes and not is_tolerated:
+            if not is_tolerated:
                 only = " or ".join(map(repr, homes))
                 raise ValueError(
                     f"{cls.table}.{key} means nothing with {cls.chosen_by} = {name!r}, only with {only}"
@@ -205,25 +224,31 @@ class ChoiceSection(DerivedSection, Generic[T]):
             if type(value) is built:
                 options = option_values(built, cls.names, value)
                 return {cls.chosen_by: name, **options}
+
         own = reference_to(type(value))
-        return {cls.chosen_by: own, **plain_fields(value)}
+        options = plain_fields(value)
+        return {cls.chosen_by: own, **options}
 
     def build(self) -> T:
         """The value that this table describes; of equal tables the same one, because it never changes."""
         assert self.chosen is not None
         if self.chosen not in self.choices:
             return self._own()
+
         content = self.model_dump_json()
         key = (self.chosen, content, type(self).table)
         if key not in BUILT:
-            BUILT[key] = build_from(self.choices[self.chosen], self.names, self)
+            built = self.choices[self.chosen]
+            BUILT[key] = build_from(built, self.names, self)
         return BUILT[key]
 
     def _own(self) -> T:
         key = f"{self.table}.{self.chosen_by}"
         reference = Reference(key, str(self.chosen))
         made: Any = reference.call(options=self.model_extra)
-        is_class = isinstance(made, type)  # a class has all methods of a protocol, too
+
+        # A class has all methods of a protocol, too.
+        is_class = isinstance(made, type)
         if is_class or not isinstance(made, self.protocol):
             raise reference.wrong(f"must return {self.what}, not {shown(made)}")
         return made
@@ -233,9 +258,11 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """The value in a few words, without running code of the user's own: its name and its options."""
         if self.chosen in self.choices:
             return str(self.build())
+
         _, _, name = str(self.chosen).rpartition(":")
+        given = self.model_extra or {}
         options: list[str] = []
-        for key, value in (self.model_extra or {}).items():
+        for key, value in given.items():
             options.append(f"{key}={shown(value)}")
         arguments = ", ".join(options)
         return f"{name}({arguments})"
@@ -245,6 +272,7 @@ class ChoiceSection(DerivedSection, Generic[T]):
         """The value by its name and by what was chosen for it, such as Momentum(0.5) or Momentum(0.5, nesterov)."""
         if self.chosen not in self.choices:
             return self.label
+
         value = self.build()
         chosen: list[str] = []
         for field in fields(value):  # type: ignore[arg-type]
@@ -257,13 +285,16 @@ class ChoiceSection(DerivedSection, Generic[T]):
                 chosen.append(field.name)
             else:
                 chosen.append(f"{field.name}={option}")
+        name = type(value).__name__
         arguments = ", ".join(chosen)
-        return f"{type(value).__name__}({arguments})"
+        return f"{name}({arguments})"
 
 
 @cache
 def _only_key(key: str, choices: tuple[str, ...]) -> type[BaseModel]:
     """A table of which only the choosing key is looked at."""
-    lenient = ConfigDict(extra="ignore", strict=True)
     choosing = Literal[choices]  # type: ignore[valid-type]
-    return create_model("Chosen", __config__=lenient, **{key: (choosing, ...)})  # type: ignore[call-overload]
+    keys: dict[str, Any] = {key: (choosing, ...)}
+    # Which other keys there may be depends on this one: they are judged when it is right.
+    lenient = ConfigDict(extra="ignore", strict=True)
+    return create_model("Chosen", __config__=lenient, **keys)

@@ -38,6 +38,8 @@ def to_toml(tables: Mapping[str, Any]) -> str:
     """Tables of plain values as TOML; an empty table says nothing and is left out."""
     said: dict[str, Any] = {}
     for name, value in tables.items():
-        if not isinstance(value, Mapping) or value:
-            said[name] = value
+        is_table = isinstance(value, Mapping)
+        if is_table and not value:
+            continue
+        said[name] = value
     return tomli_w.dumps(said)
