@@ -60,6 +60,7 @@ def save_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
     name = f"step-{step:09d}"
     write_atomically(folder / f"{name}.safetensors", content)
+
     manifest: dict[str, Any] = {
         "sha256": _sha256(content),
         "step": step,
@@ -68,15 +69,19 @@ def save_checkpoint(
         "records": _hash_of_records(records[:round]),
     }
     manifest["checksum"] = _checksum(manifest)
-    write_atomically(folder / f"{name}.json", json.dumps(manifest, indent=2) + "\n")
+    text = json.dumps(manifest, indent=2)
+    # Last: without it, the checkpoint is not there.
+    write_atomically(folder / f"{name}.json", text + "\n")
     _drop_old(folder)
 
 
 def _drop_old(folder: Path) -> None:
     manifests = sorted(folder.glob("step-*.json"))
     for old in manifests[:-KEPT]:
+        # The manifest first, because nobody reads a checkpoint without one.
         old.unlink()
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+        content = old.with_suffix(".safetensors")
+        content.unlink(missing_ok=True)
 
 
 def find_checkpoint(
@@ -95,7 +100,8 @@ def find_checkpoint(
             (default: its content is not looked at).
     """
     refused: list[str] = []
-    for path in sorted(folder.glob("step-*.json"), reverse=True):
+    newest_first = sorted(folder.glob("step-*.json"), reverse=True)
+    for path in newest_first:
         try:
             content, manifest = _load(path)
             _check_same_config(path, manifest["config"], config)
@@ -107,6 +113,7 @@ def find_checkpoint(
             refused.append(str(error))
             continue
         return Found(content, manifest["round"], refused)
+
     if refused:
         raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
     return None
@@ -114,22 +121,20 @@ def find_checkpoint(
 
 def _load(path: Path) -> tuple[bytes, dict[str, Any]]:
     """A checkpoint that is whole: its state, and the JSON beside it."""
+    weights = path.with_suffix(".safetensors")
     try:
-        manifest = json.loads(
-            read_regular(path, MAX_MANIFEST, "the JSON beside a checkpoint")
-        )
+        text = read_regular(path, MAX_MANIFEST, "the JSON beside a checkpoint")
+        manifest = json.loads(text)
         checksum = manifest.pop("checksum")
-        content = read_regular(
-            path.with_suffix(".safetensors"), MAX_CONTENT, "a checkpoint"
-        )
-        is_whole = checksum == _checksum(manifest) and manifest["sha256"] == _sha256(
-            content
-        )
+        content = read_regular(weights, MAX_CONTENT, "a checkpoint")
+        is_whole = checksum == _checksum(manifest)
+        is_whole = is_whole and manifest["sha256"] == _sha256(content)
         if is_whole:
             check_whole("its round", manifest["round"], minimum=0)
             dict(manifest["config"])
     except DAMAGE as error:
         raise InputError(f"the checkpoint {path} is broken ({reason(error)})") from None
+
     if not is_whole:
         raise InputError(
             f"the checkpoint {path} is broken: its bytes are not those that were saved"
@@ -148,12 +153,12 @@ def _check_same_config(
         ) from None
     if not different:
         return
+
     kind = "configuration"
     if all(key.startswith("versions.") for key in different):
         kind = "version"
-    raise InputError(
-        f"the checkpoint {path} is of another {kind}: {', '.join(different)}"
-    )
+    keys = ", ".join(different)
+    raise InputError(f"the checkpoint {path} is of another {kind}: {keys}")
 
 
 def _check_content(
@@ -194,22 +199,25 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     new = _flat(as_written_today(now))
     different: list[str] = []
     for key in sorted({*old, *new}):
-        if key == "data.sha256" and key not in old:  # which older runs do not have
+        # Runs of earlier versions do not have it.
+        if key == "data.sha256" and key not in old:
             continue
-        # Code that changed is told, and does not stop a run from going on
+        # Code that changed is told, and does not stop a run from going on.
         if key.startswith("hashes."):
             continue
         if key in OPERATION:
             continue
+
         was = old.get(key, "not set")
         is_now = new.get(key, "not set")
         if was != is_now:
-            different.append(
-                f"{printable(key, MAX_KEY)} (was {shown(was)}, is {shown(is_now)})"
-            )
-    if len(different) <= MAX_NAMED:
+            name = printable(key, MAX_KEY)
+            different.append(f"{name} (was {shown(was)}, is {shown(is_now)})")
+
+    more = len(different) - MAX_NAMED
+    if more <= 0:
         return different
-    return [*different[:MAX_NAMED], f"and {len(different) - MAX_NAMED} more"]
+    return [*different[:MAX_NAMED], f"and {more} more"]
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -218,7 +226,8 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tables.items():
         path = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{path}.")
+            inner = _flat(value, f"{path}.")
+            flat.update(inner)
         else:
             flat[path] = value
     return flat

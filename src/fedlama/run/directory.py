@@ -90,10 +90,12 @@ class RunDirectory:
         self._check_held()
         if not self._open:
             self.begin()
+
         elapsed = time.perf_counter() - self._started
-        timing = Timing(round=record.round, seconds=round(elapsed, 4))
         line = json.dumps(record.to_plain(), allow_nan=False)
         append_line(self.path / ROUNDS, line)
+
+        timing = Timing(round=record.round, seconds=round(elapsed, 4))
         line = json.dumps(asdict(timing))
         append_line(self.path / TIMINGS, line)
 
@@ -103,14 +105,21 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             for old in self._left_behind():
                 old.unlink(missing_ok=True)
-            write_atomically(self.path / CONFIG, to_toml(self._tables()))
+
+            self._write_config(self._tables())
             if self._partition is not None:
-                write_atomically(self.path / PARTITION, self._partition.to_json())
+                content = self._partition.to_json()
+                write_atomically(self.path / PARTITION, content)
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot be written ({error.strerror})"
             ) from None
+
         self._open = True
+
+    def _write_config(self, tables: Mapping[str, Any]) -> None:
+        content = to_toml(tables)
+        write_atomically(self.path / CONFIG, content)
 
     def _left_behind(self) -> Iterator[Path]:
         for name in (*FILES, WEIGHTS):
@@ -134,7 +143,8 @@ class RunDirectory:
                 count += 1
         if not count:
             return []
-        return path.read_bytes().split(b"\n")[:count]
+        lines = path.read_bytes().split(b"\n")
+        return lines[:count]
 
     def continue_after(self, round_: int) -> list[Record]:
         """Drop what was recorded after this round, which will be recorded again; the records up to it."""
@@ -146,12 +156,15 @@ class RunDirectory:
             raise InputError(
                 f"{rounds} has {len(records)} rounds, but the checkpoint is of round {round_}"
             )
+
         if not (self.path / CONFIG).exists():
             # The checkpoint vouches for the configuration; without the file, the run could not be read when it is done.
-            write_atomically(self.path / CONFIG, to_toml(self._tables()))
+            self._write_config(self._tables())
         self._note_changed_code(round_)
+
         _keep_lines(rounds, len(records))
-        write_atomically(timings, timings_up_to(timings, round_))
+        kept = timings_up_to(timings, round_)
+        write_atomically(timings, kept)
         self._open = True
         return records
 
@@ -161,20 +174,23 @@ class RunDirectory:
         before: Any = tables.get("hashes")
         if not isinstance(before, dict):
             return
+
         now = self.config.hashes
         hashes = {name: one for name, one in before.items() if name not in now}
         has_changed = False
         for name, one in now.items():
             was = before.get(name, one)
-            if was != one:
-                has_changed = True
-                # A second change before another round is on record: what is recorded is of the first code.
-                hashes.setdefault(f"{name}{UNTIL_ROUND}{round_}", was)
+            if was == one:
+                continue
+            has_changed = True
+            # A second change before another round is on record: what is recorded is of the first code.
+            hashes.setdefault(f"{name}{UNTIL_ROUND}{round_}", was)
         if not has_changed:
             return
+
         hashes.update(now)
         tables["hashes"] = hashes
-        write_atomically(self.path / CONFIG, to_toml(tables))
+        self._write_config(tables)
 
     def is_finished(self) -> bool:
         """Whether this run, and not one of another configuration, has its summary."""
@@ -220,7 +236,12 @@ class RunDirectory:
             weights.parent.mkdir(exist_ok=True)
         tensors = _unshared(result.model.state_dict())
         write_atomically(weights, save(tensors))
-        summary = json.dumps(result.summary(), indent=2, allow_nan=False)
+
+        summary = json.dumps(
+            result.summary(),
+            indent=2,
+            allow_nan=False,
+        )
         write_atomically(self.path / SUMMARY, summary + "\n")
 
 
@@ -243,6 +264,7 @@ def _keep_lines(path: Path, count: int) -> None:
     if count:
         lines = path.read_bytes().split(b"\n")
         content = b"\n".join(lines[:count]) + b"\n"
+
     write_atomically(path, content)
 
 
@@ -250,5 +272,6 @@ def _unshared(state: Mapping[str, Any]) -> dict[str, Any]:
     """safetensors refuses tensors that share memory, as tied weights do: give each its own."""
     copies: dict[str, Any] = {}
     for name, tensor in state.items():
+        # `cpu` copies nothing that is there already, so `clone` does.
         copies[name] = tensor.detach().cpu().clone().contiguous()
     return copies

@@ -58,36 +58,29 @@ def execute(
     if not isinstance(run, Resolved):
         run = resolve(run)
     if torchrun_rank() != 0:
-        return train(
-            run,
-            workers,
-            lambda record: None,
-            Checkpointing(Control(), lambda content, state: None),
-        )
+        # Rank 0 alone writes.
+        nowhere = Checkpointing(Control(), lambda content, state: None)
+        return train(run, workers, lambda record: None, nowhere)
+
     with locked(out) as held:
         resume = resume or torchrun_restarts() > 0
-        partition = PartitionFile.of(run.data, run.shards)
         directory = RunDirectory(
             out,
             run.config,
             replace=replace,
             resume=resume,
             held=held,
-            partition=partition,
+            partition=PartitionFile.of(run.data, run.shards),
         )
-        if resume:
-            _check_same_data(directory)
-            for sentence in changed_code(out / CONFIG, run.config):
-                print(f"fedlama: {sentence}", file=sys.stderr)
-            if directory.is_finished():
-                if run.config.hashes:  # models of fedlama's are told by their names
-                    check_same_network(out, network_of(run))
-                return None
+        if resume and _is_finished(directory, run):
+            return None
         keeping = _checkpointing(directory, resume)
+
         board = None
-        watching: list[Observer] = [directory.record]  # first of all
-        if directory.config.output.tensorboard:
+        if run.config.output.tensorboard:
             board = tensorboard_writer(directory.path)
+        # The directory first of all: what others are shown is on disk.
+        watching: list[Observer] = [directory.record]
         if board is not None:
             watching.append(board)
         watching.extend(observers)
@@ -107,9 +100,25 @@ def execute(
         with stop_on_signals(ask_to_stop):
             result = train(run, workers, take, keeping)
         if board is not None:
-            board.finish(result, run.participation.count(len(run.shards)))
+            clients = run.participation.count(len(run.shards))
+            board.finish(result, clients)
         directory.finish(result)
         return result
+
+
+def _is_finished(directory: RunDirectory, run: Resolved) -> bool:
+    """Whether there is nothing left to train of a run that is resumed; other data or another network is refused."""
+    out = directory.path
+    _check_same_data(directory)
+    for sentence in changed_code(out / CONFIG, run.config):
+        print(f"fedlama: {sentence}", file=sys.stderr)
+
+    if not directory.is_finished():
+        return False
+    # Models of fedlama's are told by their names; only code of the user's own may build another one.
+    if run.config.hashes:
+        check_same_network(out, network_of(run))
+    return True
 
 
 def train(
@@ -159,13 +168,15 @@ def _check_same_data(directory: RunDirectory) -> None:
     """A run that goes on with other data would end with numbers that belong to neither."""
     data = directory.config.data
     before = _stored_hash(directory.path / CONFIG, data.name)
-    if before is None or data.sha256 is None or before == data.sha256:
+    now = data.sha256
+    if before is None or now is None or before == now:
         return
+
     source = data.name
     if ":" in data.name or not _was_given(directory.config):
         source = data_source(data)
     raise InputError(
-        f"{source} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now {data.sha256[:12]}…): "
+        f"{source} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now {now[:12]}…): "
         f"restore the data, or start a new run with another --out"
     )
 
@@ -182,9 +193,10 @@ def _was_given(config: Config) -> bool:
 def network_of(run: Resolved) -> list[tuple[str, int]]:
     """The name and the size of every layer that a run trains."""
     model = run.config.model
-    # Whoever looks at a finished run keeps the draws of their own
+    # Whoever looks at a finished run keeps the draws of their own.
     with torch.random.fork_rng(devices=[]):
         module = build(run.model, run.config.seed)
+
     layout = describe(module, model.layers, model.adaptive)
     return [(layer.name, layer.size) for layer in layout.layers]
 
@@ -202,19 +214,22 @@ def changed_code(path: Path, config: Config, study: Path | None = None) -> list[
     before: Any = read_toml(path).get("hashes", {})
     if not isinstance(before, dict):
         return []
+
+    what = f"the run in {path.parent}"
+    if study is not None:
+        what = f"runs in {study}"
     sentences: dict[str, None] = {}  # what is in one file has one sentence
     for name, now in config.hashes.items():
         was = str(before.get(name, now))
         if was == now:
             continue
-        what = f"the run in {path.parent}"
-        if study is not None:
-            what = f"runs in {study}"
+
         happened = "began"
         if any(known.startswith(f"{name}{UNTIL_ROUND}") for known in before):
             happened = "last went on"
-        whose = name.partition(":")[0]
-        if whose == "__main__":  # a notebook is no file: each function has its own hash
+        whose, _, _ = name.partition(":")
+        if whose == "__main__":
+            # A notebook is no file: each function has its own hash.
             whose = name
         sentence = (
             f"the code of {printable(whose)} changed since {what} {happened} (SHA-256 {was[:12]}…, now {now[:12]}…): "
@@ -228,8 +243,11 @@ def _stored_hash(path: Path, name: str) -> str | None:
     """The SHA-256 of this data set that a run directory's configuration has, if it has one."""
     if not path.exists():
         return None
+
     stored: Any = read_toml(path).get("data", {})
-    if not isinstance(stored, dict) or stored.get("name") != name:
+    if not isinstance(stored, dict):
+        return None
+    if stored.get("name") != name:
         return None
     return stored.get("sha256")
 
@@ -241,18 +259,24 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     keeping = Checkpointing(Control(seconds), directory.save_checkpoint)
     if not resume:
         return keeping
+
     tables = config.model_dump(exclude_none=True)
 
     def find(round_of: Check) -> tuple[bytes, list[Record]]:
         found = find_checkpoint(
-            directory.path / CHECKPOINTS, tables, directory.recorded(), round_of
+            directory.path / CHECKPOINTS,
+            tables,
+            directory.recorded(),
+            round_of,
         )
         if found is None:
             directory.check_same_config()
             return b"", []
+
         for reason in found.refused:
             print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
-        return found.content, directory.continue_after(found.round)
+        records = directory.continue_after(found.round)
+        return found.content, records
 
     keeping.find = find
     return keeping

@@ -44,9 +44,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     with writing(path):
         try:
             partial.unlink(missing_ok=True)
-            with os.fdopen(os.open(partial, NEW_FILE, 0o666), "wb") as file:
+            handle = os.open(partial, NEW_FILE, 0o666)
+            with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
+                # Renamed before it is synced, the file could be empty after a power failure.
                 os.fsync(file.fileno())
             partial.replace(path)
         except BaseException:
@@ -57,7 +59,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a whole line at a file's end, or nothing: half a line would hide all that come after it."""
-    append(path, line.encode("utf-8") + b"\n")
+    content = line.encode("utf-8") + b"\n"
+    append(path, content)
 
 
 def append(path: Path, content: bytes) -> None:

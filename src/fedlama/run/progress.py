@@ -60,10 +60,12 @@ class ProgressDisplay:
         """
         self.label = label
         self.score = ""
+        self._has_record = False
+        self._steps_before = self.done
+
         self._own_interval = base_interval
         self._baseline = baseline or base_interval
-        self._steps_before = self.done
-        self._has_record = False
+
         if self.bar and self._task is not None:
             self.bar.update(self._task, description=label)
 
@@ -73,14 +75,18 @@ class ProgressDisplay:
         if record.round > 1 and not self._has_record:
             self._note_resumed(record)
         self._has_record = True
+
         if record.accuracy is not None:
             self.score = f"accuracy {record.accuracy:.1%}"
         for name, value in record.metrics.items():
             self.score = f"{name} {value:.4g}"
+
         if self.bar and self._task is not None:
-            status = self._short_status(record)
             self.bar.update(
-                self._task, completed=self.done, description=self.label, status=status
+                self._task,
+                completed=self.done,
+                description=self.label,
+                status=self._short_status(record),
             )
         elif self._is_worth_a_line(record):
             self._print_line(record)
@@ -88,10 +94,15 @@ class ProgressDisplay:
     def _note_resumed(self, record: Record) -> None:
         """What was done before took none of this time: the clock starts with the first record."""
         self._taken_before += record.step
-        if self.done == self._taken_before:
+        is_first_step_here = self.done == self._taken_before
+        if is_first_step_here:
             self._started = time.monotonic()
         if self.bar and self._task is not None:
-            self.bar.reset(self._task, total=self.total, completed=self.done)
+            self.bar.reset(
+                self._task,
+                total=self.total,
+                completed=self.done,
+            )
 
     def _short_status(self, record: Record) -> str:
         """Beside a bar: eighty columns must do."""
@@ -108,21 +119,30 @@ class ProgressDisplay:
         """What was sent so far, and of what that is a share: uplink bytes, or aggregations where bytes are not told."""
         if self._own_interval is None or self._baseline is None:
             return ""
-        own_averages = -(-record.step // self._own_interval)
-        averages = -(-record.step // self._baseline)
+
         share = record.uplink_share
         if share is None:
             share = record.cost
-        return f"{_percent(share * own_averages / averages)} of {fedavg_at(self._baseline)}"
+
+        # Rounded up: a run that ends inside an interval averages there, too.
+        own_averages = -(-record.step // self._own_interval)
+        averages = -(-record.step // self._baseline)
+        share_of_baseline = share * own_averages / averages
+        return f"{_percent(share_of_baseline)} of {fedavg_at(self._baseline)}"
 
     def _is_worth_a_line(self, record: Record) -> bool:
         """Evaluations of a single run, the ends of several, and in any case something every half minute."""
         ends = self.done % self.steps_per_run == 0
-        is_only_run = self.steps_per_run == self.total
-        evaluated = is_only_run and record.score is not None
-        if ends or evaluated:
+        if ends:
             return True
-        return time.monotonic() - self._latest_line > SECONDS_BETWEEN_LINES
+
+        is_only_run = self.steps_per_run == self.total
+        is_evaluated = record.score is not None
+        if is_only_run and is_evaluated:
+            return True
+
+        since_latest = time.monotonic() - self._latest_line
+        return since_latest > SECONDS_BETWEEN_LINES
 
     def _print_line(self, record: Record) -> None:
         self._latest_line = time.monotonic()
@@ -138,7 +158,8 @@ class ProgressDisplay:
             sent,
             self._left(),
         ]
-        print(" · ".join(part for part in parts if part), file=self.stream, flush=True)
+        line = " · ".join(part for part in parts if part)
+        print(line, file=self.stream, flush=True)
 
     def _left(self) -> str:
         """The time that the rest takes; empty at the end, and where no step was timed yet."""
@@ -146,9 +167,11 @@ class ProgressDisplay:
         steps_left = self.total - self.done
         if steps_left <= 0 or not taken:
             return ""
+
         elapsed = time.monotonic() - self._started
         seconds_per_step = elapsed / taken
-        return f"{about(seconds_per_step * steps_left)} left"
+        left = about(seconds_per_step * steps_left)
+        return f"{left} left"
 
 
 def _percent(share: float) -> str:

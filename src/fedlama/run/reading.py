@@ -28,7 +28,8 @@ def read_summary(path: Path) -> Summary | None:
     """The summary in a file; None if there is no such file."""
     if not path.exists():
         return None
-    return _parsed(SUMMARY, _content(path), str(path))
+    content = _content(path)
+    return _parsed(SUMMARY, content, str(path))
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -39,9 +40,11 @@ def read_records(path: Path) -> Iterator[Record]:
 def timings_up_to(path: Path, round_: int) -> bytes:
     """The lines of `timings.jsonl` up to a round, without those that cannot be read: no result depends on them."""
     kept = b""
-    for line in _content(path).split(b"\n")[:-1]:
+    complete_lines = _content(path).split(b"\n")[:-1]
+    for line in complete_lines:
         with suppress(InputError):
-            if _parsed(TIMING, line, str(path)).round <= round_:
+            timing = _parsed(TIMING, line, str(path))
+            if timing.round <= round_:
                 kept += line + b"\n"
     return kept
 
@@ -49,8 +52,11 @@ def timings_up_to(path: Path, round_: int) -> bytes:
 def _read_lines(path: Path, kind: TypeAdapter[T]) -> Iterator[T]:
     """Complete lines only: a run that is going, or was killed, may have half a line at its end."""
     lines = _content(path).split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
-        yield _parsed(kind, line, f"{path}: line {number}")
+    # What follows the last line break is half a line, or nothing.
+    complete_lines = lines[:-1]
+    for number, line in enumerate(complete_lines, start=1):
+        where = f"{path}: line {number}"
+        yield _parsed(kind, line, where)
 
 
 def _content(path: Path) -> bytes:
@@ -69,7 +75,9 @@ def _parsed(kind: TypeAdapter[T], content: bytes, where: str) -> T:
         return kind.validate_json(content)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
+
+    said = first["msg"]
     if first["type"] == "json_invalid":
-        raise InputError(f"{where} is not JSON ({first['msg']})")
+        raise InputError(f"{where} is not JSON ({said})")
     field = ".".join(map(str, first["loc"]))
-    raise InputError(f"{where} is not one of a run: {field or 'it'}: {first['msg']}")
+    raise InputError(f"{where} is not one of a run: {field or 'it'}: {said}")

@@ -32,15 +32,20 @@ class Run:
         """The setting's name: the study's, or the policy with the rules that are not the paper's and the codes."""
         if self.setting:
             return self.setting
-        config = parse_config(self.config, str(self.path / CONFIG))
+
+        source = str(self.path / CONFIG)
+        config = parse_config(self.config, source)
         label = config.policy.label
         for section in (config.local, config.server):
             if section.chosen != section.default:
                 label += f" + {section.short_label}"
-        if config.uplink.label:
-            label += f" + {config.uplink.label}"
-        if config.downlink.label:
-            label += f", downlink {config.downlink.label}"
+
+        uplink = config.uplink.label
+        downlink = config.downlink.label
+        if uplink:
+            label += f" + {uplink}"
+        if downlink:
+            label += f", downlink {downlink}"
         return label
 
     @property
@@ -54,6 +59,7 @@ class Run:
         train = self.config.get("train", {})
         name = train.get("metric_name", ACCURACY)
         higher_is_better = train.get("higher_is_better", True)
+        # The file may come from anywhere, and is not validated here.
         return Measure(str(name), bool(higher_is_better))
 
     @property
@@ -84,9 +90,11 @@ def check_same_network(path: Path, network: Sequence[tuple[str, int]]) -> None:
     summary = read_summary(path / SUMMARY)
     if summary is None or summary.network == list(network):
         return
+
+    layers_before = len(summary.network)
     before = sum(size for _, size in summary.network)
     now = sum(size for _, size in network)
     raise InputError(
-        f"{path} holds a run of another network ({before:,} parameters in {len(summary.network)} layers; the model now "
-        f"has {now:,} in {len(network)}): choose another folder, or delete that one"
+        f"{path} holds a run of another network ({before:,} parameters in {layers_before} layers; the model now has "
+        f"{now:,} in {len(network)}): choose another folder, or delete that one"
     )

@@ -58,14 +58,20 @@ class Board:
         """
         scalars: dict[str, float | None] = {}
         for layer in result.layers:
-            scalars[f"layers/uplink_bytes/{layer.name}"] = layer.uplink_bytes
-            scalars[f"layers/bits_per_number/{layer.name}"] = layer.bits_per_number(
-                clients
-            )
+            uplink = f"layers/uplink_bytes/{layer.name}"
+            bits = f"layers/bits_per_number/{layer.name}"
+            scalars[uplink] = layer.uplink_bytes
+            scalars[bits] = layer.bits_per_number(clients)
+
         self._write(scalars, result.iterations)
 
     def _write(self, scalars: dict[str, float | None], step: int) -> None:
-        known = {name: value for name, value in scalars.items() if value is not None}
+        known: dict[str, float] = {}
+        for name, value in scalars.items():
+            # What was not measured in this round has no point in its chart.
+            if value is not None:
+                known[name] = value
+
         with writing(self.folder):
             self._events.add(known, step)
 
@@ -82,26 +88,33 @@ class EventFile:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        protocol: Any = event_pb2  # made by protobuf, without types
-        self._event: Any = protocol.Event
-        protocol = summary_pb2
-        self._summary: Any = protocol.Summary
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._path = folder / name
+        # Made by protobuf, without types
+        events: Any = event_pb2
+        summaries: Any = summary_pb2
+        self._event: Any = events.Event
+        self._summary: Any = summaries.Summary
         self._framed: Any = RecordWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        now = f"{time.time():.6f}"
+        host = socket.gethostname()
+        self._path = folder / f"events.out.tfevents.{now}.{host}.{os.getpid()}"
         self._add(file_version="brain.Event:2")
 
     def add(self, scalars: dict[str, float], step: int) -> None:
         """Add the values of these scalars at a step."""
-        values = [
-            self._summary.Value(tag=name, simple_value=value)
-            for name, value in scalars.items()
-        ]
-        self._add(step=step, summary=self._summary(value=values))
+        values: list[Any] = []
+        for name, value in scalars.items():
+            scalar = self._summary.Value(tag=name, simple_value=value)
+            values.append(scalar)
+
+        summary = self._summary(value=values)
+        self._add(step=step, summary=summary)
 
     def _add(self, **content: Any) -> None:
         event = self._event(wall_time=time.time(), **content)
         framed = BytesIO()
-        self._framed(framed).write(event.SerializeToString())
+        writer = self._framed(framed)
+        writer.write(event.SerializeToString())
+        # At once and whole: a reader may look at the file at any time.
         append(self._path, framed.getvalue())
