@@ -30,6 +30,7 @@ def draw_curves(
     over_bytes, over_steps = figure.subplots(1, 2, sharey=True)
     for name, records in runs.items():
         _draw(over_bytes, over_steps, name, records, measure)
+
     what = "test loss"
     if measure is not None:
         what = measure.name
@@ -37,6 +38,7 @@ def draw_curves(
         what += " (lower is better)"
     over_bytes.set(xlabel="MiB up and down", ylabel=what)
     over_steps.set(xlabel="steps")
+
     for axes in (over_bytes, over_steps):
         axes.grid(alpha=0.3)
     if len(runs) > 1:
@@ -56,6 +58,7 @@ def _draw(
     steps: list[int] = []
     scores: list[float] = []
     for record in records:
+        # Rounds that were not evaluated have no point, but what they sent counts.
         sent += record.uplink_bytes + record.downlink_bytes
         score = record.score
         if measure is None:
@@ -65,6 +68,7 @@ def _draw(
         bytes_.append(sent / MEBIBYTE)
         steps.append(record.step)
         scores.append(score)
+
     if not scores:
         raise InputError(f"{name} was never evaluated: there is nothing to draw")
     over_bytes.plot(bytes_, scores, marker=".", label=name)

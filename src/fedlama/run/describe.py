@@ -77,10 +77,12 @@ def described(
         "execution": execution,
         "precision": precision,
     }
+
+    # All that may be code of the user's own
     own: list[Any] = [model, policy, local, server]
-    own += [
-        code for code in (uplink, downlink, loss, data.transform) if code is not None
-    ]
+    for code in (uplink, downlink, loss, data.transform):
+        if code is not None:
+            own.append(code)
     if loss is not None:
         train["loss"] = reference_to(loss)
     if metric is not None and has_own_metric:
@@ -88,6 +90,7 @@ def described(
         train["metric"] = reference_to(metric.function)
         train["metric_name"] = metric.name
         train["higher_is_better"] = metric.higher_is_better
+
     tables: dict[str, Any] = {
         "seed": int(seed),
         "data": {"name": data.name, "sha256": data.content_hash()},
@@ -116,10 +119,10 @@ def described(
         own.append(data.augment)
         tables["data"]["augment"] = reference_to(data.augment)
     if faults is not None:
-        tables["faults"] = {
-            name: value for name, value in asdict(faults).items() if value is not None
-        }
+        options = asdict(faults).items()
+        tables["faults"] = {key: value for key, value in options if value is not None}
     tables["hashes"] = _hashes(own)
+
     return Resolved(
         config=parse_config(tables, SOURCE),
         data=data,
@@ -143,16 +146,16 @@ def _partition_table(partition: Partition, shards: Shards) -> dict[str, Any]:
         if type(partition) is kind:
             table["kind"] = name
     if isinstance(partition, Dirichlet):
-        table |= {
-            "alpha": float(partition.alpha),
-            "min_samples": int(partition.min_samples),
-        }
-    if "kind" not in table:
-        # Which samples each client has is all that is known of shards, or of a partition of the user's own.
-        table["kind"] = reference_to(type(partition))
-        table["sha256"] = shards.content_hash()
-        if not isinstance(partition, Shards):
-            table["options"] = plain_fields(partition)
+        table["alpha"] = float(partition.alpha)
+        table["min_samples"] = int(partition.min_samples)
+    if "kind" in table:
+        return table
+
+    # Which samples each client has is all that is known of shards, or of a partition of the user's own.
+    table["kind"] = reference_to(type(partition))
+    table["sha256"] = shards.content_hash()
+    if not isinstance(partition, Shards):
+        table["options"] = plain_fields(partition)
     return table
 
 

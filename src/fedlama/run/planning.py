@@ -31,9 +31,9 @@ def _defaults() -> dict[str, Any]:
     describing = signature(described).parameters
     found: dict[str, Any] = {}
     for name, parameter in taken.items():
-        has_default = parameter.default is not parameter.empty
-        is_taken_over = name in describing and name not in TRANSLATED
-        if has_default and is_taken_over:
+        if name not in describing or name in TRANSLATED:
+            continue
+        if parameter.default is not parameter.empty:
             found[name] = parameter.default
     return found
 
@@ -58,18 +58,20 @@ def plan(
     policy = filled["policy"]
     check_kinds(data, policy, filled["local"], server, partition)
     check_builder(model)
-    check_options(
-        **{name: filled[name] for name in signature(check_options).parameters}
-    )
+    checked = {name: filled[name] for name in signature(check_options).parameters}
+    check_options(**checked)
+
     who = participation_of(participation, window)
-    who.window_steps(policy)
+    who.window_steps(policy)  # raises for a window that is no whole number of cycles
+    own_partition = partition or default_partition(data)
+    _, judged_by = task_of(data, filled["loss"], metric)
     return described(
         model,
         data,
         server=server or Mean(),
-        partition=partition or default_partition(data),
+        partition=own_partition,
         participation=who,
-        metric=task_of(data, filled["loss"], metric)[1],
+        metric=judged_by,
         has_own_metric=metric is not None,
         checkpoint_minutes=checkpoint_minutes,
         **filled,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +11,6 @@ from torch import Tensor
 
 from fedlama.base import InputError, shown
 from fedlama.data import Dataset, Preparation
-
-if TYPE_CHECKING:
-    pass
 
 PREDICTED_AT_ONCE = 256  # samples
 PIXELS = range(256)
@@ -33,11 +30,7 @@ def as_trained(x: Any, preparation: Preparation) -> Tensor:
     if samples.dtype == wanted:
         return samples
     if wanted == torch.uint8:
-        if (
-            samples.is_floating_point()
-            or int(samples.min()) < PIXELS.start
-            or int(samples.max()) >= PIXELS.stop
-        ):
+        if not _are_pixels(samples):
             raise InputError(
                 f"the model was trained on uint8 samples, which are scaled here: give them as they were, not as "
                 f"{samples.dtype}"
@@ -50,6 +43,14 @@ def as_trained(x: Any, preparation: Preparation) -> Tensor:
             f"the model was trained on whole numbers, not on {samples.dtype}"
         )
     return samples.to(wanted)
+
+
+def _are_pixels(samples: Tensor) -> bool:
+    if samples.is_floating_point():
+        return False
+    least = int(samples.min())
+    most = int(samples.max())
+    return least in PIXELS and most in PIXELS
 
 
 def _as_tensor(x: Any) -> Tensor:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedlama.run.texts import facts_table
 from fedlama.training import records
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,26 +35,31 @@ class Relative:
             f"{self.uplink:.1%} of {self.to}'s uplink bytes",
             f"{self.total:.1%} of all its bytes",
         ]
-        parts += [f"{name} {value}" for name, value in self._differences()]
+        for name, value in self._differences():
+            parts.append(f"{name} {value}")
         return ", ".join(parts)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        shares = [
+        facts = [
             ("uplink", f"{self.uplink:.1%} of {self.to}"),
             ("all bytes", f"{self.total:.1%} of {self.to}"),
         ]
-        return facts_table([*shares, *self._differences()])
+        facts += self._differences()
+        return facts_table(facts)
 
     def _differences(self) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
         measure = self.measure
-        if measure is not None and self.score is not None:
-            difference = _difference(self.score, measure)
+        score = self.score
+        if measure is not None and score is not None:
+            difference = _difference(score, measure)
             found.append((measure.name, difference))
-        found.append(("test loss", f"{self.loss:+.3f}"))
+
+        loss = f"{self.loss:+.3f}"
+        found.append(("test loss", loss))
         return found
 
 

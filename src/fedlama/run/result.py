@@ -48,21 +48,24 @@ class Result(records.Result):
                 f"relative_to takes a result of the same network: this one has {network_text(self)}, the other "
                 f"{network_text(other)}"
             )
+
         score = None
+        own_score = self.score
+        other_score = other.score
         if (
             self.metric == other.metric
-            and self.score is not None
-            and other.score is not None
+            and own_score is not None
+            and other_score is not None
         ):
-            score = self.score - other.score
+            score = own_score - other_score
+
+        own_bytes = self.uplink_bytes + self.downlink_bytes
+        other_bytes = other.uplink_bytes + other.downlink_bytes
         return Relative(
             to=other.policy or "the other run",
             uplink=share_of(self.uplink_bytes, other.uplink_bytes),
             downlink=share_of(self.downlink_bytes, other.downlink_bytes),
-            total=share_of(
-                self.uplink_bytes + self.downlink_bytes,
-                other.uplink_bytes + other.downlink_bytes,
-            ),
+            total=share_of(own_bytes, other_bytes),
             score=score,
             loss=self.loss - other.loss,
             measure=self.metric,
@@ -79,6 +82,7 @@ class Result(records.Result):
                 "this result does not know how its samples were prepared: call result.model yourself"
             )
         samples = as_trained(x, self.preparation)
+
         was_training = self.model.training
         self.model.eval()
         parts: list[Tensor] = []
@@ -87,6 +91,7 @@ class Result(records.Result):
                 for part in samples.split(PREDICTED_AT_ONCE):
                     parts.append(self.model(self.preparation(part)))
         finally:
+            # The user may go on training it.
             self.model.train(was_training)
         return torch.cat(parts)
 
@@ -109,15 +114,20 @@ class Result(records.Result):
                 "to_frame needs pandas, which is not installed: run `pip install pandas`"
             )
         pandas: Any = import_module("pandas")
-        return pandas.DataFrame([_row(record) for record in self.records])
+        rows = [_row(record) for record in self.records]
+        return pandas.DataFrame(rows)
 
     def plot(self) -> Figure:
         """The metric over bytes and over steps, as a matplotlib figure."""
-        return draw_curves({self.policy or "this run": self.records}, self.metric)
+        name = self.policy or "this run"
+        return draw_curves({name: self.records}, self.metric)
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts())
-        return f"Result({facts})"
+        facts: list[str] = []
+        for name, value in self._facts():
+            facts.append(f"{name} {value}")
+        listed = ", ".join(facts)
+        return f"Result({listed})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -128,22 +138,18 @@ class Result(records.Result):
         if self.metric is not None and self.score is not None:
             score = score_text(self.score, self.metric)
             facts.append((self.metric.name, score))
+        facts.append(("test loss", f"{self.loss:.4g}"))
+
         whom = self.cost_of or "FedAvg"
-        facts += [
-            ("test loss", f"{self.loss:.4g}"),
-            ("cost", f"{self.cost:.1%} of {whom}"),
-        ]
+        cost = f"{self.cost:.1%} of {whom}"
+        facts.append(("cost", cost))
         if self.uplink_share is not None:
             share = f"{self.uplink_share:.1%} of {whom}"
             facts.append(("uplink", share))
-        clients = self.clients
-        if (
-            clients is not None
-            and clients.worst_decile is not None
-            and self.metric is not None
-        ):
-            worst = score_text(clients.worst_decile, self.metric)
-            facts.append(("worst decile of clients", f"{worst} ({clients.on} samples)"))
+
+        worst = self._worst_clients()
+        if worst is not None:
+            facts.append(("worst decile of clients", worst))
         facts += [
             ("rounds", f"{len(self.records):,}"),
             ("steps", f"{self.iterations:,}"),
@@ -151,10 +157,27 @@ class Result(records.Result):
         ]
         return facts
 
+    def _worst_clients(self) -> str | None:
+        clients = self.clients
+        if clients is None or clients.worst_decile is None:
+            return None
+        if self.metric is None:
+            return None
+        score = score_text(clients.worst_decile, self.metric)
+        return f"{score} ({clients.on} samples)"
+
 
 def result_of(found: records.Result) -> Result:
     """A result as users get it."""
-    return Result(**{one.name: getattr(found, one.name) for one in fields(found)})
+    return Result(**_values_of(found))
+
+
+def _values_of(summary: records.Summary) -> dict[str, Any]:
+    """The fields by name, not copied: tensors and records stay the same ones."""
+    values: dict[str, Any] = {}
+    for field in fields(summary):
+        values[field.name] = getattr(summary, field.name)
+    return values
 
 
 def read_result(
@@ -182,9 +205,9 @@ def read_result(
         raise InputError(
             f"{weights}: cannot be read into this model ({reason(error)})"
         ) from None
-    summary = {one.name: getattr(run.summary, one.name) for one in fields(run.summary)}
+
     return Result(
-        **summary,
+        **_values_of(run.summary),
         records=run.records,
         model=module,
         preparation=preparation,
@@ -201,13 +224,16 @@ def _row(record: records.Record) -> Mapping[str, Any]:
         "loss": record.loss,
         "test_loss": record.test_loss,
     }
+    # Rounds that have another metric have no accuracy to show.
     if record.accuracy is not None or not record.metrics:
         row["accuracy"] = record.accuracy
     row.update(record.metrics)
-    row["uplink_bytes"] = record.uplink_bytes
-    row["downlink_bytes"] = record.downlink_bytes
-    row["cost"] = record.cost
-    row["uplink_share"] = record.uplink_share
-    row["layers_due"] = len(record.due)
-    row["excluded"] = len(record.excluded)
-    return row
+    return {
+        **row,
+        "uplink_bytes": record.uplink_bytes,
+        "downlink_bytes": record.downlink_bytes,
+        "cost": record.cost,
+        "uplink_share": record.uplink_share,
+        "layers_due": len(record.due),
+        "excluded": len(record.excluded),
+    }
