@@ -25,9 +25,14 @@ def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> dict[str, An
         cohort stays for four base intervals unless you say `window=`, a multiple of that.
     """
     tables = frugal_tables(base_interval, share)
+    policy = PolicySection.model_validate(tables["policy"])
+    server = ServerSection.model_validate(tables["server"])
+    uplink = UplinkSection.model_validate(tables["uplink"])
+    downlink = DownlinkSection.model_validate(tables["downlink"])
+
     return {
-        "policy": PolicySection.model_validate(tables["policy"]).build(),
-        "server": ServerSection.model_validate(tables["server"]).build(),
-        "uplink": UplinkSection.model_validate(tables["uplink"]).build(),
-        "downlink": DownlinkSection.model_validate(tables["downlink"]).build(),
+        "policy": policy.build(),
+        "server": server.build(),
+        "uplink": uplink.build(),
+        "downlink": downlink.build(),
     }

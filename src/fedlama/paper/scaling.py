@@ -110,13 +110,20 @@ def _iterations(recipe: TableRecipe, group: Group, scale: ScaleName) -> int:
     if scale == "paper":
         return recipe.iterations
     if scale == "cpu":
-        return scale_of(recipe.data).cpu["train"]["iterations"]
+        common = scale_of(recipe.data)
+        return common.cpu["train"]["iterations"]
+
+    # A whole number of every setting's cycles
     cycles = [row.cycle for row in group.rows]
-    return SMOKE_CYCLES * math.lcm(*cycles, *group.between)
+    together = math.lcm(*cycles, *group.between)
+    return SMOKE_CYCLES * together
 
 
 def _decay_steps(iterations: int) -> list[int]:
-    return [int(share * iterations) for share in DECAY_AT]
+    steps: list[int] = []
+    for share in DECAY_AT:
+        steps.append(int(share * iterations))
+    return steps
 
 
 def _partition(recipe: TableRecipe, group: Group, scale: ScaleName) -> dict[str, Any]:
@@ -165,6 +172,7 @@ def _setting(row: Row, scale: ScaleName) -> dict[str, Any]:
 def _seeds(group: Group, scale: ScaleName) -> list[int]:
     if scale == "paper":
         return PAPER_SEEDS
+    count = group.seeds
     if scale == "smoke":
-        return list(range(min(group.seeds, SMOKE_SEEDS)))
-    return list(range(group.seeds))
+        count = min(count, SMOKE_SEEDS)
+    return list(range(count))
