@@ -150,6 +150,7 @@ def simulate(
         "execution": execution,
         "precision": precision,
     }
+
     with _display(iterations, policy, progress) as display:
         observers = [one for one in (on_record, display) if one is not None]
         if out is None:
@@ -167,6 +168,7 @@ def simulate(
                 **arguments,
             )
             return result_of(found)
+
         planned = plan(
             model,
             data,
@@ -185,9 +187,11 @@ def simulate(
                 f"{folder} already holds a run: resume=True goes on with it, or choose another out="
             )
         done = execute(planned, folder, observers, workers=workers, resume=resume)
+
     if done is not None:
         _draw_page(folder)
         return result_of(done)
+    # The run was finished before: its result comes back from the directory.
     return read_result(
         read_run(folder),
         build(model, seed),
@@ -204,7 +208,8 @@ def _draw_page(folder: Path) -> None:
     from fedlama.study.runs import find_runs
 
     if torchrun_rank() == 0:
-        draw_report(find_runs([folder]), folder)
+        runs = find_runs([folder])
+        draw_report(runs, folder)
 
 
 def _each(observers: Sequence[Observer]) -> Observer:
@@ -224,5 +229,6 @@ def _display(
         return
     check_numbers(iterations=iterations)
     with show_progress(iterations) as display:
-        display.begin(str(policy), getattr(policy, "base_interval", None))
+        base_interval = getattr(policy, "base_interval", None)
+        display.begin(str(policy), base_interval)
         yield display

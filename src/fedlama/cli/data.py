@@ -36,9 +36,8 @@ def list_sets() -> None:
         if entry.present:
             place = str(entry.where or entry.how)
         # Text, because the name of a file or a folder may look like markup.
-        table.add_row(
-            *(Text(printable(cell)) for cell in (entry.name, entry.what, place))
-        )
+        cells = [Text(printable(cell)) for cell in (entry.name, entry.what, place)]
+        table.add_row(*cells)
     console = Console()
     console.print(table)
     console.print(
@@ -93,24 +92,29 @@ def show(
         "min_samples": min_samples,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    config = parse_config(
-        {"data": {"name": name}, "train": {"iterations": 1}, "partition": given},
-        "data show",
-    )
+    tables = {
+        "data": {"name": name},
+        "train": {"iterations": 1},
+        "partition": given,
+    }
+    config = parse_config(tables, "data show")
+
     data = load(name)
     shape = "×".join(map(str, data.x_train.shape[1:]))
+    labels = "no class labels"
+    if data.classes:
+        labels = f"{data.classes} classes"
     print(
-        f"{data.name}: {len(data.x_train):,} training and {len(data.x_test):,} test samples of {shape}",
-        end=", ",
+        f"{data.name}: {len(data.x_train):,} training and {len(data.x_test):,} test samples of {shape}, {labels}"
     )
-    print(f"{data.classes} classes" if data.classes else "no class labels")
-    view = view_partition(
-        data, config.partition.build(data.clients is not None).assign(data, seed)
-    )
+
+    has_ids = data.clients is not None
+    shards = config.partition.build(has_ids).assign(data, seed)
+    view = view_partition(data, shards)
     Console().print(partition_table(view))
-    print(
-        f"picture: {draw_partition(view, out or Path(f'{Path(name).stem}-partition.png'))}"
-    )
+    file = out or Path(f"{Path(name).stem}-partition.png")
+    picture = draw_partition(view, file)
+    print(f"picture: {picture}")
 
 
 @app.command(cls=Command)
@@ -147,8 +151,8 @@ def _download_progress(name: str) -> Iterator[Callable[[int, int | None], None]]
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=Console(stderr=True), disable=not sys.stderr.isatty()
-    ) as bar:
+    console = Console(stderr=True)
+    is_log = not sys.stderr.isatty()
+    with Progress(*columns, console=console, disable=is_log) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

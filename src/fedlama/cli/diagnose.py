@@ -53,12 +53,15 @@ def diagnose(
     from fedlama.run.config import load_config
     from fedlama.run.resolve import resolve
 
-    planned = resolve(load_config(config, overrides or []))
+    loaded = load_config(config, overrides or [])
+    planned = resolve(loaded)
     policy = planned.policy
     rule: Rule = getattr(policy, "rule", "crossing")
     if rule == "accelerate":
-        rule = "crossing"  # the page is about sending less
+        # The page is about sending less.
+        rule = "crossing"
     preset = frugal(policy.base_interval)
+    model_keys = planned.config.model
     with _progress() as progress:
         found = look_at(
             planned.model,
@@ -72,15 +75,18 @@ def diagnose(
             partition=planned.shards,
             participation=planned.participation,
             seed=planned.config.seed,
-            layers=planned.config.model.layers,
-            adaptive=planned.config.model.adaptive,
+            layers=model_keys.layers,
+            adaptive=model_keys.adaptive,
             workers=workers or default_workers(DIAGNOSED_ON),
             coded={"frugal, 1 % of FedAvg": (preset["policy"], preset["uplink"])},
             progress=progress,
         )
-    picture = draw_diagnosis(found, out or Path(f"{config.stem}-diagnosis.png"))
+
+    file = out or Path(f"{config.stem}-diagnosis.png")
+    picture = draw_diagnosis(found, file)
     if as_json:
-        print(json.dumps({**found.to_plain(), "picture": str(picture)}, indent=2))
+        everything = {**found.to_plain(), "picture": str(picture)}
+        print(json.dumps(everything, indent=2))
         return
     print(diagnosis_text(found))
     print(f"picture: {picture}")
@@ -97,8 +103,8 @@ def _progress() -> Iterator[Callable[[float, str], None]]:
         BarColumn(),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(
-        *columns, console=Console(stderr=True), disable=not sys.stderr.isatty()
-    ) as bar:
+    console = Console(stderr=True)
+    is_log = not sys.stderr.isatty()
+    with Progress(*columns, console=console, disable=is_log) as bar:
         task = bar.add_task("reading", total=1.0)
         yield lambda share, what: bar.update(task, completed=share, description=what)

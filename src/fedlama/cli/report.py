@@ -95,13 +95,15 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
         if refresh is None:
             show_report(folders, out, view)
             return
-        page = draw_report(runs, out, view=replace(view, refresh=refresh))
+
+        refreshing = replace(view, refresh=refresh)
+        page = draw_report(runs, out, view=refreshing)
         now = time.strftime("%H:%M:%S")
         for group in compare_groups(runs):
-            title = ""
+            said = verdict(group.comparison)
             if group.title:
-                title = f"{group.title}: "
-            print(f"{now} {page}: {title}{verdict(group.comparison)}", flush=True)
+                said = f"{group.title}: {said}"
+            print(f"{now} {page}: {said}", flush=True)
 
     named = ", ".join(map(str, folders))
     print(

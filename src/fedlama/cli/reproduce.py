@@ -21,8 +21,8 @@ from fedlama.cli.shared import (
 if TYPE_CHECKING:
     from fedlama.paper.reproduce import Panel, Reproduction
     from fedlama.report.numbers.reproduction import PanelOutcome
-    from fedlama.study.plan import Studies
     from fedlama.study.progress import StudyDisplay
+    from fedlama.study.settings import Study
     from fedlama.study.sitting import Sitting
 
     SitDown = Callable[[], Sitting]
@@ -136,9 +136,11 @@ def _run(
     from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
 
-    studies: Studies = [
-        (panel.study, folder / panel.folder) for made in every for panel in made.panels
-    ]
+    studies: list[tuple[Study, Path]] = []
+    for made in every:
+        for panel in made.panels:
+            home = folder / panel.folder
+            studies.append((panel.study, home))
     announce(studies, workers)
     if plan_only:
         return
@@ -148,10 +150,10 @@ def _run(
     with study_progress(studies) as display:
         outcomes: list[list[PanelOutcome]] = []
         for made in every:
-            own = [
-                _outcome(panel, folder, workers, display, sitting, pages)
-                for panel in made.panels
-            ]
+            own: list[PanelOutcome] = []
+            for panel in made.panels:
+                outcome = _outcome(panel, folder, workers, display, sitting, pages)
+                own.append(outcome)
             outcomes.append(own)
     for made, own in zip(every, outcomes, strict=True):
         _show(made, own, folder)
@@ -173,8 +175,17 @@ def _outcome(
     home = folder / panel.folder
     kept = sitting.below(panel.folder)
     trained_before = display.ended
-    index = run_study(panel.study, home, workers, display, shared=True, sitting=kept)
-    is_new = home not in pages or display.ended > trained_before
+    index = run_study(
+        panel.study,
+        home,
+        workers,
+        display,
+        shared=True,
+        sitting=kept,
+    )
+
+    has_trained = display.ended > trained_before
+    is_new = home not in pages or has_trained
     comparison, _ = draw_study(home, index, draw=is_new)
     pages.add(home)
     return PanelOutcome(panel, comparison, index)
@@ -189,6 +200,7 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     grid = reproduction_grid(made, outcomes)
     grid.write(folder, made.file_name)
     Console().print(grid.terminal())
+
     pictures = draw_figures(made, outcomes, folder)
     files = [f"table: {folder / made.file_name}.md (and .csv, .tex)"]
     for picture in pictures:
@@ -196,7 +208,9 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     for outcome in outcomes:
         page = folder / outcome.panel.folder / "report.html"
         files.append(f"report: {page}")
-    print_lines(grid.notes, list(dict.fromkeys(files)))  # panels may share a page
+    # Panels may share a page.
+    without_repeats = list(dict.fromkeys(files))
+    print_lines(grid.notes, without_repeats)
 
 
 def _frontier(
@@ -241,7 +255,8 @@ def _print_list(workers: int | None) -> None:
     from fedlama.processes.cpu import cpu_type
     from fedlama.report.tables.costs import cost_table
 
-    Console().print(cost_table(cost_lines(workers)))
+    lines = cost_lines(workers)
+    Console().print(cost_table(lines))
     print(
         f"Times are estimated from a few steps measured on this machine ({cpu_type()}). Tables and figures share runs:"
     )

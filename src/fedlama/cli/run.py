@@ -50,6 +50,12 @@ def run(
     planned = resolve(loaded)
     with progress(loaded.train.iterations) as display:
         display.begin(loaded.policy.label, planned.policy.base_interval)
-        execute(planned, path, [display], workers=workers, resume=resume)
+        execute(
+            planned,
+            path,
+            [display],
+            workers=workers,
+            resume=resume,
+        )
     if torchrun_rank() == 0:
         show_report([path], path)
