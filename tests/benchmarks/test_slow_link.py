@@ -9,7 +9,12 @@ pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
 from benchmarks.slow_link import __main__ as slow_link
 from benchmarks.slow_link import links
-from benchmarks.slow_link.__main__ import Run, predict, read
+from benchmarks.slow_link.__main__ import APP, Run, predict, read
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+import fedlama
+from fedlama.flower import LayerwiseStrategy, initial_arrays
+from flower.grid import MemoryGrid
 
 
 def a_run(rate, megabytes, seconds):
@@ -75,3 +80,35 @@ def test_it_says_what_is_missing_and_stops(monkeypatch):
     monkeypatch.setattr(links.os, "geteuid", lambda: 1000)
     with pytest.raises(SystemExit, match="network namespaces need root"):
         slow_link.main()
+
+
+@pytest.fixture
+def slow_app(monkeypatch):
+    """The modules of the app that the links carry."""
+    monkeypatch.syspath_prepend(str(APP))
+    from slow_app import client, task
+
+    yield client, task
+    for name in [name for name in sys.modules if name.startswith("slow_app")]:
+        del sys.modules[name]
+
+
+def test_its_clients_train_for_both_strategies(slow_app):
+    client, task = slow_app
+    grid = MemoryGrid(client.app, range(task.CLIENTS))
+    strategy = LayerwiseStrategy(fedlama.FedAvg(1), seed=task.SEED)
+    first = initial_arrays(task.network, task.SEED)
+    strategy.start(grid, first, iterations=1)
+    assert [record.excluded for record in strategy.records] == [[]]
+
+    # A round as Flower's own FedAvg asks for it
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(task.network().state_dict()),
+            "config": ConfigRecord({"server-round": 1}),
+        }
+    )
+    asked = Message(content, dst_node_id=1, message_type="train")
+    reply = client.app(asked, grid.context(0))
+    assert set(reply.content["arrays"]) == set(first)
+    assert reply.content["metrics"]["num-examples"] > 0

@@ -10,6 +10,7 @@ from fedlama.flower import client_app
 from slow_app.task import BATCH, INTERVAL, LOCAL, PARTITION, RATE, SEED, data, network
 
 ours = client_app(network, lambda context: data(), local=LOCAL, partition=PARTITION)
+FLOWERS_ARRAYS = "arrays"
 app = ClientApp()
 
 
@@ -20,7 +21,8 @@ def query(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    if "fedlama" in message.content.config_records:
+    # Flower's own FedAvg calls its record so; fedlama's strategy has none of this name.
+    if FLOWERS_ARRAYS not in message.content:
         return ours(message, context)
     torch.set_num_threads(1)
     client = int(context.node_config["partition-id"])
@@ -28,7 +30,7 @@ def train(message: Message, context: Context) -> Message:
     shards = PARTITION.assign(samples, SEED)
     batches = Batches(samples, shards, BATCH, SEED)
     module = network()
-    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    module.load_state_dict(message.content[FLOWERS_ARRAYS].to_torch_state_dict())
     last = int(message.content["config"]["server-round"]) * INTERVAL
     for step in range(last - INTERVAL, last):
         inputs, targets = batches.at(client, step)
