@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
 import torch
 
 from fedlama.base import InputError
 from fedlama.compress import Channel, Codec
-from fedlama.core import FROZEN, FedLAMA, Layout, Policy, Rule
+from fedlama.core import FROZEN, FedLAMA, Layout, Policy, PolicyState, Rule
+from fedlama.server import ServerRule
 
 
 def policy_of(
@@ -39,7 +44,12 @@ def channel_of(
     """The code of what ranks send, if there is one."""
     if codec is None:
         return None
-    channel = Channel(codec, layout, seed=seed, direction="uplink")
+    channel = Channel(
+        codec,
+        layout,
+        seed=seed,
+        direction="uplink",
+    )
     for slot in channel.slots:
         if slot.lifetime != "run":
             raise InputError(
@@ -50,3 +60,37 @@ def channel_of(
             f"an uplink codes float32, and the module is {dtype}: build it with .float()"
         )
     return channel
+
+
+def settings_of(
+    policy: Policy, warmup_steps: int, server: ServerRule, channel: Channel | None
+) -> dict[str, Any]:
+    """What must be the same on all ranks and in a state that is loaded."""
+    settings: dict[str, Any] = {"policy": repr(policy)}
+    if is_dataclass(policy) and not isinstance(policy, type):
+        # By name, so that a message can say which one differs
+        settings = asdict(policy)
+    settings["warmup_steps"] = warmup_steps
+    settings["server"] = repr(server)
+    settings["uplink"] = "none"
+    if channel is not None:
+        settings["uplink"] = repr(channel.codec)
+    return settings
+
+
+def facts_of(
+    layout: Layout, settings: Mapping[str, Any], policy: PolicyState, step: int
+) -> str:
+    """The model's layers, the settings and where the run stands, as text that is the same on all ranks."""
+    layers: list[tuple[str, int]] = []
+    for layer in layout.layers:
+        layers.append((layer.name, layer.size))
+    facts = [
+        repr(layers),
+        repr(layout.statistics_size),
+        repr(settings),
+        repr(policy.intervals),
+        str(policy.step),
+        str(step),
+    ]
+    return "\n".join(facts)

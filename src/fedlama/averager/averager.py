@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,16 +19,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
-from fedlama.averager.arguments import channel_of, policy_of
+from fedlama.averager.arguments import channel_of, facts_of, policy_of, settings_of
+from fedlama.averager.closing import close_round
 from fedlama.averager.messages import Messages
 from fedlama.averager.ranks import HASH_BYTES, Ranks
-from fedlama.averager.reduce import AllReduce, GatheredReduce
-from fedlama.averager.state import MODEL, OWN, SERVER, AveragerState
+from fedlama.averager.state import MODEL, OWN, AveragerState, kept_rows
 from fedlama.averager.tensors import ModuleTensors
 from fedlama.base import InputError, check_whole
-from fedlama.compress import Codec, Place
-from fedlama.core import Ledger, Message, Policy, PolicyState, RoundPlan, Rule, Traffic
-from fedlama.server import LAST_CHANGE, Reduce, Server, ServerRule
+from fedlama.compress import Codec
+from fedlama.core import Ledger, Policy, PolicyState, RoundPlan, Rule
+from fedlama.server import Server, ServerRule
 
 # The training loop belongs to someone else: nobody here knows when it ends
 NO_END = sys.maxsize
@@ -84,6 +84,7 @@ class LayerwiseModelAverager(ModelAverager):
             )
         if isinstance(module, nn.parallel.DistributedDataParallel):
             module = module.module
+
         self.warmup_steps = warmup_steps
         self._tensors = ModuleTensors(module, layers, adaptive, buffers=buffers)
         self.layout = self._tensors.layout
@@ -113,12 +114,16 @@ class LayerwiseModelAverager(ModelAverager):
         self._step = value
         trained = max(0, value - self.warmup_steps)
         plan = self.policy.next(self.state, NO_END)
-        this_round = range(self.state.step, self.state.step + plan.steps)
+        begun = self.state.step
+        this_round = range(begun, begun + plan.steps)
         if trained in this_round:
             return
         everywhere = (trained,) * len(self.layout.layers)
         self.state = replace(
-            self.state, step=trained, cycle_start=trained, synchronised_at=everywhere
+            self.state,
+            step=trained,
+            cycle_start=trained,
+            synchronised_at=everywhere,
         )
 
     @property
@@ -140,6 +145,11 @@ class LayerwiseModelAverager(ModelAverager):
         """All bytes that this rank handed to the process group for averaging, the overhead included."""
         return self.ledger.uplink_bytes + self.overhead_bytes
 
+    @property
+    def _trained_steps(self) -> int:
+        """Steps since the warm-up, negative inside it: what the policy counts in."""
+        return self._step - self.warmup_steps
+
     def average_parameters(
         self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]
     ) -> None:
@@ -153,22 +163,25 @@ class LayerwiseModelAverager(ModelAverager):
         if self._step == self.warmup_steps:
             self._begin_from_the_module()
         plan = self.policy.next(self.state, NO_END)
-        trained = self._step - self.warmup_steps
-        if trained == self.state.step + plan.steps:
+        round_end = self.state.step + plan.steps
+        if self._trained_steps == round_end:
             self._aggregate(plan)
 
     def average_all(self) -> None:
         """Average what is not yet: for the end of a training that stops inside a cycle. Call on every rank."""
-        trained = self._step - self.warmup_steps
+        trained = self._trained_steps
         behind: list[int] = []
         for layer, synchronised_at in enumerate(self.state.synchronised_at):
             if synchronised_at < trained:
                 behind.append(layer)
         if not behind:
             return
-        steps = trained - self.state.step
-        cycle = range(self.state.cycle_start, trained)
-        plan = RoundPlan(steps=steps, due=tuple(behind), cycle=cycle, ends_cycle=True)
+        plan = RoundPlan(
+            steps=trained - self.state.step,
+            due=tuple(behind),
+            cycle=range(self.state.cycle_start, trained),
+            ends_cycle=True,
+        )
         self._aggregate(plan)
 
     def state_dict(self) -> dict[str, Any]:
@@ -185,19 +198,11 @@ class LayerwiseModelAverager(ModelAverager):
         row = state.rows.get(MODEL)
         if row is None:
             row = self._tensors.read()
-        slots: dict[str, Tensor] = {}
-        for name in self._server_state.slots:
-            slots[name] = state.rows[SERVER + name]
-        self._server_state = replace(
-            self._server_state,
-            policy=state.policy,
-            ledger=state.ledger,
-            row=row,
-            slots=slots,
-        )
+        self._server_state = state.of_server(self._server_state, row)
         if self._messages is not None:
-            for name in self._messages.residuals:
-                self._messages.residuals[name] = state.rows[OWN + name]
+            residuals = self._messages.residuals
+            for name in residuals:
+                residuals[name] = state.rows[OWN + name]
             self._messages.capacity = state.capacity
         self._step = state.step
         self._has_common_model = False
@@ -207,36 +212,31 @@ class LayerwiseModelAverager(ModelAverager):
     def _begin_from_the_module(self) -> None:
         """The warm-up is over: rules and codes refer to the layers as they are now, not as they were built."""
         row = self._tensors.read()
+        built = self._server_state.row
+        # DistributedDataParallel averages gradients only: after a warm-up each rank has statistics of its own.
         for part in self.layout.statistics:
-            # DistributedDataParallel averages gradients only: after a warm-up each rank has statistics of its own.
-            row[part] = self._server_state.row[part]
+            row[part] = built[part]
         self._server_state = replace(self._server_state, row=row)
 
     def _state(self) -> AveragerState:
         capacity = 0
+        residuals: dict[str, Tensor] = {}
         if self._messages is not None:
             capacity = self._messages.capacity
+            residuals = self._messages.residuals
+        # Where averages are taken over as they are, the module itself is enough to go on.
+        rows: dict[str, Tensor] = {}
+        if self._needs_anchor():
+            rows = kept_rows(self._server_state, residuals)
         return AveragerState(
             settings=self._settings(),
             step=self._step,
             policy=self.state,
             ledger=self.ledger,
             overhead_bytes=self.overhead_bytes,
-            rows=self._kept_rows(),
+            rows=rows,
             capacity=capacity,
         )
-
-    def _kept_rows(self) -> dict[str, Tensor]:
-        """What is needed to go on beside the module itself; nothing where averages are taken over as they are."""
-        if not self._needs_anchor():
-            return {}
-        rows = {MODEL: self._server_state.row}
-        for name, row in self._server_state.slots.items():
-            rows[SERVER + name] = row
-        if self._messages is not None:
-            for name, row in self._messages.residuals.items():
-                rows[OWN + name] = row
-        return rows
 
     def _needs_anchor(self) -> bool:
         """Whether a rule, a code or the policy refers to the last synchronised model.
@@ -245,32 +245,25 @@ class LayerwiseModelAverager(ModelAverager):
         """
         if self._messages is not None or self._server_state.slots:
             return True
-        return bool({"moved", "norm"} & set(self.policy.uses))
+        uses = self.policy.uses
+        return "moved" in uses or "norm" in uses
 
     def _settings(self) -> dict[str, Any]:
-        """What must be the same on all ranks and in a state that is loaded."""
-        settings: dict[str, Any] = {"policy": repr(self.policy)}
-        if is_dataclass(self.policy) and not isinstance(self.policy, type):
-            # By name, so that a message can say which one differs
-            settings = asdict(self.policy)
-        settings["warmup_steps"] = self.warmup_steps
-        settings["server"] = repr(self._server.rule)
-        settings["uplink"] = "none"
-        if self._messages is not None:
-            settings["uplink"] = repr(self._messages.channel.codec)
-        return settings
+        return settings_of(
+            self.policy,
+            self.warmup_steps,
+            server=self._server.rule,
+            channel=self._server.uplink,
+        )
 
     def _check_same_settings(self) -> None:
-        layers = [(layer.name, layer.size) for layer in self.layout.layers]
-        facts = [
-            repr(layers),
-            repr(self.layout.statistics_size),
-            repr(self._settings()),
-            repr(self.state.intervals),
-            str(self.state.step),
-            str(self._step),
-        ]
-        self._ranks.check_same_settings("\n".join(facts))
+        facts = facts_of(
+            self.layout,
+            self._settings(),
+            policy=self.state,
+            step=self._step,
+        )
+        self._ranks.check_same_settings(facts)
 
     def _check_common_model(self) -> None:
         """Rules, codes and some policies refer to a common model.
@@ -291,59 +284,15 @@ class LayerwiseModelAverager(ModelAverager):
         # out would wait for ever in a collective of another size.
         row = self._server_state.row.clone()
         self._tensors.copy_to(row, plan.due)
-        if self._messages is None:
-            self._close_plain(plan, row)
-        else:
-            self._close_coded(self._messages, plan, row)
-        self._tensors.copy_from(self._server_state.row, plan.renewed)
-
-    def _close_plain(self, plan: RoundPlan, row: Tensor) -> None:
-        """Numbers as wide as the row's, added up by all-reduce."""
-        width = row.element_size()
-        layers: dict[int, int] = {}
-        for layer in plan.due:
-            size = self.layout.layers[layer].size
-            layers[layer] = width * size
-        statistics = width * self.layout.statistics_size
-        upload = Message(layers, statistics)
-        of_all_ranks = upload.times(self._ranks.count)
-        reduce = AllReduce(self.layout, row, self._ranks)
-        self._close(plan, reduce, upload, of_all_ranks)
-        self.overhead_bytes += reduce.discrepancy_bytes
-
-    def _close_coded(self, messages: Messages, plan: RoundPlan, row: Tensor) -> None:
-        """Messages that every rank decodes, all of them and in the same order, so that all get the same bits."""
-        anchor = self._server_state.row
-        own = self._ranks.own
-        round_ = self.state.round + 1
-        difference = row - anchor
-        content: bytes | None = None
-        if bool(difference.isfinite().all()):
-            warm = self._server_state.slots.get(LAST_CHANGE)
-            content = messages.code(
-                difference, anchor, plan, Place(round_, client=own), warm
-            )
-        before = messages.handed_bytes
-        contents = messages.exchange(content, self._step)
-        handed = messages.handed_bytes - before
-        self.overhead_bytes += handed - len(contents[own])
-        decoded = messages.decode(contents, anchor, plan, round_)
-        reduce = GatheredReduce(
-            messages.channel, anchor, decoded, Place(round_, client=0)
-        )
-        of_all_ranks = Message()
-        for message in decoded:
-            of_all_ranks = of_all_ranks.plus(message.charged)
-        self._close(plan, reduce, decoded[own].charged, of_all_ranks)
-
-    def _close(
-        self, plan: RoundPlan, reduce: Reduce, upload: Message, of_all_ranks: Message
-    ) -> None:
-        """The account is of this rank's upload; the policy is told that of all ranks, so that all decide alike."""
-        self._server_state = self._server.close(
+        closed = close_round(
+            self._server,
             self._server_state,
             plan,
-            reduce,
-            Traffic(up=upload),
-            sent=of_all_ranks.layers,
+            row,
+            ranks=self._ranks,
+            messages=self._messages,
+            step=self._step,
         )
+        self._server_state = closed.state
+        self.overhead_bytes += closed.overhead_bytes
+        self._tensors.copy_from(closed.state.row, plan.renewed)

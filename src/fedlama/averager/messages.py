@@ -34,29 +34,39 @@ class Messages:
     def __init__(self, channel: Channel, ranks: Ranks, row: Tensor) -> None:
         self.channel = channel
         self.ranks = ranks
-        self.residuals = {slot.name: torch.zeros_like(row) for slot in channel.slots}
+        self.residuals: dict[str, Tensor] = {}
+        for slot in channel.slots:
+            self.residuals[slot.name] = torch.zeros_like(row)
         self.capacity = 0  # of a buffer; 0 before the first message
         self.handed_bytes = 0  # to the process group, padding included
 
     def code(
         self,
-        difference: Tensor,
+        row: Tensor,
         anchor: Tensor,
         plan: RoundPlan,
         place: Place,
         warm: Tensor | None,
-    ) -> bytes:
-        """This rank's message; its residuals are updated.
+    ) -> bytes | None:
+        """This rank's message, None where its weights are not finite; its residuals are updated.
 
         Arguments:
-            difference: This rank's row minus the anchor.
+            row: This rank's.
             anchor: The row that all ranks had in common.
             plan: The round.
             place: Where this rank's message belongs.
             warm: The server's last change, where the code wants it.
         """
+        difference = row - anchor
+        if not bool(difference.isfinite().all()):
+            return None
         message = self.channel.simulate(
-            difference, plan.due, place, anchor=anchor, own=self.residuals, warm=warm
+            difference,
+            plan.due,
+            place,
+            anchor=anchor,
+            own=self.residuals,
+            warm=warm,
         )
         return message.to_bytes()
 
@@ -74,7 +84,13 @@ class Messages:
         decoded: list[Decoded] = []
         for rank, content in enumerate(contents):
             place = Place(round_, client=rank)
-            decoded.append(self.channel.unpack(content, plan.due, place, anchor=anchor))
+            message = self.channel.unpack(
+                content,
+                plan.due,
+                place,
+                anchor=anchor,
+            )
+            decoded.append(message)
         return decoded
 
     def exchange(self, content: bytes | None, step: int) -> list[bytes]:
@@ -88,6 +104,7 @@ class Messages:
             # Before the first message nobody knows its length: that of float32 is enough.
             numbers = sum(self.channel.layout.sizes)
             self.capacity = LENGTH.size + 4 * numbers
+        # A rank that cannot send says so in its message: if it raised here, the others would wait for it for ever.
         if content is None:
             buffer = LENGTH.pack(NOT_FINITE)
         else:
@@ -106,18 +123,26 @@ class Messages:
 
         longest = LENGTH.size + max(lengths)
         if longest > self.capacity:
-            missing = longest - self.capacity
-            rest = self._gather(buffer[self.capacity :], missing)
-            received = [
-                first + second for first, second in zip(received, rest, strict=True)
-            ]
+            received = self._with_rest(received, buffer, longest)
         self.capacity = longest + longest // SPARE
 
         messages: list[bytes] = []
         for one, length in zip(received, lengths, strict=True):
             end = LENGTH.size + length
-            messages.append(one[LENGTH.size : end])
+            message = one[LENGTH.size : end]
+            messages.append(message)
         return messages
+
+    def _with_rest(
+        self, received: list[bytes], buffer: bytes, longest: int
+    ) -> list[bytes]:
+        """What was received, with what did not fit into the first buffers, up to the longest message of all ranks."""
+        missing = longest - self.capacity
+        rest = self._gather(buffer[self.capacity :], missing)
+        whole: list[bytes] = []
+        for begun, end in zip(received, rest, strict=True):
+            whole.append(begun + end)
+        return whole
 
     def _gather(self, content: bytes, length: int) -> list[bytes]:
         self.handed_bytes += length

@@ -41,16 +41,19 @@ class Ranks:
 
     def gather(self, content: bytes, length: int) -> list[bytes]:
         """Buffers of this length from all ranks, in their order; `content` is what this rank's begins with."""
+        # Torch warns of memory that it must not write to, which that of bytes is.
         padded = bytearray(content.ljust(length, b"\x00"))
-        own = torch.frombuffer(padded, dtype=torch.uint8).to(self.device)
+        numbers = torch.frombuffer(padded, dtype=torch.uint8)
+        own = numbers.to(self.device)
         everyone: list[Tensor] = []
         for _ in range(self.count):
-            everyone.append(torch.empty_like(own))
+            buffer = torch.empty_like(own)
+            everyone.append(buffer)
         dist.all_gather(everyone, own, group=self.group)
         contents: list[bytes] = []
         for buffer in everyone:
-            numbers = buffer.cpu().numpy()
-            contents.append(numbers.tobytes())
+            received = buffer.cpu().numpy()
+            contents.append(received.tobytes())
         return contents
 
     def check_same_settings(self, facts: str) -> None:
@@ -81,7 +84,9 @@ class Ranks:
         """The first rank for which these facts are others; the answer is the same on all ranks."""
         digest = hashlib.sha256(facts).digest()
         everyone = self.gather(digest[:HASH_BYTES], HASH_BYTES)
+        first = everyone[0]
         for rank, other in enumerate(everyone):
-            if other != everyone[0]:
+            # Against the first and not against one's own, so that all ranks name the same one.
+            if other != first:
                 return rank
         return None

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedlama.base import InputError
 from fedlama.core import Ledger, PolicyState
 from fedlama.core.saved import check_saved
+from fedlama.server import ServerState
 
 MODEL = "model"  # the name of the anchor's row; those of slots begin with one of these
 SERVER = "server/"
@@ -39,6 +40,24 @@ class AveragerState:
     rows: dict[str, Tensor]
     capacity: int = 0
 
+    def of_server(self, server: ServerState, row: Tensor) -> ServerState:
+        """Where the server goes on from here.
+
+        Arguments:
+            server: Where it stands now; its slots are those that were saved.
+            row: The last synchronised model.
+        """
+        slots: dict[str, Tensor] = {}
+        for name in server.slots:
+            slots[name] = self.rows[SERVER + name]
+        return replace(
+            server,
+            policy=self.policy,
+            ledger=self.ledger,
+            row=row,
+            slots=slots,
+        )
+
     def to_plain(self) -> dict[str, Any]:
         """Plain values, and copies of the rows where there are some."""
         plain: dict[str, Any] = {
@@ -49,7 +68,11 @@ class AveragerState:
             "overhead_bytes": self.overhead_bytes,
         }
         if self.rows:
-            plain["rows"] = {name: row.clone() for name, row in self.rows.items()}
+            # Copies, since a state that was saved must not change with the training that goes on.
+            copies: dict[str, Tensor] = {}
+            for name, row in self.rows.items():
+                copies[name] = row.clone()
+            plain["rows"] = copies
             plain["capacity"] = self.capacity
         return plain
 
@@ -86,13 +109,30 @@ class AveragerState:
         return replace(state, rows=_checked_rows(saved.get("rows"), here.rows))
 
 
+def kept_rows(
+    server: ServerState, residuals: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The rows that a state names: the last synchronised model, the server's slots, and this rank's residuals.
+
+    Arguments:
+        server: Where the server stands.
+        residuals: What this rank's code left out, by the name of its slot.
+    """
+    rows = {MODEL: server.row}
+    for name, row in server.slots.items():
+        rows[SERVER + name] = row
+    for name, row in residuals.items():
+        rows[OWN + name] = row
+    return rows
+
+
 def _check_fits(state: AveragerState, here: AveragerState) -> None:
     sizes = here.ledger.sizes
     intervals = state.policy.intervals
     if state.ledger.sizes != sizes or len(intervals) != len(sizes):
         raise InputError("this state is of another model: its layers have other sizes")
-    smallest_count = min(state.step, state.overhead_bytes, state.capacity)
-    if smallest_count < 0 or min(intervals) < 1:
+    counts = (state.step, state.overhead_bytes, state.capacity)
+    if min(counts) < 0 or min(intervals) < 1:
         raise InputError(
             "this is not a state of a LayerwiseModelAverager: it counts below zero"
         )
@@ -117,6 +157,7 @@ def _checked_rows(saved: Any, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
         row = saved[name]
         if not _fits(row, like):
             raise InputError(f"the row {name!r} of this state does not fit the module")
+        # Cloned, since `to` gives the same tensor where nothing has to be converted.
         rows[name] = row.to(like).clone()
     return rows
 
@@ -124,4 +165,5 @@ def _checked_rows(saved: Any, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _fits(row: object, like: Tensor) -> bool:
     if not isinstance(row, Tensor) or row.shape != like.shape:
         return False
-    return bool(row.isfinite().all())
+    finite = row.isfinite()
+    return bool(finite.all())

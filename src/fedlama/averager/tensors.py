@@ -38,11 +38,11 @@ class ModuleTensors:
             self.buffers = [buffer for _, buffer in statistics(module)]
         else:
             self.layout = replace(self.layout, statistics=(), roles=())
+        # By the start of its slice: a layer knows its slices, and not whose they are.
         self._parameter_at: dict[int, nn.Parameter] = {}
-        for parameter, part in zip(
-            self.parameters, self.layout.tensor_slices, strict=True
-        ):
-            self._parameter_at[part.start] = parameter
+        places = self.layout.tensor_slices
+        for parameter, place in zip(self.parameters, places, strict=True):
+            self._parameter_at[place.start] = parameter
 
     def check_given(
         self, params: Iterable[nn.Parameter] | Iterable[dict[str, Any]]
@@ -54,6 +54,7 @@ class ModuleTensors:
                 given += entry["params"]
             else:
                 given.append(entry)
+        # By identity: parameters with equal numbers are not the same.
         wanted = {id(parameter) for parameter in self.parameters}
         found = {id(parameter) for parameter in given if parameter.requires_grad}
         if found != wanted:
@@ -66,9 +67,15 @@ class ModuleTensors:
         """A new row with the values that the module has now; mixed dtypes go into the widest."""
         first = self.parameters[0]
         dtype = first.dtype
-        for tensor in [*self.parameters, *self.buffers]:
+        tensors = [*self.parameters, *self.buffers]
+        for tensor in tensors:
             dtype = torch.promote_types(dtype, tensor.dtype)
-        row = torch.zeros(self.layout.width, dtype=dtype, device=first.device)
+
+        row = torch.zeros(
+            self.layout.width,
+            dtype=dtype,
+            device=first.device,
+        )
         every_layer = range(len(self.layout.layers))
         self.copy_to(row, every_layer)
         return row
@@ -76,17 +83,21 @@ class ModuleTensors:
     def copy_to(self, row: Tensor, layers: Iterable[int]) -> None:
         """Overwrite these layers of a row, and the statistics, by what the module has now."""
         for tensor, part in self._placed(layers):
-            row[part] = tensor.detach().reshape(-1)
+            values = tensor.detach()
+            row[part] = values.reshape(-1)
 
     def copy_from(self, row: Tensor, layers: Iterable[int]) -> None:
         """Overwrite the module's tensors of these layers, and its statistics, by what a row has."""
         for tensor, part in self._placed(layers):
             values = row[part].view_as(tensor)
-            tensor.detach().copy_(values)
+            target = tensor.detach()
+            target.copy_(values)
 
     def _placed(self, layers: Iterable[int]) -> Iterator[tuple[Tensor, slice]]:
         """Every tensor of these layers, and every buffer, with its place in a row."""
-        for layer in layers:
-            for part in self.layout.layers[layer].slices:
-                yield self._parameter_at[part.start], part
+        for number in layers:
+            layer = self.layout.layers[number]
+            for part in layer.slices:
+                parameter = self._parameter_at[part.start]
+                yield parameter, part
         yield from zip(self.buffers, self.layout.statistics, strict=True)
