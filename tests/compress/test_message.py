@@ -16,6 +16,7 @@ from fedlama.compress import (
     Rotate,
     TopK,
 )
+from fedlama.compress.elsewhere import simulate_on_cpu
 from fedlama.core import Layout
 from fedlama.core import Tensor as Entry
 from fedlama.rows import Binding, Slot, describe
@@ -343,8 +344,15 @@ def test_rows_of_another_device_are_coded_on_the_cpu(codec):
         difference(), [4, 5], Place(0, 0), anchor=ANCHOR, own=plain
     )
     out = torch.full((LAYOUT.width,), 7.0)
-    message = channel._simulate_elsewhere(
-        difference(), [4, 5], Place(0, 0), ANCHOR, moved, None, out
+    message = simulate_on_cpu(
+        channel,
+        difference(),
+        [4, 5],
+        Place(0, 0),
+        anchor=ANCHOR,
+        own=moved,
+        warm=None,
+        out=out,
     )
     touched = expected.row != 0
     assert message.row is out

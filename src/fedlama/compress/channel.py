@@ -8,7 +8,6 @@ for bit. `message.py` has the format.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -18,6 +17,7 @@ from fedlama.base import InputError, shown
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded
 from fedlama.compress.discrepancy import estimated_spread
+from fedlama.compress.elsewhere import simulate_on_cpu
 from fedlama.compress.framing import Reader, unsealed
 from fedlama.compress.group_code import GroupCode
 from fedlama.compress.groups import Group, Grouping, squares
@@ -34,6 +34,7 @@ from fedlama.compress.message import (
 from fedlama.compress.numbers import check_finite
 from fedlama.compress.place import Place
 from fedlama.compress.scratch import begin_message
+from fedlama.compress.sender_slots import SenderSlots
 from fedlama.compress.statistics import Statistics
 from fedlama.compress.streams import read_stream
 from fedlama.core import Layout
@@ -69,6 +70,7 @@ class Channel:
         self.seed = seed
         self.direction = direction
         self._group_code = GroupCode(codec, layout, seed=seed, direction=direction)
+        self._slots = SenderSlots(codec, layout, direction)
         self._statistics = Statistics(layout)
         self._grouping = Grouping(layout, self._statistics)
         self._groups = lru_cache(maxsize=64)(self._find_groups)
@@ -78,11 +80,7 @@ class Channel:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The rows that a sender keeps: the codec's, named after the direction."""
-        named: list[Slot] = []
-        for slot in self.codec.slots:
-            name = f"{self.direction} {slot.name}"
-            named.append(replace(slot, name=name))
-        return tuple(named)
+        return self._slots.named
 
     # At the sender
 
@@ -110,14 +108,21 @@ class Channel:
             out: Where the decoded differences are written, which may be `difference` itself (default: a row of zeros).
         """
         if difference.device.type != "cpu":
-            return self._simulate_elsewhere(
-                difference, due, place, anchor, own, warm, out
+            return simulate_on_cpu(
+                self,
+                difference,
+                due,
+                place,
+                anchor=anchor,
+                own=own,
+                warm=warm,
+                out=out,
             )
         begin_message()
         groups = self._groups(tuple(due))
         exact_sq = as_sent(squares(groups, difference))
         head = head_of(exact_sq)
-        slots = self._codec_slots(own)
+        slots = self._slots.of_codec(own)
         targets = self._group_code.targets(groups, difference, anchor, slots)
         rates = self._group_code.rates(groups, targets, place)
         coded = self._group_code.code(groups, targets, rates, place, warm)
@@ -129,14 +134,15 @@ class Channel:
         for group, target, values in zip(groups, targets, decoded, strict=True):
             self._group_code.remember(group, target, values, slots)
             self._group_code.write(group, values, row, anchor, place)
+
+        layers = list(exact_sq)
+        nbytes = estimated_nbytes(head, coded)
         return CodedMessage(
             row=row,
             exact_sq=exact_sq,
             decoded_sq=squares(groups, row),
             kept=self._group_code.kept(groups, coded),
-            charged=shared_out(
-                groups, coded, list(exact_sq), estimated_nbytes(head, coded)
-            ),
+            charged=shared_out(groups, coded, layers, nbytes),
             head=head,
             coded=coded,
             context=self._context(due, place),
@@ -163,7 +169,12 @@ class Channel:
             warm: The server's last change.
         """
         message = self.simulate(
-            difference, due, place, anchor=anchor, own=own, warm=warm
+            difference,
+            due,
+            place,
+            anchor=anchor,
+            own=own,
+            warm=warm,
         )
         return message.to_bytes()
 
@@ -180,54 +191,7 @@ class Channel:
             due: The layers that are sent.
             own: The sender's slots by the names in `slots`.
         """
-        slots = self._codec_slots(own)
-        if slots is None:
-            return
-        for part in self._slices(due):
-            here = {name: values[part] for name, values in slots.items()}
-            target = self.codec.target(difference[part], here)
-            self.codec.remember(target, target, here)
-            difference[part] = target
-        for part in self.layout.statistics:
-            here = {name: values[part] for name, values in slots.items()}
-            self.codec.remember(difference[part], difference[part], here)
-
-    def _simulate_elsewhere(
-        self,
-        difference: Tensor,
-        due: Sequence[int],
-        place: Place,
-        anchor: Tensor | None,
-        own: Mapping[str, Tensor] | None,
-        warm: Tensor | None,
-        out: Tensor | None,
-    ) -> CodedMessage:
-        """Rows of another device are coded on the CPU, like all others, so that the bits do not depend on it."""
-        copies: dict[str, Tensor] | None = None
-        if own is not None:
-            copies = {name: values.cpu() for name, values in own.items()}
-        message = self.simulate(
-            difference.cpu(),
-            due,
-            place,
-            anchor=_on_cpu(anchor),
-            own=copies,
-            warm=_on_cpu(warm),
-        )
-        if own is not None and copies is not None:
-            for name, values in own.items():
-                values.copy_(copies[name])
-        decoded = message.row
-        row = out
-        if row is None:
-            row = torch.zeros_like(difference)
-        written = self._slices(due)
-        if due:
-            written += self.layout.statistics
-        for part in written:
-            row[part] = decoded[part].to(difference.device)
-        message.row = row
-        return message
+        self._slots.settle(difference, due, own)
 
     # At the receiver, who is the sender, too
 
@@ -250,13 +214,18 @@ class Channel:
             out: Where the decoded differences are written (default: a row of zeros).
         """
         groups = self._groups(tuple(due))
-        reader = Reader(unsealed(bytes(content), self._context(due, place)))
+        context = self._context(due, place)
+        body = unsealed(bytes(content), context)
+        reader = Reader(body)
         layers = sorted(set(due))
         norms = read_head(reader, len(layers))
         coded: list[Coded] = []
         for group in groups:
-            coded.append(self._group_code.codec_of(group).expect(reader, group.shape))
-        read_stream(reader.rest(), all_runs(coded))
+            codec = self._group_code.codec_of(group)
+            expected = codec.expect(reader, group.shape)
+            coded.append(expected)
+        runs = all_runs(coded)
+        read_stream(reader.rest(), runs)
 
         # Everything is decoded before anything is written, so that a refused message leaves the row as it was.
         decoded = self._group_code.rebuild(groups, coded, place)
@@ -267,9 +236,11 @@ class Channel:
             row = torch.zeros(self.layout.width)
         for group, values in zip(groups, decoded, strict=True):
             self._group_code.write(group, values, row, anchor, place)
+
+        exact_sq = dict(zip(layers, norms, strict=True))
         return Decoded(
             row=row,
-            exact_sq=dict(zip(layers, norms, strict=True)),
+            exact_sq=exact_sq,
             decoded_sq=squares(groups, row),
             kept=self._group_code.kept(groups, coded),
             charged=shared_out(groups, coded, layers, len(content)),
@@ -303,21 +274,6 @@ class Channel:
             )
         return result
 
-    # What a sender keeps
-
-    def _codec_slots(
-        self, own: Mapping[str, Tensor] | None
-    ) -> dict[str, Tensor] | None:
-        """The sender's rows under the codec's own names."""
-        if not self.codec.slots or own is None:
-            return None
-        rows: dict[str, Tensor] = {}
-        for slot, named in zip(self.codec.slots, self.slots, strict=True):
-            if named.name not in own:
-                raise InputError(f"the slot {named.name!r} is missing")
-            rows[slot.name] = own[named.name]
-        return rows
-
     # What both ends know
 
     def _find_groups(self, due: tuple[int, ...]) -> tuple[Group, ...]:
@@ -325,18 +281,20 @@ class Channel:
         for layer in due:
             if not 0 <= layer < count:
                 raise InputError(f"there is no layer {layer}: the model has {count}")
-        return self._grouping.of(due, statistics=bool(due))
-
-    def _slices(self, due: Sequence[int]) -> list[slice]:
-        return self.layout.slices_of(sorted(set(due)))
+        # Statistics travel with layers: where none is due, there is no message
+        has_layers = bool(due)
+        return self._grouping.of(due, statistics=has_layers)
 
     def _context(self, due: Sequence[int], place: Place) -> str:
-        layers = ",".join(str(layer) for layer in sorted(set(due)))
-        where = f"{place.round}/{place.client}/{place.round_in_window}/{place.rounds_per_window}"
-        return f"{self._common}/{where}/{layers}/{self._sizes}"
-
-
-def _on_cpu(row: Tensor | None) -> Tensor | None:
-    if row is None:
-        return None
-    return row.cpu()
+        """What both ends know of a message and nobody sends; its checksum is over it, too."""
+        layers = sorted(set(due))
+        parts = (
+            self._common,
+            place.round,
+            place.client,
+            place.round_in_window,
+            place.rounds_per_window,
+            ",".join(map(str, layers)),
+            self._sizes,
+        )
+        return "/".join(map(str, parts))
