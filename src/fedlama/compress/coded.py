@@ -27,13 +27,15 @@ class Coded:
         """The bytes of this and of the codecs after it."""
         if self.inner is None:
             return self.side
-        return self.side + self.inner.all_side()
+        after = self.inner.all_side()
+        return self.side + after
 
     def all_runs(self) -> list[Run]:
         """The runs of this and of the codecs after it."""
         if self.inner is None:
             return self.runs
-        return self.runs + self.inner.all_runs()
+        after = self.inner.all_runs()
+        return self.runs + after
 
     def bits(self) -> float:
         """Information in all runs, which the stream will need."""

@@ -27,21 +27,23 @@ class Reader:
         left = len(self._content) - self._at
         if count > left:
             raise InputError(f"{count} bytes should follow, but only {left} are left")
-        end = self._at + count
-        part = self._content[self._at : end]
-        self._at = end
-        return part
+        start = self._at
+        self._at += count
+        return self._content[start : self._at]
 
     def rest(self) -> bytes:
         """All that is left."""
-        return self.take(len(self._content) - self._at)
+        left = len(self._content) - self._at
+        return self.take(left)
 
     def whole_number(self) -> int:
         """A whole number in groups of seven bits, the lowest first."""
         value = 0
         for shift in range(0, 63, 7):
             byte = self.take(1)[0]
-            value |= (byte & 127) << shift
+            seven_bits = byte & 127
+            value |= seven_bits << shift
+            # The top bit says whether another byte follows
             if byte < 128:
                 return value
         raise InputError("a whole number is longer than 63 bits")
@@ -59,7 +61,8 @@ def whole_number(value: int) -> bytes:
 
 def sealed(content: bytes, context: str) -> bytes:
     """The content and a checksum over it and over what both ends know."""
-    checksum = zlib.crc32(content, zlib.crc32(context.encode()))
+    of_context = zlib.crc32(context.encode())
+    checksum = zlib.crc32(content, of_context)
     return content + struct.pack("<I", checksum)
 
 

@@ -51,7 +51,9 @@ class GroupCode:
             # The norms of the layers are finite, so only statistics may not be
             if not group.sizes:
                 check_finite(values)
-            target = self.codec_of(group).target(values, _part(slots, group))
+            codec = self.codec_of(group)
+            own = _part(slots, group)
+            target = codec.target(values, own)
             targets.append(target)
         return targets
 
@@ -61,7 +63,8 @@ class GroupCode:
         """The rate of each group, None for the codec's own."""
         rates: list[float | None] = []
         for group in groups:
-            rate, _ = self.codec_of(group).for_round(*_turn(group, place))
+            codec = self.codec_of(group)
+            rate, _ = codec.for_round(*_turn(group, place))
             rates.append(rate)
         if self._large_codec.sharing == "water":
             self._pour(groups, targets, rates)
@@ -80,16 +83,18 @@ class GroupCode:
         budget = 0.0
         for number in large:
             size = groups[number].size
-            norm = float(torch.linalg.vector_norm(targets[number]))
-            sizes.append(size)
-            sigmas.append(norm / math.sqrt(size))
+            norm = torch.linalg.vector_norm(targets[number])
+            sigma = float(norm) / math.sqrt(size)
             planned = rates[number]
             if planned is None:
                 planned = self._large_codec.rate or 0.0
+            sizes.append(size)
+            sigmas.append(sigma)
             budget += size * planned
         if budget <= 0:
             return
 
+        # As many bits in all as without sharing them anew
         mean_rate = budget / sum(sizes)
         # What is skipped now is sent later
         has_residual = bool(self._large_codec.slots)
@@ -109,12 +114,14 @@ class GroupCode:
         coded: list[Coded] = []
         for part in _by_codec(groups):
             members = groups[part]
+            codec = self.codec_of(members[0])
             starts: list[Tensor | None] = [None] * len(members)
             if warm is not None and members[0].is_large:
                 starts = [group.read(warm) for group in members]
-            coded += self.codec_of(members[0]).code_all(
+            keys = self._keys(members, place)
+            coded += codec.code_all(
                 targets[part],
-                keys=self._keys(members, place),
+                keys=keys,
                 bits=rates[part],
                 warm=starts,
             )
@@ -127,11 +134,10 @@ class GroupCode:
         decoded: list[Tensor] = []
         for part in _by_codec(groups):
             members = groups[part]
-            decoded += self.codec_of(members[0]).rebuild_all(
-                coded[part],
-                [group.shape for group in members],
-                keys=self._keys(members, place),
-            )
+            codec = self.codec_of(members[0])
+            shapes = [group.shape for group in members]
+            keys = self._keys(members, place)
+            decoded += codec.rebuild_all(coded[part], shapes, keys=keys)
         return decoded
 
     def write(
@@ -143,7 +149,9 @@ class GroupCode:
         place: Place,
     ) -> None:
         """What the server gets, times the gain, into the row."""
-        _, gain = self.codec_of(group).for_round(*_turn(group, place))
+        codec = self.codec_of(group)
+        _, gain = codec.for_round(*_turn(group, place))
+        # Most codecs have none: spare them a pass over the numbers
         if gain != 1.0:
             decoded = decoded * gain
         values = group.from_codable(decoded, anchor)
@@ -160,10 +168,13 @@ class GroupCode:
         part = _part(slots, group)
         if slots is None or part is None:
             return
-        self.codec_of(group).remember(target, decoded, part)
-        if not isinstance(group.where, slice):  # a copy, not a view
-            for name, values in part.items():
-                group.write(slots[name], values)
+        codec = self.codec_of(group)
+        codec.remember(target, decoded, part)
+        if isinstance(group.where, slice):
+            # The part is a view: the slots are updated already
+            return
+        for name, values in part.items():
+            group.write(slots[name], values)
 
     def kept(
         self, groups: Sequence[Group], coded: Sequence[Coded]
@@ -171,15 +182,17 @@ class GroupCode:
         """Which part of a difference the code keeps: the mean over each layer's numbers."""
         sums: dict[int, float | None] = {}
         for group, one in zip(groups, coded, strict=True):
-            share = self.codec_of(group).kept_of(one)
+            # Of this message, not of the codec's own rate: bits may have been shared out anew
+            codec = self.codec_of(group)
+            share = codec.kept_of(one)
             for layer, size in group.sizes.items():
                 before = sums.get(layer, 0.0)
+                # One unknown part makes the mean unknown
                 if share is None or before is None:
                     sums[layer] = None
-                else:
-                    sums[layer] = (
-                        before + share * size / self._layout.layers[layer].size
-                    )
+                    continue
+                layer_size = self._layout.layers[layer].size
+                sums[layer] = before + share * size / layer_size
         return sums
 
     def codec_of(self, group: Group) -> Codec:
@@ -191,19 +204,26 @@ class GroupCode:
     def _keys(self, groups: Sequence[Group], place: Place) -> list[int]:
         keys: list[int] = []
         for group in groups:
-            keys.append(
-                random_key(
-                    self._seed, self._purpose, place.round, place.client, group.number
-                )
+            key = random_key(
+                self._seed,
+                self._purpose,
+                place.round,
+                place.client,
+                group.number,
             )
+            keys.append(key)
         return keys
 
 
 def _by_codec(groups: Sequence[Group]) -> list[slice]:
     """The large groups, which come first, and the others; without those of which there are none."""
     large = sum(group.is_large for group in groups)
-    parts = [slice(0, large), slice(large, len(groups))]
-    return [part for part in parts if part.start < part.stop]
+    parts: list[slice] = []
+    if large:
+        parts.append(slice(0, large))
+    if large < len(groups):
+        parts.append(slice(large, len(groups)))
+    return parts
 
 
 def _turn(group: Group, place: Place) -> tuple[int, int]:

@@ -53,7 +53,8 @@ class Group:
     def read(self, row: Tensor) -> Tensor:
         """These numbers of a row."""
         if isinstance(self.where, slice):
-            return row[self.where].view(self.shape)
+            values = row[self.where]
+            return values.view(self.shape)
         return row.index_select(0, self.where)
 
     def write(self, row: Tensor, values: Tensor) -> None:
@@ -104,20 +105,24 @@ class Grouping:
             sizes={},
             statistics=statistics,
         )
+        # A layout lists tensors and layers apart; where a tensor begins tells whose it is
         owner: dict[int, int] = {}
         for index, layer in enumerate(layout.layers):
             for part in layer.slices:
                 owner[part.start] = index
         # Layer, where, shape
         self._tensors: list[tuple[int, slice, tuple[int, ...]]] = []
-        for part, shape in zip(layout.tensor_slices, layout.shapes, strict=True):
+        tensors = zip(layout.tensor_slices, layout.shapes, strict=True)
+        for part, shape in tensors:
             layer = owner[part.start]
-            self._tensors.append((layer, part, _as_matrix(shape)))
+            matrix = _as_matrix(shape)
+            self._tensors.append((layer, part, matrix))
 
     def of(self, due: Sequence[int], *, statistics: bool) -> tuple[Group, ...]:
         """The groups of a message with these layers: large tensors in the row's order, the small ones, statistics."""
         wanted = set(due)
         groups: list[Group] = []
+        # A layer may have several small tensors, and they are coded in the row's order
         small_places: list[Tensor] = []
         small_sizes: dict[int, int] = {}
         for number, (layer, part, shape) in enumerate(self._tensors):
@@ -125,13 +130,22 @@ class Grouping:
                 continue
             size = part.stop - part.start
             if size >= SMALL:
-                groups.append(Group(number, part, shape, {layer: size}))
+                large = Group(number, part, shape, {layer: size})
+                groups.append(large)
                 continue
-            small_places.append(torch.arange(part.start, part.stop))
+            places = torch.arange(part.start, part.stop)
+            small_places.append(places)
             small_sizes[layer] = small_sizes.get(layer, 0) + size
+
         if small_places:
             index = torch.cat(small_places)
-            groups.append(Group(SMALL_GROUP, index, (len(index),), small_sizes))
+            small = Group(
+                number=SMALL_GROUP,
+                where=index,
+                shape=(len(index),),
+                sizes=small_sizes,
+            )
+            groups.append(small)
         if statistics and self._statistics.size:
             groups.append(self._statistics)
         return tuple(groups)
@@ -149,34 +163,43 @@ def squares(groups: Sequence[Group], row: Tensor) -> dict[int, float]:
             continue
         (layer,) = group.sizes
         values = group.read(row).view(-1)
-        result[layer] = result.get(layer, 0.0) + squared_norm(values)
+        _add(result, layer, squared_norm(values))
 
     if others:
         # Converted in one call: on some thousand numbers, calls cost more than the arithmetic.
         flat = torch.cat([group.read(row).view(-1) for group in others])
-        exact = flat.double().split([group.size for group in others])
+        sizes = [group.size for group in others]
+        exact = flat.double().split(sizes)
         for group, values in zip(others, exact, strict=True):
             _add_squares(group, values, result)
     return dict(sorted(result.items()))
 
 
 def _add_squares(group: Group, values: Tensor, result: dict[int, float]) -> None:
-    """Add the squares of a group's numbers to those of its layers."""
+    """Add the squares of a group's numbers, which are given in float64, to those of its layers."""
     if group.is_large:
         (layer,) = group.sizes
-        result[layer] = result.get(layer, 0.0) + float(torch.dot(values, values))
+        square = torch.dot(values, values)
+        _add(result, layer, float(square))
         return
     # One call for all small layers, of which there are many with few numbers each.
     sizes = list(group.sizes.values())
     starts = np.cumsum([0, *sizes[:-1]])
     each = values.square().numpy()
     sums = np.add.reduceat(each, starts)
-    for layer, total in zip(group.sizes, sums.tolist(), strict=True):
-        result[layer] = result.get(layer, 0.0) + total
+    for layer, square in zip(group.sizes, sums.tolist(), strict=True):
+        _add(result, layer, square)
+
+
+def _add(result: dict[int, float], layer: int, square: float) -> None:
+    """A layer may have parts in several groups."""
+    before = result.get(layer, 0.0)
+    result[layer] = before + square
 
 
 def _as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
     """(out, rest), which is how a kernel of four dimensions acts."""
     if len(shape) < 2:
         return (math.prod(shape),)
-    return (shape[0], math.prod(shape[1:]))
+    rows, *rest = shape
+    return (rows, math.prod(rest))

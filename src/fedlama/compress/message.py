@@ -70,14 +70,18 @@ class CodedMessage(Decoded):
 
     def to_bytes(self) -> bytes:
         """The bytes of the message."""
-        side = b"".join(one.all_side() for one in self.coded)
-        stream = to_stream(all_runs(self.coded))
-        return sealed(self.head + side + stream, self.context)
+        sides = [one.all_side() for one in self.coded]
+        side = b"".join(sides)
+        runs = all_runs(self.coded)
+        stream = to_stream(runs)
+        content = self.head + side + stream
+        return sealed(content, self.context)
 
 
 def as_sent(norms: Mapping[int, float]) -> dict[int, float]:
     """‖Δ‖² of each layer as a message holds it, or a refusal of numbers that no message can hold."""
     values = list(norms.values())
+    # What is too large for float32 becomes infinite, and is refused below
     with np.errstate(over="ignore"):
         single = np.array(values, dtype=np.float32)
     are_finite = bool(np.isfinite(single).all())
@@ -88,14 +92,19 @@ def as_sent(norms: Mapping[int, float]) -> dict[int, float]:
 
 def head_of(norms: Mapping[int, float]) -> bytes:
     """The bytes in front of the groups."""
-    single = np.array(list(norms.values()), dtype="<f4")
-    return bytes((VERSION,)) + single.tobytes()
+    values = list(norms.values())
+    single = np.array(values, dtype="<f4")
+    version = bytes((VERSION,))
+    contents = single.tobytes()
+    return version + contents
 
 
 def read_head(reader: Reader, layers: int) -> list[float]:
     """‖Δ‖² of so many layers, from the front of a message."""
-    check_version(reader.take(1)[0])
-    norms = np.frombuffer(reader.take(NORM_BYTES * layers), dtype="<f4")
+    version = reader.take(1)[0]
+    check_version(version)
+    content = reader.take(NORM_BYTES * layers)
+    norms = np.frombuffer(content, dtype="<f4")
     usable = np.isfinite(norms) & (norms >= 0)
     if not bool(usable.all()):
         raise InputError("the norm of a layer must be finite and not negative")
@@ -107,9 +116,12 @@ def estimated_nbytes(head: bytes, coded: Sequence[Coded]) -> int:
     known = len(head) + SEAL
     information = 0.0
     for one in coded:
-        known += len(one.all_side())
+        side = one.all_side()
+        known += len(side)
         information += one.bits()
-    return known + estimated_length(information)
+    # One stream for all groups, which ends once
+    stream = estimated_length(information)
+    return known + stream
 
 
 def all_runs(coded: Sequence[Coded]) -> list[Run]:
@@ -131,21 +143,31 @@ def shared_out(
     exact = dict.fromkeys(layers, float(NORM_BYTES))
     statistics = 0.0
     for group, one in zip(groups, coded, strict=True):
-        weight = len(one.all_side()) + one.bits() / 8
+        side = len(one.all_side())
+        nbytes = side + one.bits() / 8
         if group.number == STATISTICS_GROUP:
-            statistics = weight
+            statistics = nbytes
         for layer, size in group.sizes.items():
-            exact[layer] += weight * size / group.size
+            exact[layer] += nbytes * size / group.size
 
+    whole = _rounded(exact)
+    statistics_bytes = round(statistics)
+    if layers:
+        charged = sum(whole.values()) + statistics_bytes
+        last = layers[-1]
+        whole[last] += total - charged
+    return Message(whole, statistics_bytes)
+
+
+def _rounded(exact: Mapping[int, float]) -> dict[int, int]:
+    """Whole numbers that add up to the rounded sum, each within one of the exact number."""
     whole: dict[int, int] = {}
     running = 0.0
     charged = 0
     for layer, size in exact.items():
         # Rounded sums, not summed roundings: the error of one layer does not add to that of the next.
         running += size
-        whole[layer] = round(running) - charged
-        charged += whole[layer]
-    statistics_bytes = round(statistics)
-    if layers:
-        whole[layers[-1]] += total - charged - statistics_bytes
-    return Message(whole, statistics_bytes)
+        rounded = round(running)
+        whole[layer] = rounded - charged
+        charged = rounded
+    return whole

@@ -13,7 +13,8 @@ SLAB = 1 << 16
 
 def as_numbers(x: Tensor) -> Tensor:
     """x as finite float32 numbers on the CPU."""
-    if not isinstance(x, Tensor) or not x.is_floating_point():
+    has_floats = isinstance(x, Tensor) and x.is_floating_point()
+    if not has_floats:
         kind = getattr(x, "dtype", type(x).__name__)
         raise InputError(f"only tensors of floats can be coded, not {kind}")
     values = x.detach().to("cpu", torch.float32)
@@ -24,7 +25,11 @@ def as_numbers(x: Tensor) -> Tensor:
 def check_finite(values: Tensor) -> None:
     """Refuse infinities and NaN: no code for a difference has room for them."""
     # A sum is not finite if one of its terms is not; only if it is not, look closer (large numbers may overflow).
-    if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
+    total = values.sum()
+    if bool(total.isfinite()):
+        return
+    are_finite = values.isfinite().all()
+    if not bool(are_finite):
         raise InputError("numbers that are not finite cannot be coded")
 
 
@@ -33,5 +38,6 @@ def squared_norm(values: Tensor) -> float:
     total = 0.0
     for part in values.split(SLAB):
         exact = part.double()
-        total += float(torch.dot(exact, exact))
+        square = torch.dot(exact, exact)
+        total += float(square)
     return total

@@ -32,15 +32,19 @@ class Payload:
         self._content: bytes | None = None
 
     def __repr__(self) -> str:
-        return f"Payload({self.codec!r}, shape={self.shape}, about {self.estimated_nbytes} bytes)"
+        length = f"about {self.estimated_nbytes} bytes"
+        return f"Payload({self.codec!r}, shape={self.shape}, {length})"
 
     def to_bytes(self) -> bytes:
         """The message: version, shape, side bytes, stream, checksum."""
+        # The entropy coder runs once, although `nbytes` asks for the bytes, too
         if self._content is None:
+            head = self._head()
             side = self.coded.all_side()
-            stream = to_stream(self.coded.all_runs())
-            content = self._head() + side + stream
-            self._content = sealed(content, context_of(self.codec, self.key))
+            runs = self.coded.all_runs()
+            stream = to_stream(runs)
+            context = context_of(self.codec, self.key)
+            self._content = sealed(head + side + stream, context)
         return self._content
 
     @property
@@ -51,12 +55,17 @@ class Payload:
     @property
     def estimated_nbytes(self) -> int:
         """Bytes that a simulator charges."""
-        known = len(self._head()) + len(self.coded.all_side()) + SEAL
-        return known + estimated_length(self.coded.bits())
+        head = self._head()
+        side = self.coded.all_side()
+        # The stream is as long as there is information in its symbols
+        information = self.coded.bits()
+        stream = estimated_length(information)
+        return len(head) + len(side) + stream + SEAL
 
     def _head(self) -> bytes:
-        dimensions = b"".join(whole_number(size) for size in self.shape)
-        return bytes((VERSION, len(self.shape))) + dimensions
+        version_and_count = bytes((VERSION, len(self.shape)))
+        sizes = b"".join(whole_number(size) for size in self.shape)
+        return version_and_count + sizes
 
 
 def context_of(codec: Codec, key: int) -> str:

@@ -30,8 +30,8 @@ class Place:
     def __post_init__(self) -> None:
         check_whole("round", self.round, minimum=0)
         check_whole("client", self.client, minimum=0)
-        turns = [self.of_window, *self.layer_rounds.values()]
-        for position, count in turns:
+        of_layers = self.layer_rounds.values()
+        for position, count in (self.of_window, *of_layers):
             check_whole("rounds_per_window", count, minimum=1)
             check_whole("round_in_window", position, minimum=0)
             if position >= count:

@@ -27,18 +27,23 @@ class Statistics:
         self._is_variance = torch.zeros(self.size, dtype=torch.bool)
         # For each number of a mean, where its variance is among the statistics; −1 elsewhere.
         self._spread_of = torch.full((self.size,), -1)
+        # One statistics tensor after the other, as in the row, but without the padding between them
         start = 0
         for number, place in enumerate(layout.statistics):
             size = place.stop - place.start
             stop = start + size
             mine = slice(start, stop)
             self.index[mine] = torch.arange(place.start, place.stop)
-            self._is_variance[mine] = layout.roles[number] == "variance"
+            role = layout.roles[number]
+            self._is_variance[mine] = role == "variance"
             if _is_followed_by_its_variance(layout, number):
+                # The variances come next, and are as many
                 self._spread_of[mine] = torch.arange(stop, stop + size)
             start = stop
-        has_means = bool((self._spread_of >= 0).any())
-        self.needs_anchor = has_means or bool(self._is_variance.any())
+
+        has_spread = self._spread_of >= 0
+        in_units = has_spread | self._is_variance
+        self.needs_anchor = bool(in_units.any())
 
     def to_codable(self, difference: Tensor, anchor: Tensor | None) -> Tensor:
         """From a row of differences: the statistics' changes in units that a code may mix."""
@@ -47,9 +52,12 @@ class Statistics:
             return changes
         base = self._base(anchor)
         floor = base.clamp(min=VARIANCE_FLOOR)
-        variances = (base + changes).clamp(min=VARIANCE_FLOOR)
-        log_ratios = (variances / floor).log()
-        return torch.where(self._is_variance, log_ratios, changes / self._units(base))
+        changed = base + changes
+        variances = changed.clamp(min=VARIANCE_FLOOR)
+        ratios = variances / floor
+        log_ratios = ratios.log()
+        in_deviations = changes / self._units(base)
+        return torch.where(self._is_variance, log_ratios, in_deviations)
 
     def from_codable(self, codable: Tensor, anchor: Tensor | None) -> Tensor:
         """The statistics' changes in their own units."""
@@ -57,10 +65,13 @@ class Statistics:
             return codable
         base = self._base(anchor)
         floor = base.clamp(min=VARIANCE_FLOOR)
+        # A code errs, and an exponential must not make an infinite variance of that
         log_ratios = codable.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-        variances = floor * log_ratios.exp()
-        changes = variances.clamp(min=VARIANCE_FLOOR) - base
-        return torch.where(self._is_variance, changes, codable * self._units(base))
+        ratios = log_ratios.exp()
+        variances = floor * ratios
+        of_variances = variances.clamp(min=VARIANCE_FLOOR) - base
+        of_means = codable * self._units(base)
+        return torch.where(self._is_variance, of_variances, of_means)
 
     def _base(self, anchor: Tensor | None) -> Tensor:
         if anchor is None:
@@ -71,17 +82,22 @@ class Statistics:
 
     def _units(self, base: Tensor) -> Tensor:
         """√variance where a mean has one, 1 elsewhere."""
-        deviations = base.clamp(min=VARIANCE_FLOOR).sqrt()
-        units = deviations.index_select(0, self._spread_of.clamp(min=0))
-        units[self._spread_of < 0] = 1.0
+        variances = base.clamp(min=VARIANCE_FLOOR)
+        deviations = variances.sqrt()
+        # An index must not be negative; what is read for those without a variance is replaced
+        places = self._spread_of.clamp(min=0)
+        units = deviations.index_select(0, places)
+        has_none = self._spread_of < 0
+        units[has_none] = 1.0
         return units
 
 
 def _is_followed_by_its_variance(layout: Layout, number: int) -> bool:
     """Whether these are running means and the next statistics are the variances of the same features."""
-    if layout.roles[number : number + 2] != ("mean", "variance"):
+    pair = slice(number, number + 2)
+    if layout.roles[pair] != ("mean", "variance"):
         return False
-    mean, variance = layout.statistics[number : number + 2]
+    mean, variance = layout.statistics[pair]
     means = mean.stop - mean.start
     variances = variance.stop - variance.start
     return means == variances

@@ -49,9 +49,11 @@ class Table:
         share = probabilities / probabilities.sum()
         # The coder keeps one unit of 2⁻²⁴ for every symbol, so that even an impossible one can be coded.
         units = 2.0**PRECISION
-        as_coded = (share * (units - len(share)) + 1) / units
-        bits = torch.from_numpy(-np.log2(as_coded))
-        return Table(share, lowest, bits.float())
+        left = units - len(share)
+        as_coded = (share * left + 1) / units
+        bits = -np.log2(as_coded)
+        costs = torch.from_numpy(bits).float()
+        return Table(share, lowest, costs)
 
     @cached_property
     def model(self) -> Any:
@@ -88,8 +90,16 @@ class Run:
         assert self.symbols is not None
         if not self.count:
             return 0.0
-        places = (self.symbols - self.table.lowest).to(torch.int32)
-        return float(self.table.costs.index_select(0, places).sum(dtype=torch.float64))
+        costs = self.table.costs.index_select(0, _places(self))
+        # In float64: a message has millions of symbols
+        return float(costs.sum(dtype=torch.float64))
+
+
+def _places(run: Run) -> Tensor:
+    """Where each symbol is in its table, counted from 0."""
+    assert run.symbols is not None
+    places = run.symbols - run.table.lowest
+    return places.to(torch.int32)
 
 
 def estimated_length(bits: float) -> int:
@@ -103,14 +113,15 @@ def to_stream(runs: Sequence[Run]) -> bytes:
     """All runs in one stream."""
     if not any(run.count for run in runs):
         return b""
-    coder = _coding.stack.AnsCoder(np.array(FIRST_STATE, dtype=np.uint32))
+    state = np.array(FIRST_STATE, dtype=np.uint32)
+    coder = _coding.stack.AnsCoder(state)
     # The coder is a stack: what is written last is read first
     for run in reversed(runs):
-        assert run.symbols is not None
-        places = (run.symbols - run.table.lowest).to(torch.int32)
+        places = _places(run)
         if run.count:
             coder.encode_reverse(places.numpy(), run.table.model)
-    return coder.get_compressed().astype("<u4").tobytes()
+    words = coder.get_compressed()
+    return words.astype("<u4").tobytes()
 
 
 def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
@@ -135,22 +146,26 @@ def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
     try:
         coder = _coding.stack.AnsCoder(words)
         for run in runs:
-            places = (
-                coder.decode(run.table.model, run.count)
-                if run.count
-                else np.zeros(0, np.int32)
-            )
+            places = np.zeros(0, np.int32)
+            if run.count:
+                places = coder.decode(run.table.model, run.count)
             run.symbols = torch.from_numpy(places).float() + run.table.lowest
-        finished = (
-            coder.num_words() == len(FIRST_STATE)
-            and tuple(coder.get_compressed()) == FIRST_STATE
-        )
+        finished = _is_back_at_start(coder)
     except (ValueError, AssertionError) as error:
         raise InputError("the stream is damaged") from error
     if not finished:
         raise InputError(
             "the stream is damaged: it holds more than the numbers it should hold"
         )
+
+
+def _is_back_at_start(coder: Any) -> bool:
+    """Whether a reader has arrived at the state with which the writer began."""
+    # The length first: of a damaged stream much may be left, which is not worth a copy
+    if coder.num_words() != len(FIRST_STATE):
+        return False
+    state = tuple(coder.get_compressed())
+    return state == FIRST_STATE
 
 
 @cache
