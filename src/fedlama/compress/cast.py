@@ -56,33 +56,42 @@ class Cast(Codec):
         """Two or four bytes per number; with float16 first the exponent, one byte."""
         head = b""
         if self.dtype == "float16":
-            exponent = _exponent_for(float(x.abs().max()))
+            largest = float(x.abs().max())
+            exponent = _exponent_for(largest)
             head = struct.pack("<b", exponent)
             x = x * 2.0**exponent
-        largest = torch.finfo(self._type).max
-        clipped = x.clamp(-largest, largest)
+        # Float32's largest numbers would be rounded to infinity
+        limit = torch.finfo(self._type).max
+        clipped = x.clamp(-limit, limit)
         short = clipped.to(self._type).reshape(-1)
-        numbers = short.view(torch.uint8).numpy()
-        return Coded(side=head + numbers.tobytes())
+        as_bytes = short.view(torch.uint8).numpy()
+        numbers = as_bytes.tobytes()
+        return Coded(side=head + numbers)
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """All numbers."""
+        count = math.prod(shape)
         head = side.take(self._head)
-        numbers = side.take(math.prod(shape) * self._type.itemsize)
+        numbers = side.take(count * self._type.itemsize)
         coded = Coded(side=head + numbers)
-        check_finite(self._values(coded))
+        # A forged message may hold infinities, which no sender codes
+        values = self._values(coded)
+        check_finite(values)
         return coded
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """Back to float32."""
-        return self._values(coded).reshape(shape)
+        values = self._values(coded)
+        return values.reshape(shape)
 
     def _values(self, coded: Coded) -> Tensor:
-        # bytearray: torch wants memory that it may write to
+        head = coded.side[: self._head]
+        # A bytearray: torch wants memory that it may write to
         numbers = bytearray(coded.side[self._head :])
-        values = torch.frombuffer(numbers, dtype=self._type).float()
+        short = torch.frombuffer(numbers, dtype=self._type)
+        values = short.float()
         if self.dtype == "float16":
-            (exponent,) = struct.unpack("<b", coded.side[:1])
+            (exponent,) = struct.unpack("<b", head)
             values *= 2.0**-exponent
         return values
 
@@ -100,7 +109,10 @@ class Cast(Codec):
 
 def _exponent_for(largest: float) -> int:
     """By which power of two a tensor with this largest magnitude is multiplied: none, if it fits as it is."""
-    if largest == 0 or SMALL_FOR_HALF <= largest <= LARGEST_HALF:
+    fits = SMALL_FOR_HALF <= largest <= LARGEST_HALF
+    if largest == 0 or fits:
         return 0
-    _, exponent = math.frexp(largest)  # largest < 2^exponent
-    return min(max(TOP - exponent, -MAX_EXPONENT), MAX_EXPONENT)
+    # largest < 2^exponent
+    _, exponent = math.frexp(largest)
+    wanted = TOP - exponent
+    return min(max(wanted, -MAX_EXPONENT), MAX_EXPONENT)

@@ -73,7 +73,14 @@ class Projection(Codec):
         warm: Tensor | None = None,
     ) -> Coded:
         """As a chain that ends here."""
-        return _code_reduced(self, AS_THEY_ARE, x, key, bits, warm)
+        return _code_reduced(
+            self,
+            AS_THEY_ARE,
+            x,
+            key=key,
+            bits=bits,
+            warm=warm,
+        )
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """As a chain that ends here."""
@@ -81,7 +88,7 @@ class Projection(Codec):
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """As a chain that ends here."""
-        return _rebuild_reduced(self, AS_THEY_ARE, coded, shape, key)
+        return _rebuild_reduced(self, AS_THEY_ARE, coded, shape, key=key)
 
     def kept(self, bits: float | None = None) -> float | None:
         """It depends on the numbers."""
@@ -151,7 +158,14 @@ class Chain(Codec):
         warm: Tensor | None = None,
     ) -> Coded:
         """The first codec's side bytes and symbols, then the second's."""
-        return _code_reduced(self._projection, self.second, x, key, bits, warm)
+        return _code_reduced(
+            self._projection,
+            self.second,
+            x,
+            key=key,
+            bits=bits,
+            warm=warm,
+        )
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """In the same order."""
@@ -159,7 +173,7 @@ class Chain(Codec):
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """The second undone, then the first."""
-        return _rebuild_reduced(self._projection, self.second, coded, shape, key)
+        return _rebuild_reduced(self._projection, self.second, coded, shape, key=key)
 
     @property
     def rate(self) -> float | None:
@@ -172,7 +186,9 @@ class Chain(Codec):
 
     def under_feedback(self) -> Chain:
         """Each with its least error."""
-        return Chain(self.first.under_feedback(), self.second.under_feedback())
+        first = self.first.under_feedback()
+        second = self.second.under_feedback()
+        return Chain(first, second)
 
     def for_small_tensors(self) -> Codec:
         """Nothing is left out of small tensors."""
@@ -190,12 +206,15 @@ def _code_reduced(
     first: Projection,
     second: Codec,
     x: Tensor,
+    *,
     key: int,
     bits: float | None,
     warm: Tensor | None,
 ) -> Coded:
     coded, values = first.reduce(x, key=key, warm=warm)
-    coded.inner = second.code(values, key=_next(key), bits=bits)
+    # Without `warm`, which has the tensor's shape: the numbers that are left have another.
+    second_key = _next(key)
+    coded.inner = second.code(values, key=second_key, bits=bits)
     return coded
 
 
@@ -203,15 +222,18 @@ def _expect_reduced(
     first: Projection, second: Codec, side: Reader, shape: Shape
 ) -> Coded:
     coded = first.expect_reduced(side, shape)
-    coded.inner = second.expect(side, first.reduced_shape(shape))
+    reduced = first.reduced_shape(shape)
+    coded.inner = second.expect(side, reduced)
     return coded
 
 
 def _rebuild_reduced(
-    first: Projection, second: Codec, coded: Coded, shape: Shape, key: int
+    first: Projection, second: Codec, coded: Coded, shape: Shape, *, key: int
 ) -> Tensor:
     assert coded.inner is not None
-    values = second.rebuild(coded.inner, first.reduced_shape(shape), key=_next(key))
+    reduced = first.reduced_shape(shape)
+    second_key = _next(key)
+    values = second.rebuild(coded.inner, reduced, key=second_key)
     return first.expand(coded, values, shape)
 
 

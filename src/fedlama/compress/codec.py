@@ -94,7 +94,8 @@ class Codec(ABC):
             warm: What each may resemble, or None.
         """
         coded: list[Coded] = []
-        for x, key, rate, start in zip(tensors, keys, bits, warm, strict=True):
+        inputs = zip(tensors, keys, bits, warm, strict=True)
+        for x, key, rate, start in inputs:
             one = self.code(x, key=key, bits=rate, warm=start)
             coded.append(one)
         return coded
@@ -110,7 +111,8 @@ class Codec(ABC):
             keys: The place of each.
         """
         rebuilt: list[Tensor] = []
-        for one, shape, key in zip(coded, shapes, keys, strict=True):
+        inputs = zip(coded, shapes, keys, strict=True)
+        for one, shape, key in inputs:
             x = self.rebuild(one, shape, key=key)
             rebuilt.append(x)
         return rebuilt
@@ -216,8 +218,10 @@ class Codec(ABC):
         coded = Coded()
         if target.numel():
             coded = self.code(target, key=key, warm=warm)
+            # Only a codec that keeps something has to know what the receiver gets
             if self.slots and own is not None:
-                self.remember(target, self.rebuild(coded, shape, key=key), own)
+                decoded = self.rebuild(coded, shape, key=key)
+                self.remember(target, decoded, own)
         return Payload(self, coded, shape, key)
 
     def decode(
@@ -234,6 +238,7 @@ class Codec(ABC):
         """
         check_key(key)
         if isinstance(payload, Payload):
+            # As the checksum of bytes would show
             if payload.codec != self or payload.key != key:
                 raise wrong_place()
             coded = payload.coded
@@ -252,8 +257,10 @@ class Codec(ABC):
     def _read(
         self, content: bytes, key: int, expected: Sequence[int] | None
     ) -> tuple[Coded, Shape]:
-        reader = Reader(unsealed(content, context_of(self, key)))
-        check_version(reader.take(1)[0])
+        body = unsealed(content, context_of(self, key))
+        reader = Reader(body)
+        version = reader.take(1)[0]
+        check_version(version)
         dimensions = reader.take(1)[0]
         if dimensions > MAX_DIMENSIONS:
             raise InputError(
@@ -261,11 +268,14 @@ class Codec(ABC):
             )
         shape = tuple(reader.whole_number() for _ in range(dimensions))
         plausible = FREE_NUMBERS + MAX_NUMBERS_PER_BYTE * len(content)
-        _check_shape(shape, expected, min(plausible, MAX_NUMBERS))
+        limit = min(plausible, MAX_NUMBERS)
+        _check_shape(shape, expected, limit)
         coded = Coded()
+        # `encode` does not code an empty tensor: nothing but its shape was sent
         if math.prod(shape):
             coded = self.expect(reader, shape)
-        read_stream(reader.rest(), coded.all_runs())
+        runs = coded.all_runs()
+        read_stream(reader.rest(), runs)
         return coded, shape
 
 

@@ -6,6 +6,7 @@ networks most of it. Here the message is given, and what the kernels may take of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -48,32 +49,41 @@ class Fit(Forwarding):
 
     def fitted(self, layout: Layout) -> Rotate:
         """The code for one model."""
-        grouping = Grouping(layout, Statistics(layout))
+        statistics = Statistics(layout)
+        grouping = Grouping(layout, statistics)
         layers = range(len(layout.layers))
         groups = grouping.of(layers, statistics=True)
-        kernels = 0
-        others = 0
+        numbers = 0
+        in_kernels = 0
+        in_others = 0
         for group in groups:
+            numbers += group.size
             if group.is_large:
-                kernels += group.size
+                in_kernels += group.size
             else:
-                others += -(-group.size // PADDED_TO) * PADDED_TO
-        numbers = sum(group.size for group in groups)
+                # A rotation fills up its blocks, and what they are filled with is coded, too
+                blocks = math.ceil(group.size / PADDED_TO)
+                in_others += blocks * PADDED_TO
+
+        # In bits, of which the kernels get what the rest of the message leaves
         budget = MARGIN * 8 * self.share * BYTES_PER_NUMBER * numbers
-        left = budget - 8 * (FRAME + NORM * len(layers) + SIDE * len(groups))
+        overhead = FRAME + NORM * len(layers) + SIDE * len(groups)
+        left = budget - 8 * overhead
         small_bits = DEFAULT_SMALL_BITS
-        if others:
-            small_bits = _allowed(min(small_bits, SMALL_SHARE * budget / others))
-        left -= small_bits * others
+        if in_others:
+            affordable = SMALL_SHARE * budget / in_others
+            small_bits = _allowed(min(small_bits, affordable))
+        left -= small_bits * in_others
         bits = MIN_BITS
-        if kernels:
-            bits = _allowed(left / kernels)
+        if in_kernels:
+            bits = _allowed(left / in_kernels)
         return Rotate(bits, small_bits=small_bits)
 
     @cached_property
     def inner(self) -> Rotate:
         """The code of a tensor outside a message."""
-        return Rotate(_allowed(8 * BYTES_PER_NUMBER * self.share))
+        bits = 8 * BYTES_PER_NUMBER * self.share
+        return Rotate(_allowed(bits))
 
     def under_feedback(self) -> Rotate:
         """As `Rotate`."""
@@ -86,4 +96,5 @@ class Fit(Forwarding):
 
 def _allowed(bits: float) -> float:
     """A rate that there is, in as many digits as a configuration has."""
-    return round(min(max(bits, MIN_BITS), MAX_BITS), 4)
+    within = min(max(bits, MIN_BITS), MAX_BITS)
+    return round(within, 4)

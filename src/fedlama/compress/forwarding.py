@@ -33,7 +33,12 @@ class Forwarding(Codec):
         warm: Tensor | None = None,
     ) -> Coded:
         """As the codec inside."""
-        return self.inner.code(x, key=key, bits=bits, warm=warm)
+        return self.inner.code(
+            x,
+            key=key,
+            bits=bits,
+            warm=warm,
+        )
 
     def code_all(
         self,
@@ -44,7 +49,12 @@ class Forwarding(Codec):
         warm: Sequence[Tensor | None],
     ) -> list[Coded]:
         """As the codec inside."""
-        return self.inner.code_all(tensors, keys=keys, bits=bits, warm=warm)
+        return self.inner.code_all(
+            tensors,
+            keys=keys,
+            bits=bits,
+            warm=warm,
+        )
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """As the codec inside."""

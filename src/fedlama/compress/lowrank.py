@@ -57,21 +57,27 @@ class LowRank(Projection):
         rows, columns = sides
         matrix = x.reshape(rows, columns)
 
-        largest = matrix.abs().max().clamp(min=torch.finfo(torch.float32).tiny)
         # Squares of what is very small or very large would leave float32's range
+        smallest = torch.finfo(torch.float32).tiny
+        largest = matrix.abs().max().clamp(min=smallest)
         unit = matrix / largest
-        right = self._start(warm, rows, columns, key)
-        left = torch.linalg.qr(unit @ right).Q
+        start = self._start(warm, rows, columns, key)
+        product = unit @ start
+        left = torch.linalg.qr(product).Q
         right = unit.T @ left
 
         # P·Qᵀ does not change if a column of P is multiplied and that of Q divided by the same number. With equal norms
         # a next codec in a chain errs alike on both.
         norms = torch.linalg.vector_norm(right, dim=0)
         balance = norms.sqrt()
-        left = left * (balance * largest.sqrt())
-        divisor = balance.where(norms > 0, torch.ones(()))
-        right = right / divisor * largest.sqrt()
-        factors = torch.cat((left.reshape(-1), right.reshape(-1)))
+        scale = largest.sqrt()
+        left = left * (balance * scale)
+        # A column of zeros must not be divided by zero
+        has_length = norms > 0
+        divisor = balance.where(has_length, torch.ones(()))
+        right = right / divisor * scale
+        flat = (left.reshape(-1), right.reshape(-1))
+        factors = torch.cat(flat)
         return Coded(), factors
 
     def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
@@ -83,7 +89,8 @@ class LowRank(Projection):
         sides = self._sides(shape)
         if sides is None:
             return (math.prod(shape),)
-        return (self.rank * (sides[0] + sides[1]),)
+        rows, columns = sides
+        return (self.rank * (rows + columns),)
 
     def expand(self, coded: Coded, values: Tensor, shape: Shape) -> Tensor:
         """M̂ = P·Qᵀ."""
@@ -91,7 +98,8 @@ class LowRank(Projection):
         if sides is None:
             return values.reshape(shape)
         rows, columns = sides
-        left, right = values.split((rows * self.rank, columns * self.rank))
+        sizes = (rows * self.rank, columns * self.rank)
+        left, right = values.split(sizes)
         left = left.reshape(rows, self.rank)
         right = right.reshape(columns, self.rank)
         product = left @ right.T
@@ -103,7 +111,8 @@ class LowRank(Projection):
             return None
         rows = shape[0]
         columns = math.prod(shape[1:])
-        if self.rank * (rows + columns) >= rows * columns:
+        of_factors = self.rank * (rows + columns)
+        if of_factors >= rows * columns:
             return None
         return rows, columns
 
@@ -112,11 +121,13 @@ class LowRank(Projection):
         if warm is None or not bool(warm.any()):
             return self._random(columns, key)
         known = warm.reshape(rows, columns)
+        # In units of its largest number, as the matrix itself
         largest = known.abs().max()
         known = known / largest
         directions = self._random(rows, key)
         return known.T @ directions
 
     def _random(self, length: int, key: int) -> Tensor:
-        draws = generator(key).standard_normal((length, self.rank), dtype="float32")
+        source = generator(key)
+        draws = source.standard_normal((length, self.rank), dtype="float32")
         return torch.from_numpy(draws)

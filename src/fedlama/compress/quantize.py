@@ -27,6 +27,8 @@ from fedlama.compress.limits import (
 )
 from fedlama.compress.streams import Run, Table, flat_table
 
+SCALE_BYTES = 4
+
 
 @dataclass(frozen=True)
 class Quantize(Codec):
@@ -45,7 +47,7 @@ class Quantize(Codec):
 
     def __post_init__(self) -> None:
         check_options(self)
-        # numpy's whole numbers are equal to Python's, but not written alike, and the checksum covers how they are
+        # Numpy's whole numbers are equal to Python's, but not written alike, and the checksum covers how they are
         object.__setattr__(self, "bits", int(self.bits))
         object.__setattr__(self, "block", int(self.block))
         if not isinstance(self.stochastic, bool):
@@ -72,36 +74,46 @@ class Quantize(Codec):
         levels[scales == 0] = 0.0
 
         if self.stochastic:
-            draws = generator(key).random(levels.numel(), dtype="float32")
+            source = generator(key)
+            draws = source.random(levels.numel(), dtype="float32")
             levels += torch.from_numpy(draws).view_as(levels)
             levels.floor_()
         else:
             levels.round_()
+        # Rounding of s·x/N + u may reach one level too many
         levels.clamp_(-self._levels, self._levels)
 
+        # What fills up the last block is not sent
         count = x.numel()
         symbols = levels.reshape(-1)[:count]
+        run = Run(self._table, count, symbols)
         side = scales.numpy().astype("<f4")
-        return Coded(side=side.tobytes(), runs=[Run(self._table, count, symbols)])
+        return Coded(side=side.tobytes(), runs=[run])
 
     def expect(self, side: Reader, shape: Shape) -> Coded:
         """One scale per block, then the symbols of all numbers."""
+        # A message holds neither the number of blocks nor that of symbols: the shape tells both
         count = math.prod(shape)
-        scales = side.take(4 * self._blocks(count))
-        values = _floats(scales)
-        usable = values.isfinite() & (values >= 0)
+        blocks = self._blocks(count)
+        content = side.take(SCALE_BYTES * blocks)
+        scales = _floats(content)
+        usable = scales.isfinite() & (scales >= 0)
         if not bool(usable.all()):
             raise InputError("a block's scale must be finite and not negative")
-        return Coded(side=scales, runs=[Run(self._table, count)])
+        run = Run(self._table, count)
+        return Coded(side=content, runs=[run])
 
     def rebuild(self, coded: Coded, shape: Shape, *, key: int) -> Tensor:
         """N·ξ/s."""
         symbols = coded.runs[0].symbols
         assert symbols is not None
-        steps = _floats(coded.side) / self._levels
+        scales = _floats(coded.side)
+        steps = scales / self._levels
         blocks = self._in_blocks(symbols)
         blocks = blocks * steps[:, None]
-        values = blocks.reshape(-1)[: len(symbols)]
+        # Without what fills up the last block
+        count = len(symbols)
+        values = blocks.reshape(-1)[:count]
         return values.reshape(shape)
 
     def under_feedback(self) -> Quantize:
@@ -109,9 +121,13 @@ class Quantize(Codec):
         return replace(self, stochastic=False)
 
     def _in_blocks(self, values: Tensor) -> Tensor:
-        blocks = self._blocks(len(values))
-        width = min(self.block, len(values))
-        return pad(values, (0, blocks * width - len(values))).view(blocks, width)
+        count = len(values)
+        blocks = self._blocks(count)
+        # A tensor shorter than a block is one by itself, and not filled up
+        width = min(self.block, count)
+        missing = blocks * width - count
+        filled = pad(values, (0, missing))
+        return filled.view(blocks, width)
 
     def _blocks(self, count: int) -> int:
         return -(-count // self.block)
@@ -122,9 +138,11 @@ class Quantize(Codec):
 
     @property
     def _table(self) -> Table:
-        return flat_table(2 * self._levels + 1, -self._levels)
+        levels = self._levels
+        return flat_table(2 * levels + 1, lowest=-levels)
 
 
 def _floats(content: bytes) -> Tensor:
-    # bytearray: torch wants memory that it may write to
-    return torch.frombuffer(bytearray(content), dtype=torch.float32)
+    # A bytearray: torch wants memory that it may write to
+    writable = bytearray(content)
+    return torch.frombuffer(writable, dtype=torch.float32)

@@ -47,10 +47,12 @@ class TopK(Projection):
             return Coded(), flat
         magnitudes = flat.abs()
         largest = torch.topk(magnitudes, count, sorted=False)
+        # In the row's order, which the receiver reads off the positions
         places = largest.indices.sort().values
         is_kept = torch.zeros(total)
         is_kept[places] = 1.0
-        positions = Run(_table(count, total), total, is_kept)
+        table = _table(count, total)
+        positions = Run(table, total, is_kept)
         return Coded(runs=[positions]), flat[places]
 
     def expect_reduced(self, side: Reader, shape: Shape) -> Coded:
@@ -59,11 +61,14 @@ class TopK(Projection):
         count = self._count(total)
         if count == total:
             return Coded()
-        return Coded(runs=[Run(_table(count, total), total)])
+        table = _table(count, total)
+        positions = Run(table, total)
+        return Coded(runs=[positions])
 
     def reduced_shape(self, shape: Shape) -> Shape:
         """As many as are kept."""
-        return (self._count(math.prod(shape)),)
+        total = math.prod(shape)
+        return (self._count(total),)
 
     def expand(self, coded: Coded, values: Tensor, shape: Shape) -> Tensor:
         """Zeros where nothing was kept."""
@@ -86,4 +91,7 @@ class TopK(Projection):
 
 @lru_cache(maxsize=256)
 def _table(count: int, total: int) -> Table:
-    return Table.of(np.array([1 - count / total, count / total]), lowest=0)
+    """0 where a number is left out, 1 where it is kept."""
+    kept = count / total
+    probabilities = np.array([1 - kept, kept])
+    return Table.of(probabilities, lowest=0)
