@@ -57,19 +57,22 @@ def estimated_spread(
     if codec.slots:
         sent = _weighted(weights, exact_sq)
         arrived = _weighted(weights, decoded_sq) / gain**2
-        echo = measured_echo(
-            mean_kept, _earlier_distortions(codec, mean_kept, *turn), sent, arrived
-        )
+        earlier = _earlier_distortions(codec, mean_kept, *turn)
+        echo = measured_echo(mean_kept, earlier, sent, arrived)
     spread, _ = corrected_spread(
-        weights, exact_sq, decoded_sq, mean_sq, kept=mean_kept * gain, echo=echo
+        weights,
+        exact_sq,
+        decoded_sq,
+        mean_sq,
+        kept=mean_kept * gain,
+        echo=echo,
     )
     return spread
 
 
 def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
-    return math.fsum(
-        weight * value for weight, value in zip(weights, values, strict=True)
-    )
+    pairs = zip(weights, values, strict=True)
+    return math.fsum(weight * value for weight, value in pairs)
 
 
 def _mean_kept(weights: Sequence[float], kept: Sequence[float | None]) -> float | None:
@@ -93,6 +96,7 @@ def _earlier_distortions(
         planned = None
         if rate is not None:
             planned = codec.kept(rate)
+        # Without a profile all rounds are like this one
         if planned is None:
             planned = kept
         result.append(1.0 - planned)
@@ -122,15 +126,19 @@ def corrected_spread(
     own_exact = 0.0
     total = 0.0
     for weight, exact, decoded in zip(weights, exact_sq, decoded_sq, strict=True):
-        own_decoded += weight**2 * decoded
-        own_exact += weight**2 * exact
+        square = weight**2
+        own_decoded += square * decoded
+        own_exact += square * exact
         total += weight * exact
+    # Σ_{i≠j} w_iw_j⟨Δ̂_i, Δ̂_j⟩, and from it the same sum over the exact differences
     between = mean_sq - own_decoded
     if kept > 0:
         between /= kept**2 * echo
     else:
         between = 0.0
-    mean = min(max(between + own_exact, 0.0), total)
+    # An estimate may miss the range that the true value lies in
+    estimate = between + own_exact
+    mean = min(max(estimate, 0.0), total)
     return total - mean, mean
 
 
@@ -154,10 +162,13 @@ def measured_echo(
     energy = 1.0
     errors = 0.0
     for distortion in earlier:
-        errors = distortion**2 * errors + distortion * (1.0 - distortion) * energy
+        fading = distortion**2 * errors
+        added = distortion * (1.0 - distortion) * energy
+        errors = fading + added
         energy = 1.0 + distortion * energy
     measured = arrived / kept
-    return max(measured * (1.0 - errors / energy) / sent, 1.0)
+    of_updates = measured * (1.0 - errors / energy)
+    return max(of_updates / sent, 1.0)
 
 
 def coherent_spread(
@@ -177,4 +188,7 @@ def coherent_spread(
         arrived += weight * decoded
     if arrived <= 0:
         return total
-    return total * min(max(1.0 - mean_sq / arrived, 0.0), 1.0)
+    agreement = mean_sq / arrived
+    # The mean is never longer than what it is taken of, but for rounding
+    apart = min(max(1.0 - agreement, 0.0), 1.0)
+    return total * apart

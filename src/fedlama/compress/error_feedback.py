@@ -106,9 +106,12 @@ class ErrorFeedback(Forwarding):
 
     @property
     def _has_gain(self) -> bool:
-        if self.gain is None:
-            return self.lifetime == "window" and self.codec.kept() is not None
-        return self.gain
+        if self.gain is not None:
+            return self.gain
+        # By default wherever it can be computed, as the class says
+        if self.lifetime != "window":
+            return False
+        return self.codec.kept() is not None
 
     @cached_property
     def inner(self) -> Codec:
@@ -119,15 +122,18 @@ class ErrorFeedback(Forwarding):
         """x + e."""
         if own is None:
             return x
-        return x + self._residual(own).reshape(x.shape)
+        residual = self._residual(own)
+        return x + residual.reshape(x.shape)
 
     def remember(
         self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None
     ) -> None:
         """e ← x + e − C(x + e)."""
-        if own is not None:
-            residual = self._residual(own)
-            residual.copy_((target - decoded).reshape(residual.shape))
+        if own is None:
+            return
+        residual = self._residual(own)
+        left_out = target - decoded
+        residual.copy_(left_out.reshape(residual.shape))
 
     def _residual(self, own: Mapping[str, Tensor]) -> Tensor:
         if RESIDUAL not in own:
@@ -138,12 +144,16 @@ class ErrorFeedback(Forwarding):
 
     def fitted(self, layout: Layout) -> ErrorFeedback:
         """Around the code for one model."""
-        return replace(self, codec=self.codec.fitted(layout))
+        codec = self.codec.fitted(layout)
+        return replace(self, codec=codec)
 
     def for_small_tensors(self) -> ErrorFeedback:
         """The same feedback, without a profile: they are too few to be worth one."""
         return ErrorFeedback(
-            self.codec.for_small_tensors(), self.lifetime, None, self.gain
+            self.codec.for_small_tensors(),
+            lifetime=self.lifetime,
+            profile=None,
+            gain=self.gain,
         )
 
     def for_whole_run(self) -> ErrorFeedback:
@@ -161,7 +171,8 @@ class ErrorFeedback(Forwarding):
     ) -> tuple[float | None, float]:
         """The profile's rate in this round, and the gain of the window."""
         rates, gain = _plan(self, rounds_per_window)
-        return rates[round_in_window], gain
+        rate = rates[round_in_window]
+        return rate, gain
 
     def _rates(
         self, profile: tuple[float, ...], rounds_per_window: int
@@ -175,10 +186,12 @@ class ErrorFeedback(Forwarding):
                 f"it must have one for each of them, or the same number for each"
             )
         together = len(profile) // rounds_per_window
+        of_window = (self.rate or 0.0) * rounds_per_window
         rates: list[float | None] = []
         for first in range(0, len(profile), together):
             share = sum(profile[first : first + together])
-            rate = (self.rate or 0.0) * rounds_per_window * share
+            rate = of_window * share
+            # A share of zero sends nothing; any other becomes a rate that there is
             if rate > 0:
                 rate = min(max(rate, MIN_BITS), MAX_BITS)
             rates.append(rate)
@@ -193,24 +206,26 @@ def _plan(
     rates: list[float | None] = [None] * rounds_per_window
     if feedback.profile is not None:
         rates = feedback._rates(feedback.profile, rounds_per_window)
-    gain = 1.0
-    if feedback._has_gain:
-        distortions: list[float] = []
-        for rate in rates:
-            kept = feedback.kept(rate) or 0.0
-            distortions.append(1.0 - kept)
-        gain = window_gain(distortions)
+    if not feedback._has_gain:
+        return rates, 1.0
+    distortions: list[float] = []
+    for rate in rates:
+        kept = feedback.kept(rate) or 0.0
+        distortions.append(1.0 - kept)
+    gain = window_gain(distortions)
     return rates, gain
 
 
 def delivered(distortions: Sequence[float]) -> list[float]:
     """c_j = 1 − Π_{k ≥ j} D_k: which share of round j's update has arrived when the window ends."""
     shares: list[float] = []
+    # From the last round back: what a round leaves out, the rounds after it may still deliver
     missing = 1.0
     for distortion in reversed(distortions):
         missing *= distortion
         shares.append(1.0 - missing)
-    return shares[::-1]
+    shares.reverse()
+    return shares
 
 
 def window_gain(distortions: Sequence[float]) -> float:
@@ -228,5 +243,6 @@ def window_noise(distortions: Sequence[float]) -> float:
     for share in delivered(distortions):
         bias = share * gain - 1.0
         variance = share - share**2
-        total += bias**2 + variance * gain**2
+        amplified = variance * gain**2
+        total += bias**2 + amplified
     return total / len(distortions)

@@ -36,14 +36,17 @@ def step_of(index: int) -> float:
 
 def largest_symbol(index: int) -> int:
     """Symbols are whole numbers from −J to J."""
-    return math.ceil(REACH / step_of(index)) + 1
+    step = step_of(index)
+    return _largest_at(step)
 
 
 @lru_cache(maxsize=1024)
 def index_for(bits: float) -> int:
     """The step whose symbols have an entropy of `bits` (H(Δ) = R), for a rate within the limits."""
     knots, entropies = _entropy_curve()
-    index = round(float(np.interp(bits, entropies, knots)))
+    # The curve rises, so its two axes can change places
+    between_knots = float(np.interp(bits, entropies, knots))
+    index = round(between_knots)
     return min(max(index, 0), MAX_INDEX)
 
 
@@ -51,14 +54,15 @@ def entropy_of_steps(steps: np.ndarray) -> np.ndarray:
     """H(Δ) of these steps, in bits; beyond the largest step it falls off to zero."""
     knots, entropies = _entropy_curve()
     exponents = np.log2(steps)
-    return np.interp(
-        (LARGEST_EXPONENT - exponents) * INDICES_PER_OCTAVE, knots, entropies, left=0.0
-    )
+    # `step_of` the other way round; an index need not be whole here
+    indices = (LARGEST_EXPONENT - exponents) * INDICES_PER_OCTAVE
+    return np.interp(indices, knots, entropies, left=0.0)
 
 
 def distortion(bits: float) -> float:
     """D: the share of a vector's energy that its best reconstruction at this rate lacks (v = D/(1 − D) if unbiased)."""
-    return distortion_at(index_for(bits))
+    index = index_for(bits)
+    return distortion_at(index)
 
 
 @lru_cache(maxsize=1024)
@@ -69,6 +73,8 @@ def distortion_at(index: int) -> float:
     largest = len(probabilities) // 2
     symbols = torch.arange(-largest, largest + 2, dtype=torch.float64)
     values = step * symbols[:-1]
+
+    # φ at the edges of the cells
     edges = step * (symbols - 0.5)
     exponents = -0.5 * edges.square()
     density = torch.exp(exponents)
@@ -77,7 +83,9 @@ def distortion_at(index: int) -> float:
     # ⟨y, q⟩ and ‖q‖² per coordinate; ∫ y φ(y) dy over a cell is the difference of φ at its edges
     first_moments = density[:-1] - density[1:]
     product = torch.dot(values, first_moments)
-    square = torch.dot(probabilities, values.square())
+    squares = values.square()
+    square = torch.dot(probabilities, squares)
+    # ⟨y, c·q⟩ at the least-squares scale c = ⟨y, q⟩/‖q‖², where ‖y‖² is 1
     kept = product.square() / square
     return float(1 - kept)
 
@@ -93,16 +101,23 @@ def table(index: int) -> Table:
 
 def _probabilities(step: float) -> Tensor:
     """P_j for j from −J to J."""
-    largest = math.ceil(REACH / step) + 1
+    largest = _largest_at(step)
+    # The upper edges of the cells of 0, 1, …, J, and Q there
     numbers = torch.arange(largest + 1, dtype=torch.float64)
-    edges = step * (numbers + 0.5)  # the upper edges of the cells of 0, 1, …, J
+    edges = step * (numbers + 0.5)
     scaled = edges / math.sqrt(2.0)
-    tails = 0.5 * torch.erfc(scaled)  # Q
+    tails = 0.5 * torch.erfc(scaled)
 
+    # The law is symmetric: only one side is computed
     centre = 1 - 2 * tails[:1]
     positive = tails[:-1] - tails[1:]
     negative = positive.flip(0)
     return torch.cat((negative, centre, positive))
+
+
+def _largest_at(step: float) -> int:
+    """J at a step."""
+    return math.ceil(REACH / step) + 1
 
 
 @cache
@@ -114,7 +129,9 @@ def _entropy_curve() -> tuple[np.ndarray, np.ndarray]:
     entropies = np.empty(count)
     for place, index in enumerate(knots):
         step = step_of(int(index))
-        terms = torch.special.entr(_probabilities(step))
+        probabilities = _probabilities(step)
+        # −p·ln p, and 0 at p = 0, where a logarithm would not be finite
+        terms = torch.special.entr(probabilities)
         nats = float(terms.sum())
         entropies[place] = nats / math.log(2)
     return knots, entropies

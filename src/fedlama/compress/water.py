@@ -39,19 +39,25 @@ def shared_step_rates(
     high = float(np.log(coarsest)) + 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        rates = _rates(np.exp(middle), spread, may_skip)
-        if rates @ counts > budget:
+        step = np.exp(middle)
+        rates = _rates(step, spread, may_skip)
+        needed = rates @ counts
+        if needed > budget:
             low = middle
         else:
             high = middle
-    rates = _rates(np.exp(high), spread, may_skip)
+    # The high end is the one that stays within the budget
+    step = np.exp(high)
+    rates = _rates(step, spread, may_skip)
     return rates.tolist()
 
 
 def _rates(step: float, sigmas: np.ndarray, may_skip: bool) -> np.ndarray:
     moved = sigmas > 0
-    rates = entropy_of_steps(step / np.where(moved, sigmas, 1.0))
+    divisors = np.where(moved, sigmas, 1.0)
+    rates = entropy_of_steps(step / divisors)
     rates = np.clip(rates, 0.0, MAX_BITS)
+    # There is no rate between nothing and the least
     least = MIN_BITS
     if may_skip:
         least = 0.0
