@@ -5,78 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 from fedlama.base import InputError, printable
-from fedlama.report.numbers.outcomes import (
-    LOSS,
-    LayerCount,
-    Outcome,
-    known_sizes,
-    outcome,
-)
-from fedlama.report.numbers.reading import active_clients, config_of, everyone_trains
-from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, spread_of
+from fedlama.report.numbers.outcomes import LOSS, Outcome, known_sizes, outcome
+from fedlama.report.numbers.reading import config_of, everyone_trains
+from fedlama.report.numbers.seeds import Spread
+from fedlama.report.numbers.setting import Setting, one_per_seed, setting_of
 from fedlama.report.numbers.settings import (
     SettingRuns,
     differing_keys,
     setting_runs,
     shown_value,
 )
-from fedlama.run.codecs import NO_CODEC
-from fedlama.run.config import Config
 from fedlama.run.directory import UNTIL_ROUND
 from fedlama.run.recorded import Run
-from fedlama.training.records import ClientScores, Measure, bits_per_number
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One row of the comparison, over its finished runs; over its unfinished ones while none is finished."""
-
-    label: str
-    config: Config  # of its first run
-    runs: tuple[Run, ...]
-    unfinished: int  # runs of this setting that are not finished
-    repeated: int  # runs left out because another has their seed
-    finished: bool
-    step: int
-    iterations: int
-    score: Spread | None  # the metric, whatever it is called
-    loss: Spread | None
-    # C relative to averaging everything every base interval, as recorded
-    cost: float | None
-    communication_cost: float | None  # C, mean over seeds
-    relative_cost: float | None  # C / C of the baseline setting
-    uplink_bytes: float
-    downlink_bytes: float
-    statistics_bytes: float
-    layers: tuple[LayerCount, ...]
-    curve: Curve  # of the score that the settings are compared by
-    test_loss: Curve
-    training_loss: Curve
-    seconds: float | None  # what a training took, mean over seeds
-    # Of each seed: how clients fare by themselves, where that was evaluated
-    clients: tuple[ClientScores, ...]
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds that the numbers are over."""
-        return [run.seed for run in self.runs]
-
-    @property
-    def base_interval(self) -> int:
-        """τ′ of the policy."""
-        return self.config.policy.steps_between_averages
-
-    @property
-    def adapts(self) -> bool:
-        """Whether this is anything but plain FedAvg: another policy, coded messages or another server rule."""
-        config = self.config
-        is_coded = config.uplink.codec != NO_CODEC or config.downlink.codec != NO_CODEC
-        return (
-            config.policy.kind != "fedavg" or is_coded or config.server.rule != "mean"
-        )
+from fedlama.training.records import Measure
 
 
 @dataclass(frozen=True)
@@ -127,12 +70,13 @@ def compare(
     outcomes: list[list[Outcome]] = []
     for group in groups:
         every = [outcome(run, sizes) for run in group.runs]
-        outcomes.append(_one_per_seed(every))
+        counted = one_per_seed(every)
+        outcomes.append(counted)
 
     measure = _measure(outcomes)
     settings: list[Setting] = []
     for group, members in zip(groups, outcomes, strict=True):
-        settings.append(_setting(group, members, measure.name))
+        settings.append(setting_of(group, members, measure.name))
 
     chosen = None
     position = _baseline_position(settings, baseline)
@@ -180,87 +124,10 @@ def _baseline_position(settings: Sequence[Setting], label: str | None) -> int | 
 
 def _related(setting: Setting, whole: float | None) -> Setting:
     """The setting with its cost as a share of the baseline's."""
-    if setting.communication_cost is None or not whole:
+    cost = setting.communication_cost
+    if cost is None or not whole:
         return setting
-    return replace(setting, relative_cost=setting.communication_cost / whole)
-
-
-def _one_per_seed(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The run of each seed that came furthest: a second copy of a run would fake agreement between seeds."""
-    best: dict[int, Outcome] = {}
-    for one in outcomes:
-        seed = one.run.seed
-        if seed not in best or _came_further(one, best[seed]):
-            best[seed] = one
-    return [best[seed] for seed in sorted(best)]
-
-
-def _came_further(one: Outcome, other: Outcome) -> bool:
-    if one.finished != other.finished:
-        return one.finished
-    return one.step > other.step
-
-
-def _setting(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Setting:
-    finished = [one for one in outcomes if one.finished]
-    counted = finished or [one for one in outcomes if one.points] or list(outcomes)
-    return Setting(
-        label=group.label,
-        config=group.config,
-        runs=tuple(one.run for one in counted),
-        unfinished=len(outcomes) - len(finished),
-        repeated=len(group.runs) - len(outcomes),
-        finished=bool(finished),
-        step=min(one.step for one in counted),
-        iterations=counted[0].iterations,
-        score=spread_of([one.score for one in counted]),
-        loss=spread_of([one.loss for one in counted]),
-        cost=mean_of([one.cost for one in counted]),
-        communication_cost=mean_of([one.communication_cost for one in counted]),
-        relative_cost=None,
-        uplink_bytes=fmean(one.uplink_bytes for one in counted),
-        downlink_bytes=fmean(one.downlink_bytes for one in counted),
-        statistics_bytes=fmean(one.statistics_bytes for one in counted),
-        layers=_mean_layers(counted, active_clients(group.config)),
-        curve=curve_of([one.points for one in counted], metric),
-        test_loss=curve_of([one.points for one in counted], "loss"),
-        training_loss=curve_of([one.training for one in counted], "loss"),
-        seconds=mean_of([one.seconds for one in counted]),
-        clients=tuple(one.clients for one in counted if one.clients is not None),
-    )
-
-
-def _mean_layers(
-    outcomes: Sequence[Outcome], clients: int | None
-) -> tuple[LayerCount, ...]:
-    """Means over the runs that have the layers of the first.
-
-    Arguments:
-        outcomes: Of the runs.
-        clients: How many of them send at a time, where that is known.
-    """
-    names = [layer.name for layer in outcomes[0].layers]
-    same = [
-        one.layers for one in outcomes if [layer.name for layer in one.layers] == names
-    ]
-
-    means: list[LayerCount] = []
-    for layers in zip(*same, strict=True):
-        first = layers[0]
-        aggregations = fmean(layer.aggregations for layer in layers)
-        uplink_bytes = mean_of([layer.uplink_bytes for layer in layers])
-        mean = LayerCount(
-            name=first.name,
-            size=first.size,
-            aggregations=aggregations,
-            uplink_bytes=uplink_bytes,
-            adaptive=first.adaptive,
-            bits=bits_per_number(
-                uplink_bytes, first.size, aggregations=aggregations, clients=clients
-            ),
-        )
-        means.append(mean)
-    return tuple(means)
+    return replace(setting, relative_cost=cost / whole)
 
 
 def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
@@ -269,9 +136,7 @@ def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
     for key in differing_keys(group.values for group in groups):
         if key.startswith("policy."):
             continue
-        if key == "participation.window" and all(
-            everyone_trains(group.config) for group in groups
-        ):
+        if key == "participation.window" and _everyone_trains_in_all(groups):
             continue
         if any(f" {key}=" in group.label for group in groups):
             continue
@@ -283,14 +148,20 @@ def _differences(groups: Sequence[SettingRuns]) -> dict[str, list[str]]:
     return found
 
 
+def _everyone_trains_in_all(groups: Sequence[SettingRuns]) -> bool:
+    return all(everyone_trains(group.config) for group in groups)
+
+
 def _changed_code(runs: Sequence[Run]) -> tuple[str, ...]:
     """What has another hash in one of these runs than in another."""
     hashes: dict[str, set[str]] = {}
     for run in runs:
         config = config_of(run)
         for name, one in config.hashes.items():
-            if UNTIL_ROUND not in name:
-                hashes.setdefault(name, set()).add(one)
+            if UNTIL_ROUND in name:
+                continue
+            found = hashes.setdefault(name, set())
+            found.add(one)
 
     changed: list[str] = []
     for name, found in hashes.items():

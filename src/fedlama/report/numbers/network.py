@@ -23,6 +23,7 @@ from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve
+from fedlama.report.numbers.stragglers import slowest_of
 from fedlama.run.recorded import Run
 from fedlama.training.records import ACCURACY, Record
 
@@ -58,14 +59,18 @@ class Demand:
 
     def waiting(self, network: Network) -> float:
         """A: seconds that no bandwidth shortens."""
-        every_round = self.rounds * (network.latency + network.round_overhead)
+        per_round = network.latency + network.round_overhead
+        between_rounds = self.rounds * per_round
+        # A round ends when its slowest client is done
         slowest = slowest_of(self.clients, network.straggling)
-        return every_round + self.step * network.step_time * slowest
+        training = self.step * network.step_time * slowest
+        return between_rounds + training
 
     def bits(self, network: Network) -> float:
         """B: bits on the uplink, and those of the downlink as the uplink would take as long for."""
         ratio = network.uplink / network.downlink
-        return 8 * (self.uplink_bytes + self.downlink_bytes * ratio)
+        as_uplink = self.downlink_bytes * ratio
+        return 8 * (self.uplink_bytes + as_uplink)
 
     def seconds(self, network: Network, uplink: float | None = None) -> float:
         """The time to the target.
@@ -75,7 +80,8 @@ class Demand:
             uplink: bits per second in place of the network's; the downlink changes in proportion.
         """
         bits_per_second = uplink or network.uplink
-        return self.waiting(network) + self.bits(network) / bits_per_second
+        sending = self.bits(network) / bits_per_second
+        return self.waiting(network) + sending
 
 
 @dataclass(frozen=True)
@@ -148,16 +154,19 @@ def _checked(target: float, comparison: Comparison) -> float:
 def common_target(comparison: Comparison) -> float | None:
     """The best score that every setting reaches, on the easier side of a thousandth; finished settings count first."""
     evaluated = [setting for setting in comparison.settings if setting.curve.steps]
-    counted = [setting for setting in evaluated if setting.finished] or evaluated
+    finished = [setting for setting in evaluated if setting.finished]
+    counted = finished or evaluated
     if not counted:
         return None
 
+    # The best score of the worst setting, rounded to what is easier to reach
     if comparison.higher_is_better:
-        worst = min(max(setting.curve.mean) for setting in counted)
-        return math.floor(_in_grains(worst)) / TARGET_GRAIN
-
-    worst = max(min(setting.curve.mean) for setting in counted)
-    return math.ceil(_in_grains(worst)) / TARGET_GRAIN
+        highest = [max(setting.curve.mean) for setting in counted]
+        grains = math.floor(_in_grains(min(highest)))
+    else:
+        lowest = [min(setting.curve.mean) for setting in counted]
+        grains = math.ceil(_in_grains(max(lowest)))
+    return grains / TARGET_GRAIN
 
 
 def _in_grains(score: float) -> float:
@@ -244,11 +253,10 @@ def fastest_bands(
         low: where the bands begin.
         high: where they end.
     """
-    reached = [
-        (index, demand)
-        for index, demand in enumerate(played.demands)
-        if demand is not None
-    ]
+    reached: list[tuple[int, Demand]] = []
+    for index, demand in enumerate(played.demands):
+        if demand is not None:
+            reached.append((index, demand))
     if not reached:
         return []
 
@@ -262,49 +270,16 @@ def fastest_bands(
     bands: list[FastestBand] = []
     for start, end in pairwise(sorted(ends)):
         middle = math.sqrt(start * end)
-        times = [
-            (demand.seconds(played.network, middle), index) for index, demand in reached
-        ]
+        times: list[tuple[float, int]] = []
+        for index, demand in reached:
+            seconds = demand.seconds(played.network, middle)
+            times.append((seconds, index))
         _, fastest = min(times)
         if bands and bands[-1].index == fastest:
             bands[-1] = replace(bands[-1], high=end)
         else:
             bands.append(FastestBand(start, end, fastest))
     return bands
-
-
-def slowest_of(clients: int, sigma: float) -> float:
-    """E[max of m] for m independent factors exp(σ Z): 1 for the median client, exactly 1 where nobody straggles.
-
-    The density of the largest of m normal draws is m φ(z) Φ(z)^(m−1). The integrand vanishes at both ends, so the
-    trapezium rule is exact to rounding, and unlike a simulation it needs no seed.
-
-    Arguments:
-        clients: m, how many draw.
-        sigma: σ of the factors' logarithm.
-    """
-    if sigma == 0:
-        return 1.0
-
-    steps = 4000
-    low = -10.0
-    high = 10.0 + sigma
-    width = (high - low) / steps
-
-    total = 0.0
-    for index in range(steps + 1):
-        # From one end to the other.
-        z = low + width * index
-        # exp(σ z) and φ(z) in one exponential: apart, the first would be very large where the second is very small.
-        exponent = sigma * z - z * z / 2
-        density = clients * math.exp(exponent) / math.sqrt(2 * math.pi)
-        total += density * _normal(z) ** (clients - 1)
-    return width * total
-
-
-def _normal(z: float) -> float:
-    """Φ, the distribution of a standard normal draw."""
-    return math.erfc(-z / math.sqrt(2)) / 2
 
 
 def bandwidths(low: float = 1e6, high: float = 1e9, steps: int = 48) -> list[float]:

@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from fedlama.report.numbers.comparison import Comparison
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Curve
+from fedlama.report.pictures.byte_axis import byte_unit, logarithmic_range
 from fedlama.report.pictures.charts import Chart, axis, decades, log_axis, series_list
 from fedlama.report.pictures.measures import (
     TEST_LOSS,
@@ -32,12 +33,11 @@ from fedlama.report.pictures.style import (
     styled,
     titled,
 )
-from fedlama.report.words.formats import BYTE_UNITS, human_bytes, upper_first
+from fedlama.report.words.formats import human_bytes, upper_first
 
 Over = Literal["steps", "bytes"]
 
 HEIGHT = 340
-LOGARITHMIC_FROM = 10  # times the bytes of the setting with the fewest
 MAX_END_LABELS = 8
 LABEL_LINE = 0.07  # height of a label in parts of a score panel
 
@@ -73,7 +73,7 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
         other_column = bytes_column
     else:
         across = axis("bytes sent by all clients", "bytes", min=0)
-        logarithmic = _logarithmic_range(comparison)
+        logarithmic = logarithmic_range(comparison)
         if logarithmic is not None:
             across = log_axis(
                 "bytes sent by all clients", "bytes", *logarithmic, decades()
@@ -108,20 +108,6 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
         },
         figure=score_figure(comparison, measure, over),
     )
-
-
-def _logarithmic_range(comparison: Comparison) -> tuple[float, float] | None:
-    """The ends of a logarithmic axis of bytes, where settings differ so much that an even one would hide the small."""
-    firsts: list[float] = []
-    lasts: list[float] = []
-    for setting in comparison.settings:
-        curve = setting.curve
-        if curve.uplink_bytes and curve.uplink_bytes[0] > 0:
-            firsts.append(curve.uplink_bytes[0])
-            lasts.append(curve.uplink_bytes[-1])
-    if not lasts or max(lasts) < LOGARITHMIC_FROM * min(lasts):
-        return None
-    return min(firsts) / 1.2, max(lasts) * 1.2
 
 
 def _title(measure: Measure, over: Over) -> str:
@@ -176,7 +162,7 @@ def draw_score(
         over: what goes from left to right.
     """
     unit, size = byte_unit(comparison)
-    logarithmic = _logarithmic_range(comparison)
+    logarithmic = logarithmic_range(comparison)
     for index, setting in enumerate(comparison.settings):
         curve = measure.curve(setting)
         if not curve.steps:
@@ -254,6 +240,7 @@ def _scale_score(axes: Axes, comparison: Comparison, measure: Measure) -> None:
         say_nothing(axes, "nothing evaluated yet")
         return
 
+    # A flat curve gets some room, too.
     low, high = found
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
     axes.set_ylim(low - room, high + room)
@@ -288,14 +275,3 @@ def _label_ends(axes: Axes, comparison: Comparison, measure: Measure) -> None:
             color=colour(index),
             fontweight="bold",
         )
-
-
-def byte_unit(comparison: Comparison) -> tuple[str, float]:
-    """The unit in which the longest curve has a readable length, and its size in bytes."""
-    largest = 0.0
-    for setting in comparison.settings:
-        largest = max([largest, *setting.curve.uplink_bytes])
-    for unit, size in BYTE_UNITS:
-        if largest >= size:
-            return unit, size
-    return "B", 1.0
