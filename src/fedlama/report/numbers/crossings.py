@@ -120,4 +120,6 @@ def _walked(
     for layer in range(len(discrepancy)):
         if adaptive[layer] or rule == "printed":
             walked.append(layer)
-    return sorted(walked, key=lambda layer: discrepancy[layer])
+    # Equal discrepancies keep the order of the layers
+    walked.sort(key=lambda layer: discrepancy[layer])
+    return walked

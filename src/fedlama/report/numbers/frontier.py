@@ -44,9 +44,12 @@ class Standing:
     @property
     def within_spread(self) -> bool | None:
         """Whether seeds differ as much among themselves; None where one seed has no spread."""
-        if self.place.deviation is None or self.deviation is None:
+        own = self.place.deviation
+        if own is None or self.deviation is None:
             return None
-        return abs(self.gap) <= math.hypot(self.place.deviation, self.deviation)
+        # The deviation of a difference of two independent numbers
+        spread = math.hypot(own, self.deviation)
+        return abs(self.gap) <= spread
 
 
 def places(comparison: Comparison) -> list[Place]:

@@ -109,16 +109,19 @@ def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
 
     An unfinished run does not tell its network yet, and is taken to have that of the first finished one of its task.
     """
-    tasks = [json.dumps(_task(run), sort_keys=True) for run in runs]
+    tasks: list[str] = []
     own_networks: list[str | None] = []
     network_of_task: dict[str, str] = {}
-    for run, task in zip(runs, tasks, strict=True):
+    for run in runs:
+        task = json.dumps(_task(run), sort_keys=True)
         network = None
         if run.summary is not None:
             network = json.dumps(run.summary.network)
             network_of_task.setdefault(task, network)
+        tasks.append(task)
         own_networks.append(network)
 
+    # Only now: the finished run of a task may come after an unfinished one
     groups: dict[tuple[str, str], list[Run]] = {}
     for run, task, own in zip(runs, tasks, own_networks, strict=True):
         network = own
@@ -132,13 +135,17 @@ def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
 def _task(run: Run) -> dict[str, Any]:
     """What must agree: the configuration without what is compared."""
     task: dict[str, Any] = {}
-    everyone = everyone_trains(config_of(run))
+    config = config_of(run)
+    everyone = everyone_trains(config)
     for key, value in flat_config(run).items():
-        table = key.split(".")[0]
-        compared = table in COMPARED_TABLES and key not in TASK_OF_CLIENTS
-        if key == WINDOW and everyone:  # it follows from the policy's cycle
+        # It follows from the policy's cycle
+        if key == WINDOW and everyone:
             continue
-        if not compared and key not in OPERATION:
+        if key in OPERATION:
+            continue
+        table = key.split(".")[0]
+        is_compared = table in COMPARED_TABLES and key not in TASK_OF_CLIENTS
+        if not is_compared:
             task[key] = value
     return task
 
@@ -171,20 +178,40 @@ def _titles(groups: Sequence[Sequence[Run]]) -> list[str]:
     tasks = [_task(members[0]) for members in groups]
     keys = _titled_keys(tasks)
     titles = [_title(task, keys) for task in tasks]
-    if len(set(titles)) < len(titles):
-        sizes = [_network_text(members) for members in groups]
-        if len(set(sizes)) > 1:
-            both = zip(titles, sizes, strict=True)
-            titles = [", ".join(part for part in parts if part) for parts in both]
+    if not _are_distinct(titles):
+        titles = _with_networks(titles, groups)
+    if not _are_distinct(titles):
+        titles = _with_folders(titles, groups)
+    return titles
 
-    if len(set(titles)) == len(titles):
-        return titles
+
+def _are_distinct(titles: Sequence[str]) -> bool:
+    return len(set(titles)) == len(titles)
+
+
+def _with_networks(titles: Sequence[str], groups: Sequence[Sequence[Run]]) -> list[str]:
+    """The titles with the sizes of the networks, unless all are the same."""
+    sizes = [_network_text(members) for members in groups]
+    if len(set(sizes)) == 1:
+        return list(titles)
+    extended: list[str] = []
+    for both in zip(titles, sizes, strict=True):
+        said = [part for part in both if part]
+        extended.append(", ".join(said))
+    return extended
+
+
+def _with_folders(titles: Sequence[str], groups: Sequence[Sequence[Run]]) -> list[str]:
+    """The titles with where the runs are."""
     folders = [_common_folder(members) for members in groups]
     above = os.path.commonpath(folders)
     named: list[str] = []
     for title, folder in zip(titles, folders, strict=True):
-        place = printable(os.path.relpath(folder, above))
-        named.append(f"{title} ({place})" if title else place)
+        place = os.path.relpath(folder, above)
+        text = printable(place)
+        if title:
+            text = f"{title} ({text})"
+        named.append(text)
     return named
 
 
@@ -194,8 +221,10 @@ def _titled_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
     following: list[str] = []
     if METRIC in keys:
         following += OF_METRIC
-    if ITERATIONS in keys and all(_is_evaluated_by_default(task) for task in tasks):
-        following.append(EVALUATE_EVERY)
+    if ITERATIONS in keys:
+        by_default = [_is_evaluated_by_default(task) for task in tasks]
+        if all(by_default):
+            following.append(EVALUATE_EVERY)
     return [key for key in keys if key not in following]
 
 
@@ -206,9 +235,12 @@ def _is_evaluated_by_default(task: Mapping[str, Any]) -> bool:
 def _title(task: Mapping[str, Any], keys: Sequence[str]) -> str:
     """A task's values of these keys; one that it does not have says nothing, unless it has none of them."""
     own = [key for key in keys if task.get(key) is not None]
-    parts = [
-        f"{NAMES.get(key, key)} {shown_value(task.get(key))}" for key in own or keys
-    ]
+    parts: list[str] = []
+    for key in own or keys:
+        name = NAMES.get(key, key)
+        value = task.get(key)
+        part = f"{name} {shown_value(value)}"
+        parts.append(part)
     return ", ".join(parts)
 
 

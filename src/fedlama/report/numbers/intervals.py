@@ -64,7 +64,8 @@ def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
     cycles = _intervals_by_cycle(run)
     if not cycles or not names:
         return None
-    if any(len(intervals) != len(names) for intervals in cycles.values()):
+    counts = {len(intervals) for intervals in cycles.values()}
+    if counts != {len(names)}:
         return None
 
     spans: list[Span] = []
@@ -85,9 +86,10 @@ def _intervals_by_cycle(run: Run) -> dict[int, list[int]]:
 def _spans(layer: str, intervals: Mapping[int, int]) -> list[Span]:
     """Neighbouring cycles of one interval become a span."""
     spans: list[Span] = []
-    by_cycle = sorted(intervals.items())
-    for interval, members in groupby(by_cycle, key=lambda pair: pair[1]):
-        cycles = [cycle for cycle, _ in members]
+    in_order = sorted(intervals)
+    by_interval = groupby(in_order, key=lambda cycle: intervals[cycle])
+    for interval, members in by_interval:
+        cycles = list(members)
         span = Span(layer, cycles[0], cycles[-1], interval)
         spans.append(span)
     return spans

@@ -37,7 +37,8 @@ def layer_rows(comparison: Comparison) -> list[LayerRow]:
 
     rows: dict[str, LayerRow] = {}
     for table in tables:
-        total = sum(layer.size or 0 for layer in table.values())
+        sizes = [layer.size or 0 for layer in table.values()]
+        total = sum(sizes)
         for name in table:
             if name not in rows:
                 rows[name] = _row(name, total, tables)
@@ -64,7 +65,8 @@ def kernel_names(comparison: Comparison) -> list[str]:
     """The layers that may be lengthened: by default the kernels, and neither biases nor norms."""
     names: list[str] = []
     for row in layer_rows(comparison):
-        if any(count is not None and count.adaptive for count in row.counts):
+        known = [count for count in row.counts if count is not None]
+        if any(count.adaptive for count in known):
             names.append(row.name)
     return names
 
@@ -84,5 +86,10 @@ def drawn_rows(comparison: Comparison) -> list[LayerRow]:
 
 def is_coded(setting: Setting) -> bool:
     """Whether a layer was sent with other than 32 bits for each number."""
-    known = [layer.bits for layer in setting.layers if layer.bits is not None]
-    return any(round(bits, 2) != PLAIN_BITS for bits in known)
+    for layer in setting.layers:
+        if layer.bits is None:
+            continue
+        # A quotient of bytes and numbers, and a mean over seeds: not exact to the last digit
+        if round(layer.bits, 2) != PLAIN_BITS:
+            return True
+    return False

@@ -100,8 +100,9 @@ def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
         summary = run.summary
         if summary is None:
             continue
-        names = tuple(layer.name for layer in summary.layers)
-        sizes[names] = [layer.size for layer in summary.layers]
+        layers = summary.layers
+        names = tuple(layer.name for layer in layers)
+        sizes[names] = [layer.size for layer in layers]
     return sizes
 
 

@@ -19,7 +19,9 @@ def everyone_trains(config: Config) -> bool:
     if isinstance(active, float) and active == 1.0:
         return True
     population = config.partition.clients
-    return population is not None and active_clients(config) == population
+    if population is None:
+        return False
+    return active_clients(config) == population
 
 
 def active_clients(config: Config) -> int | None:

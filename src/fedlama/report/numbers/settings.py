@@ -126,8 +126,10 @@ def _full_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
     label = setting.label
     for key in differing_keys(namesakes):
         # A key that another rule has, and this one has not, says nothing of this one.
-        if key in setting.values and not is_hash(key):
-            label += f" {key}={shown_value(setting.values[key])}"
+        if key not in setting.values or is_hash(key):
+            continue
+        value = shown_value(setting.values[key])
+        label += f" {key}={value}"
     return label
 
 
@@ -145,4 +147,5 @@ def _unique_label(setting: SettingRuns, every: Sequence[SettingRuns]) -> str:
     folders = [other.folder for other in namesakes]
     above = os.path.commonpath(folders)
     place = os.path.relpath(setting.folder, above)
-    return f"{setting.label} ({printable(place)})"
+    text = printable(place)
+    return f"{setting.label} ({text})"

@@ -237,7 +237,8 @@ def _network(comparison: Comparison, view: View) -> NetworkSection | None:
 
 def _script(name: str) -> Markup:
     folder = files("fedlama.report.page") / "static"
-    text = folder.joinpath(name).read_text(encoding="utf-8")
+    file = folder.joinpath(name)
+    text = file.read_text(encoding="utf-8")
     return Markup(text)
 
 
@@ -248,4 +249,10 @@ def _security_policy(scripts: Sequence[str]) -> str:
         digest = hashlib.sha256(script.encode()).digest()
         text = base64.b64encode(digest).decode()
         allowed.append(f"'sha256-{text}'")
-    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {' '.join(allowed)}"
+    rules = (
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        f"script-src {' '.join(allowed)}",
+    )
+    return "; ".join(rules)

@@ -102,8 +102,10 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         if first is None:
             continue
         if all(value == first for value in values):
-            shared.append((name, shown_value(first)))
-    return shared + _circumstances(comparison)
+            text = shown_value(first)
+            shared.append((name, text))
+    shared += _circumstances(comparison)
+    return shared
 
 
 def _circumstances(comparison: Comparison) -> list[tuple[str, str]]:

@@ -50,9 +50,11 @@ def watch(
 
 def is_going(folders: Sequence[Path]) -> bool:
     """Whether a process holds a run or a study below; an empty folder is still waited for."""
-    if not any(_below(folders, "rounds.jsonl")):
+    has_begun = any(_below(folders, "rounds.jsonl"))
+    if not has_begun:
         return True
-    return any(is_locked(lock.parent) for lock in _below(folders, ".lock"))
+    locks = _below(folders, ".lock")
+    return any(is_locked(lock.parent) for lock in locks)
 
 
 def _below(folders: Sequence[Path], name: str) -> Iterator[Path]:

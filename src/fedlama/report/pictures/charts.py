@@ -35,7 +35,8 @@ class Chart:
     def still(self) -> Markup:
         """The picture that needs no script."""
         description = str(Markup.escape(self.title))
-        return Markup(inline_svg(self.figure, self.id, description))
+        text = inline_svg(self.figure, self.id, description)
+        return Markup(text)
 
     def plain(self) -> dict[str, Any]:
         """What the script reads."""
@@ -114,23 +115,35 @@ def round_axis(
         high: the largest number that is drawn.
         maximum: the axis never reaches beyond it.
     """
+    # Rounding may put a whole number of steps a little off: 0.3 / 0.1 is 2.9999999999999996.
     step = _round_step(low, high)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
 
+    # In digits that a reader sees: 3 · 0.1 is 0.30000000000000004.
     start = round(first * step, 12)
-    end = min(round(last * step, 12), maximum)
-    return axis(name, number_format, interval=step, min=start, max=end)
+    end = round(last * step, 12)
+    return axis(
+        name,
+        number_format,
+        interval=step,
+        min=start,
+        max=min(end, maximum),
+    )
 
 
 def _round_step(low: float, high: float) -> float:
     """1, 2 or 5 times a power of ten, so that about five of them go from low to high."""
+    # One number alone gets an axis as long as the number is large.
     rough = (high - low) / 5 or abs(high) / 5 or 1.0
-    power = 10.0 ** math.floor(math.log10(rough))
+    magnitude = math.floor(math.log10(rough))
+    power = 10.0**magnitude
+    enough = rough * (1 - 1e-9)
     for factor in (1, 2, 5):
-        if power * factor >= rough * (1 - 1e-9):
-            return power * factor
+        step = power * factor
+        if step >= enough:
+            return step
     return power * 10
 
 
@@ -147,7 +160,14 @@ def log_axis(
         steps: numbers that may have a tick; those that fall on the axis get one.
     """
     ticks = [step for step in steps if low <= step <= high]
-    return axis(name, number_format, "log", min=low, max=high, ticks=ticks)
+    return axis(
+        name,
+        number_format,
+        "log",
+        min=low,
+        max=high,
+        ticks=ticks,
+    )
 
 
 def decades(factors: Sequence[float] = (1, 2, 5)) -> list[float]:

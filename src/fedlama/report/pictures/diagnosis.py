@@ -93,8 +93,18 @@ def _draw_crossing(axes: Axes, found: Diagnosis) -> None:
         say_nothing(axes, "all d_l are zero")
         return
     places = range(1, len(delta) + 1)
-    axes.plot(places, delta, color=LONG_COLOUR, label="δ: share of the discrepancy")
-    axes.plot(places, kept, color=SHORT_COLOUR, label="1 − λ: parameters still short")
+    axes.plot(
+        places,
+        delta,
+        color=LONG_COLOUR,
+        label="δ: share of the discrepancy",
+    )
+    axes.plot(
+        places,
+        kept,
+        color=SHORT_COLOUR,
+        label="1 − λ: parameters still short",
+    )
     axes.axvline(count, color=MUTED, linestyle="dotted")
     axes.set(xlabel="layers made long, by ascending d_l", ylim=(0, 1.02))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -63,7 +63,9 @@ def _points(one: Fairness) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     for place in range(0, clients, stride):
         share = (place + 1) / clients
-        points.append((share, one.scores[place]))
+        score = one.scores[place]
+        points.append((share, score))
+    # A stride may pass over the client that fares best.
     last = (1.0, one.scores[-1])
     if points[-1] != last:
         points.append(last)

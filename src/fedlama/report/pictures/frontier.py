@@ -63,7 +63,9 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
 
 def _marker(place: Place, comparison: Comparison) -> dict[str, Any]:
     series = series_list(comparison, line=False)[place.index]
-    series["symbol"] = "diamond" if place.adapts else "circle"
+    series["symbol"] = "circle"
+    if place.adapts:
+        series["symbol"] = "diamond"
     return series
 
 
@@ -73,7 +75,14 @@ def _row(place: Place) -> list[Any]:
     if place.deviation is not None:
         below = place.mean - place.deviation
         above = place.mean + place.deviation
-    return [place.label, place.total_bytes, place.mean, place.deviation, below, above]
+    return [
+        place.label,
+        place.total_bytes,
+        place.mean,
+        place.deviation,
+        below,
+        above,
+    ]
 
 
 def _score_range(found: Sequence[Place]) -> tuple[float, float]:
@@ -93,7 +102,9 @@ def _score_range(found: Sequence[Place]) -> tuple[float, float]:
 def _byte_range(found: Sequence[Place]) -> tuple[float, float]:
     """A little room beside the first and the last setting."""
     totals = [place.total_bytes for place in found]
-    return min(totals) / 1.25, max(totals) * 1.25
+    fewest = min(totals)
+    most = max(totals)
+    return fewest / 1.25, most * 1.25
 
 
 @styled
@@ -137,8 +148,10 @@ def _label_axes(axes: Axes, found: Sequence[Place], comparison: Comparison) -> N
     axes.set_xscale("log")
     axes.set_xlim(fewest, most)
     axes.set_xlabel("bytes of all clients, up and down")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_bytes(count)))
+    ticks = LogLocator(subs=(1.0, 2.0, 5.0))
+    axes.xaxis.set_major_locator(ticks)
+    as_bytes = FuncFormatter(lambda count, _: human_bytes(count))
+    axes.xaxis.set_major_formatter(as_bytes)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     if comparison.metric == ACCURACY:

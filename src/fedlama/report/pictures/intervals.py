@@ -13,6 +13,8 @@ from fedlama.report.pictures.style import INK, colour, colour_number, shortened,
 FAINTEST = 0.12  # the shade of the shortest interval, as in charts.js
 MANY_LAYERS = 24  # of more, the names are smaller
 
+Pixel = tuple[float, ...]  # red, green, blue, opacity
+
 
 def interval_chart(one: IntervalMap, number: int) -> Chart:
     """A row per layer, cycles from left to right, the darker the longer the interval.
@@ -62,8 +64,14 @@ def interval_figure(one: IntervalMap) -> Figure:
     figure = Figure(figsize=(5.0, 0.9 + line * layers), layout="constrained")
     axes = figure.subplots()
 
+    # Cycles are counted from 1, and the first layer is on top.
     extent = (0.5, one.cycles + 0.5, layers - 0.5, -0.5)
-    axes.imshow(_pixels(one), aspect="auto", interpolation="nearest", extent=extent)
+    axes.imshow(
+        _pixels(one),
+        aspect="auto",
+        interpolation="nearest",
+        extent=extent,
+    )
     names = [shortened(name) for name in one.layers]
     axes.set_yticks(range(layers), names, fontsize=font_size, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -71,19 +79,20 @@ def interval_figure(one: IntervalMap) -> Figure:
     return figure
 
 
-def _pixels(one: IntervalMap) -> list[list[tuple[float, ...]]]:
+def _pixels(one: IntervalMap) -> list[list[Pixel]]:
     """The setting's colour for every layer and cycle, with the interval as its opacity."""
-    nothing: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-    rows: dict[str, list[tuple[float, ...]]] = {}
+    nothing: Pixel = (0.0, 0.0, 0.0, 0.0)
+    rows: dict[str, list[Pixel]] = {}
     for layer in one.layers:
         rows[layer] = [nothing] * one.cycles
 
     own = to_rgb(colour(one.index))
     for span in one.spans:
         opacity = _shade(span, one)
+        pixel = (*own, opacity)
         row = rows[span.layer]
         for cycle in range(span.first, span.last + 1):
-            row[cycle - 1] = (*own, opacity)
+            row[cycle - 1] = pixel
     return list(rows.values())
 
 
@@ -91,6 +100,8 @@ def _shade(span: Span, one: IntervalMap) -> float:
     """From the faintest for the shortest interval to 1 for the longest."""
     shortest = one.intervals[0]
     longest = one.intervals[-1]
+    # Where all intervals are equal, all are the faintest.
     width = (longest - shortest) or 1
-    length = (span.interval - shortest) / width
-    return FAINTEST + (1 - FAINTEST) * length
+    share = (span.interval - shortest) / width
+    darker = (1 - FAINTEST) * share
+    return FAINTEST + darker

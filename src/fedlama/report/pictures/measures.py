@@ -92,7 +92,8 @@ def value_range(
     for setting in comparison.settings:
         curve = measure.curve(setting)
         for place, step in enumerate(curve.steps):
-            if late and 2 * step < curve.steps[-1]:
+            in_first_half = 2 * step < curve.steps[-1]
+            if late and in_first_half:
                 continue
             lows.append(curve.low[place])
             highs.append(curve.high[place])

@@ -112,9 +112,11 @@ def _bands(played: Replay, comparison: Comparison) -> list[dict[str, Any]]:
 
 def _mark(network: Network) -> dict[str, Any]:
     """The bandwidth that was asked for, if the axis has it."""
-    if not SLOWEST <= network.uplink <= FASTEST:
+    uplink = network.uplink
+    if not SLOWEST <= uplink <= FASTEST:
         return {}
-    return {"mark": {"x": network.uplink, "name": bandwidth_text(network.uplink)}}
+    mark = {"x": uplink, "name": bandwidth_text(uplink)}
+    return {"mark": mark}
 
 
 def _time_axis(times: Sequence[float]) -> dict[str, Any]:

@@ -38,11 +38,14 @@ def report_figure(comparison: Comparison) -> Figure:
 
     figure = Figure(layout="constrained")
     figure.set_size_inches(WIDTH, height)
-    warning = fill(" ".join(warnings_of(comparison)), int(TITLE_DENSITY * WIDTH))
+    warnings = " ".join(warnings_of(comparison))
+    warning = fill(warnings, int(TITLE_DENSITY * WIDTH))
     lines = _legend(figure, comparison, warning)
     if warning:
         lines += 1 + warning.count("\n")
-    figure.set_size_inches(WIDTH, height + LEGEND_LINE * (lines - 1))
+    # What stands above the panels must not take of their height.
+    above = LEGEND_LINE * (lines - 1)
+    figure.set_size_inches(WIDTH, height + above)
     spacing = {"w_pad": 0.12, "h_pad": 0.12, "hspace": 0.04, "wspace": 0.05}
     figure.get_layout_engine().set(**spacing)  # pyright: ignore
 
@@ -55,9 +58,12 @@ def report_figure(comparison: Comparison) -> Figure:
     over_steps, over_bytes, by_layer = places
 
     measure = score(comparison)
-    draw_score(figure.add_subplot(over_steps), comparison, measure, over="steps")
-    draw_score(figure.add_subplot(over_bytes), comparison, measure, over="bytes")
-    draw_layers(figure.add_subplot(by_layer), comparison)
+    axes = figure.add_subplot(over_steps)
+    draw_score(axes, comparison, measure, over="steps")
+    axes = figure.add_subplot(over_bytes)
+    draw_score(axes, comparison, measure, over="bytes")
+    axes = figure.add_subplot(by_layer)
+    draw_layers(axes, comparison)
     return figure
 
 
@@ -73,7 +79,8 @@ def standing_alone(
         comparison: the settings for a legend; None where the curves are named in the drawing.
     """
     width, height = figure.get_size_inches()
-    broken = [fill(line, int(TITLE_DENSITY * width)) for line in title.splitlines()]
+    letters = int(TITLE_DENSITY * width)
+    broken = [fill(line, letters) for line in title.splitlines()]
     text = "\n".join(broken)
 
     lines = text.count("\n")
@@ -81,7 +88,8 @@ def standing_alone(
         titled(figure.axes[0], text)
     else:
         lines += 1 + _legend(figure, comparison, text)
-    figure.set_size_inches(width, height + LEGEND_LINE * (lines + 1))
+    above = LEGEND_LINE * (lines + 1)
+    figure.set_size_inches(width, height + above)
     return figure
 
 

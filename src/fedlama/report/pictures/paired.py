@@ -28,12 +28,21 @@ def draw_paired(comparison: Comparison, folder: Path) -> Path:
     """The picture as paired.svg and paired.png in a folder; the path of the former."""
     config = comparison.settings[0].config
     pairs = paired(comparison)
-    title = f"{config.data.name}, {config.model.name}, {config.train.iterations} steps, {_seeds(pairs)}"
+    facts = (
+        f"{config.data.name}",
+        f"{config.model.name}",
+        f"{config.train.iterations} steps",
+        _seeds(pairs),
+    )
+    title = ", ".join(facts)
     for warning in warnings_of(comparison):
         title = f"{warning}\n{title}"
+
     path = folder / "paired.svg"
-    write_atomically(path, svg(paired_figure(pairs, title)))
-    write_atomically(folder / "paired.png", png(paired_figure(pairs, title)))
+    figure = paired_figure(pairs, title)
+    write_atomically(path, svg(figure))
+    figure = paired_figure(pairs, title)
+    write_atomically(folder / "paired.png", png(figure))
     return path
 
 
@@ -130,8 +139,12 @@ def _number(axes: Axes, pairs: Sequence[Pair]) -> None:
 
 
 def _are_near(one: Pair, other: Pair) -> bool:
-    apart = abs(math.log10(one.uplink_share / other.uplink_share))
-    return apart < NEAR_X and 100 * abs(one.mean - other.mean) < NEAR_Y
+    ratio = one.uplink_share / other.uplink_share
+    decades = abs(math.log10(ratio))
+    if decades >= NEAR_X:
+        return False
+    points = 100 * abs(one.mean - other.mean)
+    return points < NEAR_Y
 
 
 def _list(figure: Figure, pairs: Sequence[Pair]) -> None:
@@ -165,8 +178,10 @@ def _label_axes(axes: Axes, baseline: str) -> None:
     axes.set_xscale("log")
     axes.set_xlabel(f"uplink bytes as a share of those of {baseline}")
     axes.set_ylabel(f"accuracy beside {baseline}, points")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    ticks = LogLocator(subs=(1.0, 2.0, 5.0))
+    axes.xaxis.set_major_locator(ticks)
+    as_percentage = FuncFormatter(lambda value, _: f"{100 * value:g} %")
+    axes.xaxis.set_major_formatter(as_percentage)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.08)
     axes.grid(axis="y", color=GRID, linewidth=0.8)

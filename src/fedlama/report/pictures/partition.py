@@ -124,8 +124,10 @@ def _tiles(counts_CK: NDArray[np.int64]) -> list[list[Any]]:
     for client, owned in enumerate(counts_CK.tolist()):
         total = sum(owned)
         for label, samples in enumerate(owned):
-            if samples:
-                rows.append([client, str(label), samples, round(samples / total, 4)])
+            if not samples:
+                continue
+            share = round(samples / total, 4)
+            rows.append([client, str(label), samples, share])
     return rows
 
 
@@ -138,13 +140,17 @@ def shares_figure(counts_CK: NDArray[np.int64]) -> Figure:
     """
     figure = Figure(figsize=(8.0, 4.4), layout="constrained")
     sizes, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
-    sizes.bar(range(len(counts_CK)), counts_CK.sum(axis=1), width=0.9, color=MUTED)
+    clients = range(len(counts_CK))
+    samples = counts_CK.sum(axis=1)
+    sizes.bar(clients, samples, width=0.9, color=MUTED)
     sizes.set_ylabel("samples")
 
     shares_KC = _shares(counts_CK).T
     opacity_KC = shares_KC / shares_KC.max()
     own = to_rgb(PALETTE[0])
-    pixels = [[(*own, opacity) for opacity in row] for row in opacity_KC.tolist()]
+    pixels: list[list[tuple[float, ...]]] = []
+    for row in opacity_KC.tolist():
+        pixels.append([(*own, opacity) for opacity in row])
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
 
     axes.set(xlabel="client", ylabel="class")

@@ -49,10 +49,12 @@ def draw_figures(
 
 
 def _write(chart: Chart, made: Reproduction, outcome: PanelOutcome, path: Path) -> None:
-    title = f"{chart.title}\n{outcome.panel.title}{_one_seed(outcome)}"
+    panel = f"{outcome.panel.title}{_one_seed(outcome)}"
+    title = f"{chart.title}\n{panel}"
     legend = outcome.comparison
     if made.draw == "crossing":
-        legend = None  # its curves are named where they are
+        # Its curves are named where they are
+        legend = None
     figure = standing_alone(chart.figure, title, legend)
     write_atomically(path, svg(figure))
 

@@ -116,7 +116,14 @@ def titled(axes: Axes, title: str) -> None:
 
 def say_nothing(axes: Axes, why: str) -> None:
     """A panel without data says so."""
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
+    axes.text(
+        0.5,
+        0.5,
+        why,
+        transform=axes.transAxes,
+        ha="center",
+        color=MUTED,
+    )
     axes.set(xticks=[], yticks=[], xlabel="")
     axes.spines["bottom"].set_visible(False)
 
@@ -159,7 +166,9 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     """
     figure.patch.set_alpha(0.0)
     text = svg(figure)
-    text = text[text.index("<svg") :]
+    # Without the declarations in front of it, which have no place in a page.
+    start = text.index("<svg")
+    text = text[start:]
     text = text.replace(f"'{FONT}'", "inherit")
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     for fixed, variable in colour_variables().items():

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from textwrap import wrap
 
@@ -66,10 +67,12 @@ class Grid:
         if self.caption:
             shown.append(Text(self.caption, style="bold"))
 
+        # A part goes on until the next one begins.
         starts = sorted({0, *self.parts})
-        ends = [*starts[1:], len(self.rows)]
-        for start, end in zip(starts, ends, strict=True):
-            shown.append(self._part(start, end))
+        limits = [*starts, len(self.rows)]
+        for start, end in pairwise(limits):
+            part = self._part(start, end)
+            shown.append(part)
         return console.Group(*shown)
 
     def _part(self, start: int, end: int) -> Table:
@@ -111,15 +114,16 @@ class Grid:
 
     def markdown(self) -> str:
         """With the parts as rows of their own, and the notes below."""
-        others = len(self.headings) - 1
+        names = [markdown_text(heading) for heading in self.headings]
         lines = [
-            markdown_line([markdown_text(heading) for heading in self.headings]),
-            markdown_line(["---", *["---:"] * others]),
+            markdown_line(names),
+            markdown_rule(len(names)),
         ]
+        empty = [""] * (len(names) - 1)
         for number, row in enumerate(self.rows):
             if number in self.parts:
-                part = f"*{markdown_text(self.parts[number])}*"
-                lines.append(markdown_line([part, *[""] * others]))
+                title = markdown_text(self.parts[number])
+                lines.append(markdown_line([f"*{title}*", *empty]))
             cells = [markdown_text(cell) for cell in row]
             lines.append(markdown_line(cells))
 
@@ -174,16 +178,20 @@ class Grid:
         folder.mkdir(parents=True, exist_ok=True)
         page = self.markdown()
         if self.caption:
-            page = f"# {markdown_text(self.caption)}\n\n{page}"
-        write_atomically(folder / f"{name}.md", page)
-        write_atomically(folder / f"{name}.csv", self.csv())
-        write_atomically(folder / f"{name}.tex", self.latex())
+            caption = markdown_text(self.caption)
+            page = f"# {caption}\n\n{page}"
+        contents = {"md": page, "csv": self.csv(), "tex": self.latex()}
+        for ending, content in contents.items():
+            file = folder / f"{name}.{ending}"
+            write_atomically(file, content)
 
 
 def wrapped(heading: str, cells: Sequence[str]) -> str:
     """A heading on as many lines as make it no wider than what stands below it: numbers need the room."""
-    width = max([1, *map(len, cells)])
-    return "\n".join(wrap(heading, width, break_long_words=False))
+    lengths = [len(cell) for cell in cells]
+    width = max([1, *lengths])
+    lines = wrap(heading, width, break_long_words=False)
+    return "\n".join(lines)
 
 
 def _narrowed(heading: str, cells: Sequence[str]) -> str:
@@ -207,6 +215,13 @@ def markdown_text(text: str) -> str:
 def markdown_line(cells: Sequence[str]) -> str:
     """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
+
+
+def markdown_rule(columns: int) -> str:
+    """The line below a Markdown table's headings: a first column of names, the others of numbers."""
+    names = "---"
+    numbers = "---:"
+    return markdown_line([names] + [numbers] * (columns - 1))
 
 
 def latex_text(text: str) -> str:

@@ -41,7 +41,8 @@ def network_rows(played: Replay, comparison: Comparison) -> list[NetworkRow]:
     """
     rows: list[NetworkRow] = []
     for setting, demand in zip(comparison.settings, played.demands, strict=True):
-        row = NetworkRow(setting.label, _numbers(demand, played))
+        numbers = _numbers(demand, played)
+        row = NetworkRow(setting.label, numbers)
         rows.append(row)
     return rows
 

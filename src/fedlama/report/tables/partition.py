@@ -60,11 +60,14 @@ def _cells_of_all(view: PartitionView) -> list[str]:
     classes = view.counts_CK.shape[1]
     low, middle, high = np.percentile(view.sizes, [0, 50, 100])
     owned = (view.counts_CK > 0).sum(axis=1)
-    largest_share = view.counts_CK.max(axis=1) / view.sizes
+    largest = view.counts_CK.max(axis=1)
+    largest_share = largest / view.sizes
+    # Of a client whose classes are equally large
+    most_bits = np.log2(classes)
     return [
         "all",
         f"{low:,.0f} – {middle:,.0f} – {high:,.0f}",
         f"{owned.mean():.1f} of {classes}",
         f"{largest_share.mean():.0%}",
-        f"{view.entropy.mean():.2f} of {np.log2(classes):.2f} bits",
+        f"{view.entropy.mean():.2f} of {most_bits:.2f} bits",
     ]

@@ -165,14 +165,17 @@ def _sentences(outcome: PanelOutcome) -> list[str]:
     """What there is to say of a panel."""
     said: list[str] = []
     if outcome.panel.scaled:
-        said.append(f"{'; '.join(outcome.panel.scaled)}.")
+        scaled = "; ".join(outcome.panel.scaled)
+        said.append(f"{scaled}.")
     baseline = outcome.comparison.baseline
     if baseline is not None:
         said.append(f"Costs are shares of {baseline.label}'s.")
     said += difference_notes(outcome.comparison)
     said += _long_shares(outcome)
     said += equal_bytes(outcome.comparison)
-    said += choice_notes(outcome.index)[1:]  # the first is the same for all panels
+    # The first is the same for all panels
+    choices = choice_notes(outcome.index)
+    said += choices[1:]
     return said
 
 

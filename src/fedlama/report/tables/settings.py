@@ -12,6 +12,7 @@ from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.tables.grids import (
     MAX_WHOLE_NAME,
     markdown_line,
+    markdown_rule,
     markdown_text,
     wrapped,
 )
@@ -124,7 +125,8 @@ def _needed(
     for number in shown:
         under = [row[number] for row in rows]
         heading = wrapped(names[number], under)
-        widest = max(len(text) for text in [*heading.split("\n"), *under])
+        texts = [*heading.split("\n"), *under]
+        widest = max(len(text) for text in texts)
         if number == 0:
             widest = min(widest, MAX_WHOLE_NAME)
         total += widest + GAP
@@ -136,7 +138,7 @@ def markdown_table(comparison: Comparison) -> str:
     names = headings(comparison)
     lines = [
         markdown_line([markdown_text(name) for name in names]),
-        markdown_line(["---", *["---:"] * (len(names) - 1)]),
+        markdown_rule(len(names)),
     ]
     for setting in comparison.settings:
         row = [markdown_text(cell) for cell in cells(setting, comparison)]

@@ -230,7 +230,8 @@ def _every_seed_agrees(one: Setting, other: Setting, comparison: Comparison) -> 
     if one.seeds != other.seeds or len(one.seeds) < SEEDS_FOR_A_DIRECTION:
         return False
 
-    gaps = [a - b for a, b in zip(ours.values, theirs.values, strict=True)]
+    pairs = zip(ours.values, theirs.values, strict=True)
+    gaps = [mine - other for mine, other in pairs]
     all_above = all(gap > 0 for gap in gaps)
     all_below = all(gap < 0 for gap in gaps)
     return all_above or all_below

@@ -126,12 +126,14 @@ def _long_layers(
     """How many are long, their share of the parameters, and the names of the largest."""
     long_ones: list[LayerProfile] = []
     parameters = 0
+    in_long_ones = 0
     for layer in layers:
         parameters += layer.size
         if layer.interval > base_interval:
             long_ones.append(layer)
+            in_long_ones += layer.size
 
-    share = sum(layer.size for layer in long_ones) / parameters
+    share = in_long_ones / parameters
     largest_first = sorted(long_ones, key=lambda layer: -layer.size)
     names = [layer.name for layer in largest_first[:MAX_NAMED]]
     if len(long_ones) > MAX_NAMED:

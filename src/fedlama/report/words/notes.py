@@ -113,9 +113,12 @@ def _seeds_note(comparison: Comparison) -> str:
     if all(len(own) == 1 for own in seeds):
         return "One seed per setting, so no spread."
 
-    note = f"Mean ± sample standard deviation over {seed_counts(comparison.settings)}"
-    if all(own == seeds[0] for own in seeds):
-        note += f" ({', '.join(map(str, seeds[0]))})"
+    counts = seed_counts(comparison.settings)
+    note = f"Mean ± sample standard deviation over {counts}"
+    first = seeds[0]
+    if all(own == first for own in seeds):
+        numbers = ", ".join(map(str, first))
+        note += f" ({numbers})"
     return f"{note}."
 
 

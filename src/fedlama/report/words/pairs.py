@@ -17,15 +17,20 @@ def difference_text(difference: PairedDifference | None, metric: str) -> str:
     """
     if difference is None:
         return UNKNOWN
-    scale, digits = 1, 3
+    scale = 1
+    digits = 3
     if metric == ACCURACY:
-        scale, digits = 100, 1
-    mean = f"{scale * difference.mean:+.{digits}f}".replace("-", "−")
-    if not float(f"{scale * difference.mean:.{digits}f}"):
-        mean = f"{0:.{digits}f}"  # a sign would say that there is a difference
+        scale = 100
+        digits = 1
+    mean = scale * difference.mean
+    text = f"{mean:+.{digits}f}".replace("-", "−")
+    if not float(f"{mean:.{digits}f}"):
+        # A sign would say that there is a difference
+        text = f"{0:.{digits}f}"
     if difference.error is None:
-        return mean
-    return f"{mean} ± {scale * difference.error:.{digits}f}"
+        return text
+    error = scale * difference.error
+    return f"{text} ± {error:.{digits}f}"
 
 
 def difference_heading(comparison: Comparison) -> str:

@@ -84,9 +84,12 @@ def _quantity(text: str, units: Mapping[str, float]) -> float | None:
 def bandwidth_text(bits_per_second: float) -> str:
     """A bandwidth with three digits: `25 Mbit/s`."""
     for name, size in reversed(BITS_PER_SECOND.items()):
+        # What would be written as a thousand of one unit is one of the next.
         if bits_per_second >= 0.9995 * size:
-            return f"{_three_digits(bits_per_second / size)} {name}/s"
-    return f"{_three_digits(bits_per_second)} bit/s"
+            number = _three_digits(bits_per_second / size)
+            return f"{number} {name}/s"
+    number = _three_digits(bits_per_second)
+    return f"{number} bit/s"
 
 
 def duration_text(seconds: float) -> str:
