@@ -38,6 +38,7 @@ class ModuleTensors:
             self.buffers = [buffer for _, buffer in statistics(module)]
         else:
             self.layout = replace(self.layout, statistics=(), roles=())
+
         # By the start of its slice: a layer knows its slices, and not whose they are.
         self._parameter_at: dict[int, nn.Parameter] = {}
         places = self.layout.tensor_slices

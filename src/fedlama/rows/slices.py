@@ -30,7 +30,6 @@ def with_unpacked(packed: Tensor, row: Tensor, slices: Sequence[slice]) -> Tenso
     Every number is written once. For a large model, a whole copy that is then written over costs a pass over memory.
     """
     copy = torch.empty_like(row)
-    unpack(packed, copy, slices)
     # What lies between the slices comes from the row.
     start = 0
     in_order = sorted(slices, key=lambda one: one.start)
@@ -40,6 +39,7 @@ def with_unpacked(packed: Tensor, row: Tensor, slices: Sequence[slice]) -> Tenso
         start = part.stop
     rest = slice(start, None)
     copy[rest] = row[rest]
+    unpack(packed, copy, slices)
     return copy
 
 

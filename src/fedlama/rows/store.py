@@ -106,10 +106,12 @@ class ClientStore:
         rows: dict[str, NDArray[np.float32]] = {}
         for name in self.names:
             rows[name] = np.zeros(shape, np.float32)
+
         for number, client in enumerate(clients):
             for name, place in self._places(client):
-                table = rows[name]
-                self._read(table[number], place)
+                row = rows[name][number]
+                # A view: what is read is written into the table.
+                self._read(row, place)
         return ids, rows
 
     def restore(
