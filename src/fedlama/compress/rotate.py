@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, check_options
+from fedlama.compress.blocks import Blocks, together
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded, Shape
 from fedlama.compress.framing import Reader
@@ -31,7 +32,7 @@ from fedlama.compress.limits import (
     Scale,
 )
 from fedlama.compress.normal import MAX_INDEX, distortion, distortion_at, table
-from fedlama.compress.rotation import Blocks, Rotations, together
+from fedlama.compress.rotation import Rotations
 from fedlama.compress.streams import Run
 from fedlama.compress.uniform import Quantised, quantised, quantised_together
 
@@ -96,10 +97,9 @@ class Rotate(Codec):
         for places in together(counts):
             members = tuple(counts[place] for place in places)
             rotations = Rotations.of(members)
-            y = rotations.forward(
-                [tensors[place].reshape(-1) for place in places],
-                [keys[place] for place in places],
-            )
+            flat = [tensors[place].reshape(-1) for place in places]
+            own_keys = [keys[place] for place in places]
+            y = rotations.forward(flat, own_keys)
             own_rates = [rates[place] for place in places]
             if len(places) == 1:
                 results = [quantised(y, own_rates[0], members[0])]
@@ -163,12 +163,12 @@ class Rotate(Codec):
             else:
                 result[place] = torch.zeros(shape)
         for places in together(counts):
-            rotations = Rotations.of(tuple(counts[place] for place in places))
-            rebuilt = rotations.backward(
-                _symbols([coded[place] for place in places]),
-                [_scale(coded[place]) for place in places],
-                [keys[place] for place in places],
-            )
+            members = tuple(counts[place] for place in places)
+            own = [coded[place] for place in places]
+            own_keys = [keys[place] for place in places]
+            scales = [_scale(one) for one in own]
+            rotations = Rotations.of(members)
+            rebuilt = rotations.backward(_symbols(own), scales, own_keys)
             for place, x in zip(places, rebuilt, strict=True):
                 result[place] = x.reshape(shapes[place])
         return [result[place] for place in range(len(coded))]

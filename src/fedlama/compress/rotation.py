@@ -4,13 +4,13 @@ The permutation gives every block the same energy, whatever the structure of a k
 is fixed per length and shifted by a draw of the key. The signs, which make the errors of two clients independent, are
 drawn for every number.
 
-Tensors of equal blocks are rotated as one (`Rotations`): on some thousand numbers, calls cost more than arithmetic.
+`blocks.py` says how tensors are cut into blocks, and which are rotated as one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,47 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedlama.compress.blocks import WORD, Blocks
 from fedlama.compress.draws import bit_source, generator, rekey
 from fedlama.compress.numbers import SLAB
 from fedlama.compress.scratch import lasting_tensor, working_tensor
 
-# Two products with 32 × 32 matrices; larger blocks cost more and mix no better
-MIN_BLOCK, MAX_BLOCK = 64, 1024
-# Numbers: larger tensors gain nothing from being rotated with others
-MAX_JOINT = 1 << 16
-MAX_BATCH = 1 << 18  # numbers that are rotated as one
 MAX_PIECES = 1 << 18  # entries of a permutation that is kept: 4 MB with its inverse
-WORD = 64  # signs per random word
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How `count` numbers are cut into blocks: `padded` numbers in blocks of `block`."""
-
-    count: int
-    padded: int
-    block: int
-
-    @staticmethod
-    @lru_cache(maxsize=4096)
-    def of(count: int) -> Blocks:
-        """Blocks of the largest power of two that divides the length, so that 9·2^k numbers need no padding."""
-        if count < MIN_BLOCK:
-            block = 1 << (count - 1).bit_length()
-            return Blocks(count, block, block)
-        natural = count & -count
-        # Padding of at most a thousandth buys larger blocks for lengths with few factors of two.
-        wanted = 1 << (count // 1024).bit_length() >> 1
-        wanted = min(max(wanted, MIN_BLOCK), MAX_BLOCK)
-        if natural >= wanted:
-            return Blocks(count, count, min(natural, MAX_BLOCK))
-        padded = -(-count // wanted) * wanted
-        return Blocks(count, padded, min(padded & -padded, MAX_BLOCK))
-
-    @property
-    def stands_alone(self) -> bool:
-        """Whether it is rotated by itself: too large to gain from company, or too small for a whole word of signs."""
-        return self.padded > MAX_JOINT or self.padded % WORD > 0
 
 
 @dataclass(frozen=True)
@@ -72,12 +37,17 @@ class Draws:
 
     def between(self, start: int, stop: int, factor: float = 1.0) -> Tensor:
         """±1 for these numbers, times a float32 factor; `start` is a multiple of eight."""
-        here = self.signs[start // 8 : -(-stop // 8)]
+        first_byte = start // 8
+        end_byte = math.ceil(stop / 8)
+        here = self.signs[first_byte:end_byte]
+
         of_bytes = _signs_of_bytes()
         if factor != 1.0:
             of_bytes = of_bytes * np.float32(factor)
-        signs = of_bytes.take(here, axis=0)
-        return torch.from_numpy(signs).view(-1)[: stop - start]
+        rows = of_bytes.take(here, axis=0)
+        signs = torch.from_numpy(rows).view(-1)
+        # The last byte may have more signs than there are numbers.
+        return signs[: stop - start]
 
 
 class Rotations:
@@ -115,19 +85,22 @@ class Rotations:
         pieces: list[Tensor] = []
         for x, size, shift in zip(tensors, self.sizes, draws.shifts, strict=True):
             padded = x
-            if size > len(x):
-                padded = pad(x, (0, size - len(x)))
-            pieces += (padded[shift:], padded[:shift])
+            missing = size - len(x)
+            if missing:
+                padded = pad(x, (0, missing))
+            pieces.append(padded[shift:])
+            pieces.append(padded[:shift])
         shifted = working_tensor(self.total, "shifted")
         torch.cat(pieces, out=shifted)
 
         y = working_tensor(self.total, "rotated")
         for start, stop in self._slabs():
-            order = self._order[start // self._piece : stop // self._piece]
+            first_piece = start // self._piece
+            end_piece = stop // self._piece
+            order = self._order[first_piece:end_piece]
             mixed = self._permuted(shifted, order)
             mixed *= draws.between(start, stop)
-            here = y[start:stop]
-            transform(mixed, self.block, normalised=True, out=here)
+            transform(mixed, self.block, normalised=True, out=y[start:stop])
         return y
 
     def backward(
@@ -142,7 +115,7 @@ class Rotations:
         root = math.sqrt(self.block)
         factors = torch.tensor([scale / root for scale in scales], dtype=torch.float32)
         factor_of_block = factors.repeat_interleave(self._blocks_per_tensor)
-        column = factor_of_block[:, None]
+        column = factor_of_block[:, None]  # blocks are in rows
 
         mixed = working_tensor(self.total, "rotated")
         for start, stop in self._slabs():
@@ -154,7 +127,8 @@ class Rotations:
                 continue
             here *= draws.between(start, stop)
             in_blocks = here.view(-1, self.block)
-            in_blocks *= column[start // self.block : stop // self.block]
+            # Several tensors are one slab, so that these are the factors of all blocks.
+            in_blocks *= column
 
         if self._piece > 1:
             whole = self._put_back(mixed, draws.shifts[0])
@@ -174,11 +148,8 @@ class Rotations:
         """Where to begin and end: all at once, or of a large tensor what stays in the cache."""
         if len(self.sizes) > 1:
             return [(0, self.total)]
-        slabs: list[tuple[int, int]] = []
-        for start in range(0, self.total, SLAB):
-            stop = min(start + SLAB, self.total)
-            slabs.append((start, stop))
-        return slabs
+        starts = range(0, self.total, SLAB)
+        return [(start, min(start + SLAB, self.total)) for start in starts]
 
     def _permuted(self, values: Tensor, order: Tensor) -> Tensor:
         if self._piece == 1:
@@ -193,37 +164,24 @@ class Rotations:
         # What was in front before the shift is at the end now: as a rule the tensor begins inside a piece. So this
         # piece is selected first and last, and the tensor is cut out of all.
         begins = (self.total - shift) % self.total
-        first, within = divmod(begins, self._piece)
-        order = torch.cat((self._inverse[first:], self._inverse[: first + 1]))
-        pieces = mixed.view(-1, self._piece)
+        first_piece = begins // self._piece
+        within = begins % self._piece
+        to_the_end = self._inverse[first_piece:]
+        from_the_front = self._inverse[: first_piece + 1]
+        order = torch.cat((to_the_end, from_the_front))
+
         selected = lasting_tensor(len(order) * self._piece)
-        _take_rows(pieces, order, out=selected.view(-1, self._piece))
+        _take_rows(
+            mixed.view(-1, self._piece),
+            order,
+            out=selected.view(-1, self._piece),
+        )
         return selected[within : within + self.total]
 
 
 def _take_rows(matrix: Tensor, order: Tensor, out: Tensor) -> None:
     """The rows of a matrix in this order: numpy takes them in half of torch's time."""
     matrix.numpy().take(order.numpy(), axis=0, out=out.numpy(), mode="clip")
-
-
-def together(counts: Mapping[int, int]) -> list[list[int]]:
-    """Which tensors are rotated as one: those of equal blocks. Given is how many numbers the tensor of a place has."""
-    result: list[list[int]] = []
-    # By block: which tensors, and how many numbers they have
-    open_batches: dict[int, tuple[list[int], int]] = {}
-    for place, count in counts.items():
-        blocks = Blocks.of(count)
-        if blocks.stands_alone:
-            result.append([place])
-            continue
-        batch, total = open_batches.get(blocks.block, ([], 0))
-        if not batch or total + count > MAX_BATCH:
-            batch = []
-            total = 0
-            result.append(batch)
-        batch.append(place)
-        open_batches[blocks.block] = (batch, total + count)
-    return result
 
 
 def transform(values: Tensor, block: int, *, normalised: bool, out: Tensor) -> None:
@@ -266,10 +224,10 @@ def _draws(sizes: tuple[int, ...], keys: tuple[int, ...]) -> Draws:
     source = bit_source(0)
     for size, key in zip(sizes, keys, strict=True):
         rekey(source, key)
-        sign_words = -(-size // WORD)
+        sign_words = math.ceil(size / WORD)
         drawn = source.random_raw(1 + sign_words)
-        shift = int(drawn[0]) % size
-        shifts.append(shift)
+        for_the_shift = int(drawn[0])
+        shifts.append(for_the_shift % size)
         words.append(drawn[1:])
     joined = np.concatenate(words)
     signs = joined.astype("<u8", copy=False).view(np.uint8)

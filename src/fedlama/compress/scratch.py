@@ -78,16 +78,19 @@ def lasting_tensor(count: int) -> Tensor:
         return torch.empty(count)
     number = _memory.used
     _memory.used += 1
-    if number == len(_memory.lasting):
-        _memory.lasting.append(_large_tensor(count))
-    if len(_memory.lasting[number]) < count:
-        _memory.lasting[number] = _large_tensor(count)
-    return _memory.lasting[number][:count]
+    lasting = _memory.lasting
+    if number == len(lasting):
+        lasting.append(_large_tensor(count))
+    if len(lasting[number]) < count:
+        lasting[number] = _large_tensor(count)
+    return lasting[number][:count]
 
 
 def _large_tensor(count: int) -> Tensor:
     """From numpy, which asks the system for large pages: pieces that lie anywhere in them are found sooner."""
     numbers = np.empty(count + ALIGNMENT, dtype=np.float32)
-    surplus = numbers.ctypes.data // numbers.itemsize % ALIGNMENT
-    begins = (ALIGNMENT - surplus) % ALIGNMENT
-    return torch.from_numpy(numbers[begins : begins + count])
+    address = numbers.ctypes.data // numbers.itemsize
+    # As many as are missing to the next aligned address
+    begins = -address % ALIGNMENT
+    aligned = numbers[begins : begins + count]
+    return torch.from_numpy(aligned)

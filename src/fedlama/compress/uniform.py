@@ -199,9 +199,10 @@ def _attempt(
         symbols.round_()
         symbols.clamp_(-largest, largest)
         bits += costs.of(symbols)
-        whole = symbols.double()
-        product += float(torch.dot(numbers.double(), whole))
-        energy += float(torch.dot(whole, whole))
+        exact_symbols = symbols.double()
+        exact_numbers = numbers.double()
+        product += float(torch.dot(exact_numbers, exact_symbols))
+        energy += float(torch.dot(exact_symbols, exact_symbols))
     return Quantised(index, codes, bits, square, product, energy)
 
 
@@ -228,11 +229,14 @@ class _JointCosts:
         surplus = 0.0
         if missing:
             symbols = pad(symbols, (0, missing))
-            surplus = missing * float(self.bits[self.offset]) / width
-        places = torch.mv(symbols.view(-1, width), self.weights)
+            row_of_zeros = float(self.bits[self.offset])
+            surplus = missing * row_of_zeros / width
+        rows = symbols.view(-1, width)
+        places = torch.mv(rows, self.weights)
         places += self.offset
         bits = self.bits.index_select(0, places.to(torch.int32))
-        return float(bits.sum()) - surplus
+        total = float(bits.sum())
+        return total - surplus
 
 
 @lru_cache(maxsize=32)
@@ -242,9 +246,12 @@ def _joint_costs(index: int) -> _JointCosts:
     weights = [1.0]
     offset = largest_symbol(index)
     while len(weights) < MAX_TOGETHER and len(bits) ** 2 <= MAX_ROWS:
+        # All pairs of such rows: the first one counts in units of all that the second may be.
         rows = len(bits)
-        bits = (bits[:, None] + bits).view(-1)
-        weights = [rows * weight for weight in weights] + weights
+        pairs = bits[:, None] + bits
+        bits = pairs.view(-1)
+        of_the_first = [rows * weight for weight in weights]
+        weights = of_the_first + weights
         offset += rows * offset
     return _JointCosts(bits, torch.tensor(weights), offset)
 
