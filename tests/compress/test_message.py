@@ -360,3 +360,20 @@ def test_rows_of_another_device_are_coded_on_the_cpu(codec):
     assert bool((out[LAYOUT.tensor_slices[0]] == 7).all())
     assert message.to_bytes() == expected.to_bytes()
     assert all(torch.equal(plain[name], moved[name]) for name in plain)
+
+
+def test_very_many_small_tensors_go_into_one_message():
+    """Fifty LayerNorms of 768 have 76,800 small numbers together: more than a large tensor has at least."""
+    module = nn.Sequential(*(nn.LayerNorm(768) for _ in range(50)))
+    layout = describe(module)
+    channel = Channel(Rotate(1.0), layout, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    row = torch.zeros(layout.width)
+    for part in layout.slices_of(range(len(layout.layers))):
+        row[part] = torch.randn(part.stop - part.start, generator=generator)
+    due = list(range(len(layout.layers)))
+    message = channel.simulate(row, due, Place(round=1, client=0))
+    for number, layer in enumerate(layout.layers):
+        numbers = torch.cat([row[part] for part in layer.slices]).double()
+        expected = float(numbers.square().sum())
+        assert message.exact_sq[number] == pytest.approx(expected, rel=1e-6)

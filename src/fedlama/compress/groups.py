@@ -158,7 +158,7 @@ def squares(groups: Sequence[Group], row: Tensor) -> dict[int, float]:
     for group in groups:
         if not group.sizes:
             continue
-        if group.size < SLAB:
+        if group.size < SLAB or not group.is_large:
             others.append(group)
             continue
         (layer,) = group.sizes
