@@ -25,7 +25,8 @@ def smoothness(
     """The largest over these clients: assumption 1 asks for a constant that holds for each of them."""
     largest = 0.0
     for client in clients:
-        largest = max(largest, largest_eigenvalue(probe, client))
+        found = largest_eigenvalue(probe, client)
+        largest = max(largest, found)
         advance(1 / len(clients))
     return largest
 
@@ -34,15 +35,15 @@ def largest_eigenvalue(probe: Probe, client: int) -> float:
     """The magnitude of the dominant eigenvalue of one client's Hessian, to about one per cent."""
     try:
         hessian = probe.hessian(client)
-        draws = torch.Generator().manual_seed(
-            random_key(probe.seed, "diagnose curvature", client) % 2**63
-        )
+        key = random_key(probe.seed, "diagnose curvature", client)
+        draws = torch.Generator().manual_seed(key % 2**63)
         vector = torch.randn(hessian.width, generator=draws)
         other = torch.randn(hessian.width, generator=draws)
         if not _is_symmetric(hessian, vector, other):
             raise NoCurvatureError(
                 "the loss cannot be differentiated twice: its second derivatives do not agree"
             )
+
         vector /= vector.norm()
         found = 0.0
         for _ in range(MAX_PRODUCTS):
@@ -76,9 +77,12 @@ def _is_symmetric(hessian: Hessian, one: Tensor, other: Tensor) -> bool:
     other_product = hessian.times(other)
     forth = float(torch.dot(other, product))
     back = float(torch.dot(one, other_product))
-    size = max(
-        float(product.norm()),
-        float(other_product.norm()),
-    )
+
+    length = float(product.norm())
+    other_length = float(other_product.norm())
+    size = max(length, other_length)
+
+    # Asked this way round, because NaN is larger than no number: a product that is not finite passes here, and is
+    # called by its name later.
     is_asymmetric = abs(forth - back) > ASYMMETRY * size
-    return not is_asymmetric  # a product that is not finite is noticed later
+    return not is_asymmetric

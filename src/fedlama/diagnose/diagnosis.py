@@ -80,23 +80,35 @@ def diagnose(
     participation = participation or Participation()
     shards = partition
     if not isinstance(shards, Shards):
-        shards = (partition or Natural()).assign(data, seed)
+        recipe = partition or Natural()
+        shards = recipe.assign(data, seed)
     active = participation.count(len(shards))
     loss, _ = task_of(data, loss, None)
     policy = FedLAMA(base_interval, increase_factor, rule)
     steps = base_interval * increase_factor
-    looked_at = max(2, min(active, MAX_CLIENTS, MAX_CLIENT_STEPS // steps))
+
+    # Two clients at least, where there are two: how much they differ is what κ² and β² are about.
+    affordable_clients = MAX_CLIENT_STEPS // steps
+    looked_at = max(2, min(active, MAX_CLIENTS, affordable_clients))
     looked_at = min(looked_at, len(shards))
     probed = Participation(looked_at).cohort(len(shards), seed, 0)
 
-    cycles = max(1, min(MAX_CYCLES, MAX_CLIENT_STEPS // (steps * looked_at)))
+    affordable_cycles = MAX_CLIENT_STEPS // (steps * looked_at)
+    cycles = max(1, min(MAX_CYCLES, affordable_cycles))
+
+    def note_cycles(record: Record) -> None:
+        share = BEFORE * record.step / (steps * cycles)
+        note(share, "first cycles")
 
     note(0.0, "first cycles")
+    hardly_tested = replace(
+        data,
+        x_test=data.x_test[:TEST_SAMPLES],
+        y_test=data.y_test[:TEST_SAMPLES],
+    )
     first = simulate(
         model,
-        replace(
-            data, x_test=data.x_test[:TEST_SAMPLES], y_test=data.y_test[:TEST_SAMPLES]
-        ),
+        hardly_tested,
         policy=policy,
         local=local,
         partition=shards,
@@ -107,10 +119,9 @@ def diagnose(
         layers=layers,
         adaptive=adaptive,
         loss=loss,
-        on_record=lambda record: note(
-            BEFORE * record.step / (steps * cycles), "first cycles"
-        ),
+        on_record=note_cycles,
     )
+
     with torch_settings(uses_gpu=False):
         start = build(model, seed)
     layout = describe(start, layers, adaptive)
@@ -119,6 +130,7 @@ def diagnose(
         start, first.model, batches, loss, seed, probed, note
     )
     constants = constants_of(points, curvature)
+
     sgd = getattr(local, "base", local)  # FedProx and the like are built on one
     assert isinstance(sgd, SGD), "every local rule takes its steps with an SGD"
     effective_rate = sgd.learning_rate / (1 - sgd.momentum)
@@ -129,9 +141,12 @@ def diagnose(
         )
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
+
     first_cycle = _discrepancy(first.records, steps)
     last_cycle = _discrepancy(first.records, steps * cycles)
+    earlier = profiles_of(base_interval, increase_factor, rule, layout, first_cycle)
     later = profiles_of(base_interval, increase_factor, rule, layout, last_cycle)
+    root_spread = spread_of_roots(later)
     predictions = _predictions(
         _policies(base_interval, rule, warmup_rounds),
         coded or {},
@@ -151,19 +166,20 @@ def diagnose(
         constants=constants,
         theory=theory,
         cycles=cycles,
-        layers=profiles_of(base_interval, increase_factor, rule, layout, first_cycle),
+        layers=earlier,
         crossing=crossing_curves(first_cycle, layout.sizes, layout.adaptive, rule),
         later_layers=later,
-        root_spread=spread_of_roots(later),
+        root_spread=root_spread,
         predictions=predictions,
-        recommendation=recommend(predictions, spread_of_roots(later), base_interval),
+        recommendation=recommend(predictions, root_spread, base_interval),
         omitted=omitted,
     )
 
 
 def _discrepancy(records: Sequence[Record], step: int) -> list[float]:
     """d_l of all layers at a step that ended a cycle."""
-    (record,) = [record for record in records if record.step == step]
+    at_step = [record for record in records if record.step == step]
+    (record,) = at_step
     return [value or 0.0 for value in record.discrepancy]
 
 
@@ -171,9 +187,13 @@ def _policies(base_interval: int, rule: Rule, warmup_rounds: int) -> list[Policy
     """What is compared: FedAvg, FedLAMA with each factor, a budget."""
     policies: list[Policy] = [FedAvg(base_interval)]
     for factor in FACTORS:
-        policies.append(FedLAMA(base_interval, factor, rule, warmup_rounds))
+        fedlama = FedLAMA(base_interval, factor, rule, warmup_rounds)
+        policies.append(fedlama)
+
+    # The budget may spread its intervals as far as FedLAMA does with the largest factor.
     longest = base_interval * FACTORS[-1]
-    policies.append(Budget(base_interval, longest, BUDGET_SHARE))
+    budget = Budget(base_interval, longest, BUDGET_SHARE)
+    policies.append(budget)
     return policies
 
 
@@ -189,9 +209,15 @@ def _predictions(
     for policy in policies:
         prediction, _ = predict(policy, layout, discrepancy, iterations)
         predictions.append(prediction)
+
     for name, (policy, codec) in coded.items():
         prediction, _ = predict(
-            policy, layout, discrepancy, iterations, codec=codec, name=name
+            policy,
+            layout,
+            discrepancy,
+            iterations,
+            codec=codec,
+            name=name,
         )
         predictions.append(prediction)
     return predictions

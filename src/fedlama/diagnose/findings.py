@@ -110,7 +110,12 @@ class Diagnosis:
         """Plain values for JSON."""
         values = asdict(self)
         delta, kept = self.crossing
-        values["crossing"] = {"delta": delta, "one_minus_lambda": kept}
+        values["crossing"] = {
+            "delta": delta,
+            "one_minus_lambda": kept,
+        }
+
+        # What follows from the fields is written down as well: readers of the JSON do not have these properties.
         values["interval"] = self.interval
         values["effective_rate"] = self.effective_rate
         values["best_gain"] = self.best_gain

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fedlama.data import Batches
 from fedlama.diagnose.probe import Probe
 
 BATCHES = 6  # of each client
@@ -45,15 +46,19 @@ def gradient_moments(
     squares: list[float] = []  # ‖∇F_i‖², unbiased
     raw_squares = 0.0
     total = torch.zeros(probe.width)
+    count = len(clients)
     for client in clients:
-        one = _client_moments(probe, client, advance, 1 / len(clients))
+        one = _client_moments(probe, client, advance, 1 / count)
         losses.append(one.loss)
         noises.append(one.noise)
-        raw = squared_norm(one.mean)
-        raw_squares += raw
-        squares.append(raw - one.noise / one.batches)
         total += one.mean
-    count = len(clients)
+
+        # A mean of so many noisy gradients is longer than the true one by its own variance.
+        raw = squared_norm(one.mean)
+        variance_of_mean = one.noise / one.batches
+        raw_squares += raw
+        squares.append(raw - variance_of_mean)
+
     mean_square = sum(squares) / count
     if count == 1:
         between = mean_square
@@ -61,6 +66,7 @@ def gradient_moments(
         # Two different clients' noises are independent, so their inner product is unbiased as it is.
         pairs = count * (count - 1)
         between = (squared_norm(total) - raw_squares) / pairs
+
     # ‖∇F‖² is a mean over all pairs of the population: one in N pairs is a client with itself.
     mean = mean_square / population + between * (1 - 1 / population)
     return GradientMoments(
@@ -83,10 +89,10 @@ class _ClientMoments:
 def _client_moments(
     probe: Probe, client: int, advance: Callable[[float], None], share: float
 ) -> _ClientMoments:
-    per_epoch = -(-probe.batches.shards.size_of(client) // probe.batches.batch_size)
     count = BATCHES
-    if per_epoch == 1 and probe.batches.data.augment is None:
-        count = 1  # its only batch is all of its data: no noise
+    if _sees_all_at_once(probe.batches, client):
+        count = 1  # there is no noise to be seen
+
     total = torch.zeros(probe.width)
     square = 0.0
     loss = 0.0
@@ -96,12 +102,26 @@ def _client_moments(
         square += squared_norm(gradient.vector)
         loss += gradient.loss
         advance(share / count)
+
     mean = total / count
     noise = 0.0
     if count > 1:
+        # Σ‖g − ḡ‖² = Σ‖g‖² − n‖ḡ‖², which rounding can leave a little below zero
         about_mean = square - count * squared_norm(mean)
         noise = max(about_mean, 0.0) / (count - 1)
-    return _ClientMoments(mean, noise, loss / count, count)
+    return _ClientMoments(
+        mean=mean,
+        noise=noise,
+        loss=loss / count,
+        batches=count,
+    )
+
+
+def _sees_all_at_once(batches: Batches, client: int) -> bool:
+    """Whether a client's only batch is all of its data, and the same at every step."""
+    samples = batches.shards.size_of(client)
+    is_one_batch = samples <= batches.batch_size
+    return is_one_batch and batches.data.augment is None
 
 
 def squared_norm(vector: torch.Tensor) -> float:
@@ -117,6 +137,7 @@ def dissimilarity(points: Sequence[GradientMoments]) -> tuple[float, float]:
     """
     always = min(point.clients - point.mean for point in points)
     always = max(always, 0.0)
+
     needed = 1.0
     for point in points:
         beyond = point.clients - always
@@ -124,5 +145,8 @@ def dissimilarity(points: Sequence[GradientMoments]) -> tuple[float, float]:
             needed = MAX_DISSIMILARITY
         elif point.mean > 0:
             needed = max(needed, beyond / point.mean)
+
+    # The inequality, solved for κ² where it asks for most
     left = max(point.clients - needed * point.mean for point in points)
-    return needed, max(left, 0.0)
+    left = max(left, 0.0)
+    return needed, left

@@ -71,13 +71,17 @@ def spread_of_roots(profiles: Sequence[LayerProfile]) -> float:
     roots = 0.0
     squares = 0.0
     for profile in profiles:
+        root = math.sqrt(profile.discrepancy)
         total += profile.size
-        roots += profile.size * math.sqrt(profile.discrepancy)
+        roots += profile.size * root
         squares += profile.size * profile.discrepancy
     if roots == 0:
         return 0.0
+
+    # CV² = E[x²]/E[x]² − 1, which rounding can leave a little below zero where all layers are alike
     relative_square = squares * total / roots**2
-    return math.sqrt(max(relative_square - 1, 0.0))
+    squared_variation = max(relative_square - 1, 0.0)
+    return math.sqrt(squared_variation)
 
 
 def predict(
@@ -101,21 +105,32 @@ def predict(
     """
     ledger = Ledger.open(layout)
     state = policy.start(layout.layers)
-    weigh = ledger.plain_message if codec is None else _coded_weight(codec, layout)
+    weigh = ledger.plain_message
+    if codec is not None:
+        weigh = _coded_weight(codec, layout)
+
     while state.step < iterations:
         plan = policy.next(state, iterations)
         after = state.step + plan.steps
+
+        # Eq. 2 the other way round: d_l is per parameter and step, the numerator is over all of them.
         spread: dict[int, float] = {}
         for index in plan.due:
+            size = layout.layers[index].size
             steps_apart = after - state.synchronised_at[index]
-            spread[index] = discrepancy[index] * steps_apart * layout.layers[index].size
+            spread[index] = discrepancy[index] * steps_apart * size
+
         message = weigh(plan.due)
-        ledger = ledger.charge(Traffic(up=message), plan.due)
-        state = policy.observe(
-            state, plan, Evidence(spread, sent=message.layers, clients=1), layout.layers
-        )
+        traffic = Traffic(up=message)
+        ledger = ledger.charge(traffic, plan.due)
+        evidence = Evidence(spread, sent=message.layers, clients=1)
+        state = policy.observe(state, plan, evidence, layout.layers)
+
     relative, at_equal_bytes = _relative_discrepancy(
-        layout.layers, discrepancy, state.intervals, policy.base_interval
+        layout.layers,
+        discrepancy,
+        state.intervals,
+        policy.base_interval,
     )
     prediction = Prediction(
         policy=name or str(policy),
@@ -129,17 +144,25 @@ def predict(
 
 def _coded_weight(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Message]:
     """What a message of these layers weighs; the numbers in it are normal ones, which rotated changes resemble."""
+    width = layout.width
     channel = Channel(codec, layout, seed=0)
-    anchor = torch.ones(layout.width)
+    place = Place(round=1, client=0)
+    anchor = torch.ones(width)
     generator = torch.Generator().manual_seed(0)
-    change = 1e-3 * torch.randn(layout.width, generator=generator)
-    own = {slot.name: torch.zeros(layout.width) for slot in channel.slots}
+    change = 1e-3 * torch.randn(width, generator=generator)
+    own = {slot.name: torch.zeros(width) for slot in channel.slots}
 
+    # A policy asks for the same few sets of layers again and again, and each costs a pass of the codec.
     @cache
     def weigh(due: tuple[int, ...]) -> Message:
-        return channel.simulate(
-            change, due, Place(round=1, client=0), anchor=anchor, own=own
-        ).charged
+        message = channel.simulate(
+            change,
+            due,
+            place,
+            anchor=anchor,
+            own=own,
+        )
+        return message.charged
 
     return lambda due: weigh(tuple(due))
 
@@ -150,20 +173,25 @@ def _relative_discrepancy(
     intervals: Sequence[int],
     base_interval: int,
 ) -> tuple[float, float]:
+    """Σ_l n_l d_l τ_l relative to FedAvg(τ'), and relative to a FedAvg of equal bytes."""
     grown = 0.0
     equal = 0.0
     sent = 0.0
     total = 0
     for layer, d, interval in zip(layers, discrepancy, intervals, strict=True):
-        grown += layer.size * d * interval
-        equal += layer.size * d * base_interval
+        per_step = layer.size * d
+        grown += per_step * interval
+        equal += per_step * base_interval
         sent += layer.size / interval
         total += layer.size
     if equal == 0:
         return 1.0, 1.0
+
+    # A FedAvg that sends this share has an interval of τ'/share, and as much more discrepancy.
     share_sent = sent * base_interval / total
     relative = grown / equal
-    return relative, relative * share_sent
+    at_equal_bytes = relative * share_sent
+    return relative, at_equal_bytes
 
 
 def profiles_of(
@@ -184,7 +212,12 @@ def profiles_of(
     )
     profiles: list[LayerProfile] = []
     for layer, d, interval in zip(layout.layers, measured, intervals, strict=True):
-        profiles.append(
-            LayerProfile(layer.name, layer.size, layer.adaptive, d, interval)
+        profile = LayerProfile(
+            name=layer.name,
+            size=layer.size,
+            adaptive=layer.adaptive,
+            discrepancy=d,
+            interval=interval,
         )
+        profiles.append(profile)
     return profiles

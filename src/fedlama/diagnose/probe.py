@@ -33,11 +33,14 @@ class Probe:
     def __init__(
         self, module: nn.Module, batches: Batches, loss: Loss, seed: int
     ) -> None:
-        self.module = deepcopy(module).train()
+        copied = deepcopy(module)
+        self.module = copied.train()
         self.batches = batches
         self.loss = loss
         self.seed = seed
-        self.parameters = [parameter for _, parameter in trainable(self.module)]
+        self.parameters: list[nn.Parameter] = []
+        for _, parameter in trainable(self.module):
+            self.parameters.append(parameter)
 
     @property
     def width(self) -> int:
@@ -47,10 +50,12 @@ class Probe:
     def gradient(self, client: int, step: int) -> Gradient:
         """The stochastic gradient that a client would compute at a global step."""
         inputs, targets = self.batches.at(client, step)
+        # Dropout draws what it would draw in any other diagnosis of this client and step.
         key = random_key(self.seed, "diagnose", client, step)
         seed_module_draws(key, inputs.device)
         outputs = self.module(inputs)
         loss = self.loss(outputs, targets)
+
         parts = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         vector = flat(parts, self.parameters)
         if not vector.isfinite().all():
@@ -58,14 +63,18 @@ class Probe:
                 f"the gradient of client {client} at step {step} is not finite: "
                 f"look at the data and at the model's first weights"
             )
-        return Gradient(vector, float(loss.detach()))
+
+        loss_there = float(loss.detach())
+        return Gradient(vector, loss_there)
 
     def hessian(self, client: int) -> Hessian:
         """The Hessian of a client's loss on its first samples."""
         data = self.batches.data
-        own = self.batches.shards.of(client)
+        shards = self.batches.shards
+        own = shards.of(client)
         indices = own[:CURVATURE_SAMPLES]
-        inputs = data.inputs(data.x_train[indices])
+        samples = data.x_train[indices]
+        inputs = data.inputs(samples)
         targets = data.y_train[indices]
 
         key = random_key(self.seed, "diagnose", client)
@@ -84,14 +93,19 @@ class Hessian:
 
     def __init__(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
         gradients = torch.autograd.grad(
-            loss, parameters, create_graph=True, allow_unused=True
+            loss,
+            parameters,
+            create_graph=True,
+            allow_unused=True,
         )
         self.parameters: list[Tensor] = []
         pieces: list[Tensor] = []
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None:
-                self.parameters.append(parameter)
-                pieces.append(gradient.reshape(-1))
+            if gradient is None:
+                continue
+            piece = gradient.reshape(-1)
+            pieces.append(piece)
+            self.parameters.append(parameter)
         self.gradient = torch.cat(pieces)
 
     @property
@@ -102,7 +116,11 @@ class Hessian:
     def times(self, vector: Tensor) -> Tensor:
         """The Hessian times this vector."""
         parts = torch.autograd.grad(
-            self.gradient, self.parameters, vector, retain_graph=True, allow_unused=True
+            self.gradient,
+            self.parameters,
+            vector,
+            retain_graph=True,
+            allow_unused=True,
         )
         return flat(parts, self.parameters)
 
@@ -112,7 +130,8 @@ def flat(parts: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> Tensor
     pieces: list[Tensor] = []
     for parameter, part in zip(parameters, parts, strict=True):
         if part is None:
-            pieces.append(torch.zeros(parameter.numel()))
+            piece = torch.zeros(parameter.numel())
         else:
-            pieces.append(part.detach().reshape(-1))
+            piece = part.detach().reshape(-1)
+        pieces.append(piece)
     return torch.cat(pieces)

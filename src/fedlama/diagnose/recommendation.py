@@ -30,12 +30,16 @@ def recommend(
             f"Intervals of their own gain little here (no intervals have more than {best:.0%} less discrepancy than a "
             f"FedAvg of equal bytes): use FedAvg with a longer interval than {base_interval}, or a codec, to send less."
         )
+
+    # The smallest factor stands, tolerable or not: layer-wise intervals do gain here.
     factor, chosen = candidates[0]
     for other_factor, other in candidates[1:]:
         if other.discrepancy <= TOLERABLE:
-            factor, chosen = other_factor, other
+            factor = other_factor
+            chosen = other
+    less = 1 - chosen.at_equal_bytes
     return (
         f"Use FedLAMA({base_interval}, {factor}): it would send {chosen.cost:.0%} of FedAvg({base_interval})'s "
         f"parameters, with {chosen.discrepancy:.2f} times its discrepancy once intervals are settled, which is "
-        f"{1 - chosen.at_equal_bytes:.0%} less than a FedAvg of equal bytes has; a code such as frugal's saves more."
+        f"{less:.0%} less than a FedAvg of equal bytes has; a code such as frugal's saves more."
     )

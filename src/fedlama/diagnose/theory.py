@@ -82,13 +82,15 @@ def constants_of(
 ) -> Constants:
     """The largest that was seen, where a constant has to hold everywhere."""
     unlike, left = dissimilarity(points)
+    start = points[0]
     return Constants(
         smoothness=curvature,
         gradient_variance=max(point.noise for point in points),
         largest_variance=max(point.largest_noise for point in points),
         dissimilarity=unlike,
         heterogeneity=left,
-        initial_gap=max(points[0].loss, 0.0),
+        # Instead of F(u_0) − F*, whose F* nobody knows
+        initial_gap=max(start.loss, 0.0),
     )
 
 
