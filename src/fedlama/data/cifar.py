@@ -17,7 +17,8 @@ from fedlama.base import InputError, printable, read_regular, reason, shown
 from fedlama.data.archive import MAX_FILE, read_archive
 from fedlama.data.dataset import Dataset
 from fedlama.data.from_arrays import arrays
-from fedlama.data.pickled import Call, NotArraysError, as_array, unpickle
+from fedlama.data.pickled import Call, NotArraysError, unpickle
+from fedlama.data.pickled_arrays import as_array
 
 PIXELS = 3 * 32 * 32
 
@@ -83,10 +84,12 @@ def read_cifar(kind: Cifar, path: Path) -> Dataset:
     parts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for file, where, content in _contents(kind, path):
         parts[file] = _images_and_labels(kind, where, content)
+
     missing = [file for file in kind.files if file not in parts]
     if missing:
+        listed = ", ".join(missing)
         raise InputError(
-            f"{printable(path)} is incomplete: {', '.join(missing)} is missing from {kind.folder}"
+            f"{printable(path)} is incomplete: {listed} is missing from {kind.folder}"
         )
 
     train_images = [parts[file][0] for file in kind.train]
@@ -125,8 +128,9 @@ def _contents(kind: Cifar, path: Path) -> Iterator[tuple[str, str, bytes]]:
 def _from_folder(kind: Cifar, folder: Path) -> Iterator[tuple[str, str, bytes]]:
     for file in kind.files:
         path = folder / file
+        what = f"an official {kind.name} file"
         try:
-            content = read_regular(path, MAX_FILE, f"an official {kind.name} file")
+            content = read_regular(path, MAX_FILE, what)
         except FileNotFoundError:
             continue  # all that are missing are named at once
         except OSError as error:
@@ -154,26 +158,29 @@ def _images_and_labels(
         raise InputError(
             f"{where} is not an official {kind.name} file: it is broken, or lacks 'data' or its labels"
         ) from error
+
     _check_images(where, images)
     _check_labels(where, kind, labels)
     if len(labels) != len(images):
         raise InputError(f"{where} holds {len(images)} images and {len(labels)} labels")
+
     images = images.reshape(-1, 3, 32, 32)
     return images, np.array(labels, dtype=np.int64)
 
 
 def _check_images(where: str, images: np.ndarray) -> None:
     shape = list(images.shape)
-    are_pixels = images.dtype == np.uint8 and shape[1:] == [PIXELS]
-    if not are_pixels or not len(images):
+    are_bytes = images.dtype == np.uint8
+    are_rows = shape[1:] == [PIXELS]
+    if not are_bytes or not are_rows or not len(images):
         raise InputError(
-            f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], not {images.dtype} of shape {shape}"
+            f"{where}: 'data' must be uint8 of shape [n, {PIXELS}], "
+            f"not {images.dtype} of shape {shape}"
         )
 
 
 def _check_labels(where: str, kind: Cifar, labels: Any) -> None:
-    are_whole = isinstance(labels, list) and all(type(label) is int for label in labels)
-    if not are_whole:
+    if not _is_list_of_whole_numbers(labels):
         raise InputError(f"{where}: '{kind.labels}' must be a list of whole numbers")
 
     last = kind.classes - 1
@@ -182,3 +189,10 @@ def _check_labels(where: str, kind: Cifar, labels: Any) -> None:
             raise InputError(
                 f"{where}: label {shown(label)} of sample {sample} is outside 0 … {last}"
             )
+
+
+def _is_list_of_whole_numbers(labels: Any) -> bool:
+    if not isinstance(labels, list):
+        return False
+    # Not isinstance, for which True is a whole number
+    return all(type(label) is int for label in labels)

@@ -1,4 +1,4 @@
-"""Arrays out of a pickle that nobody vouches for.
+"""What an untrusted pickle of arrays holds.
 
 A pickle can call anything, so Python's unpickler is not used at all: the opcodes are walked here, and a call becomes a
 note (`Call`) that is read as an array or refused. What the walk may build is as flat as CIFAR's files are: plain
@@ -8,12 +8,9 @@ Nothing that is deeper ever exists, so nothing can take for ever to hash, to com
 
 from __future__ import annotations
 
-import math
 import pickletools
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from fedlama.base import shown
 
@@ -42,17 +39,17 @@ class Call:
     state: tuple[Any, ...] | None = None
 
 
-_RECONSTRUCT = Function("_reconstruct")
-_NDARRAY = Function("ndarray")
-_DTYPE = Function("dtype")
-_ENCODE = Function("encode")
+RECONSTRUCT = Function("_reconstruct")
+NDARRAY = Function("ndarray")
+DTYPE = Function("dtype")
+ENCODE = Function("encode")
 
 _ADMITTED = {
-    "numpy.core.multiarray _reconstruct": _RECONSTRUCT,
-    "numpy._core.multiarray _reconstruct": _RECONSTRUCT,  # numpy 2
-    "numpy ndarray": _NDARRAY,
-    "numpy dtype": _DTYPE,
-    "_codecs encode": _ENCODE,
+    "numpy.core.multiarray _reconstruct": RECONSTRUCT,
+    "numpy._core.multiarray _reconstruct": RECONSTRUCT,  # numpy 2
+    "numpy ndarray": NDARRAY,
+    "numpy dtype": DTYPE,
+    "_codecs encode": ENCODE,
 }
 _TEXTS = {
     "BINSTRING",
@@ -65,16 +62,15 @@ _TEXTS = {
 }
 _VALUES = {"BININT", "BININT1", "BININT2", "LONG1"} | _TEXTS
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_WHOLE_NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
-_BYTE_ORDERS = ("|", "<", ">", "=")
 _PLAIN = (int, str, bytes, bool, type(None))
 
 
 def unpickle(content: bytes) -> dict[str, Any]:
     """The dictionary that the pickle describes, its calls left as `Call`s."""
     machine = _Machine()
-    for count, opcode_and_argument in enumerate(pickletools.genops(content)):
-        opcode, argument, _ = opcode_and_argument
+    operations = pickletools.genops(content)
+    for count, operation in enumerate(operations):
+        opcode, argument, _ = operation
         if count > MAX_OPCODES:
             raise NotArraysError(f"it has over {MAX_OPCODES:,} parts")
         if opcode.name != "STOP":
@@ -83,8 +79,13 @@ def unpickle(content: bytes) -> dict[str, Any]:
     # What is left on the stack is the object that was pickled.
     result = machine.stack[-1]
     if not isinstance(result, dict):
-        raise NotArraysError(f"it holds a {type(result).__name__}, not a dictionary")
+        raise NotArraysError(f"it holds a {kind_of(result)}, not a dictionary")
     return result
+
+
+def kind_of(value: Any) -> str:
+    """What messages call the type of a value."""
+    return type(value).__name__
 
 
 class _Machine:
@@ -121,11 +122,14 @@ class _Machine:
                 self.stack.append(_admitted(argument))
             case "STACK_GLOBAL":
                 module, name = self._pop(2)
-                self.stack.append(_admitted(f"{_text(module)} {_text(name)}"))
+                full_name = f"{text_of(module)} {text_of(name)}"
+                self.stack.append(_admitted(full_name))
             case "REDUCE":
-                self._note_call(*self._pop(2))
+                function, arguments = self._pop(2)
+                self._note_call(function, arguments)
             case "BUILD":
-                self._set_state(*self._pop(1))
+                (state,) = self._pop(1)
+                self._set_state(state)
             case _:
                 self._contain(opcode)
 
@@ -158,53 +162,57 @@ class _Machine:
             )
         for value in values:
             if not _fits_into_tuple(value):
-                kind = type(value).__name__
                 raise NotArraysError(
-                    f"it holds a {kind} inside a tuple, which no array needs"
+                    f"it holds a {kind_of(value)} inside a tuple, which no array needs"
                 )
         self.stack.append(values)
 
     def _extend_list(self, values: tuple[Any, ...]) -> None:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise NotArraysError(f"it appends to a {type(target).__name__}")
+            raise NotArraysError(f"it appends to a {kind_of(target)}")
         for value in values:
             if not _is_plain(value):
-                kind = type(value).__name__
-                raise NotArraysError(f"it holds a list with a {kind} in it")
+                raise NotArraysError(f"it holds a list with a {kind_of(value)} in it")
         target.extend(values)
 
     def _set_items(self, items: tuple[Any, ...]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
-            raise NotArraysError(f"it sets an entry of a {type(target).__name__}")
+            raise NotArraysError(f"it sets an entry of a {kind_of(target)}")
+
+        # Keys and values take turns on the stack.
         keys = items[::2]
         values = items[1::2]
         for key, value in zip(keys, values, strict=True):
-            name = _text(key)
-            if not _is_plain(value) and not isinstance(value, Call | list):
+            name = text_of(key)
+            is_admitted = _is_plain(value) or isinstance(value, Call | list)
+            if not is_admitted:
                 raise NotArraysError(
-                    f"it holds a dictionary with a {type(value).__name__} in it"
+                    f"it holds a dictionary with a {kind_of(value)} in it"
                 )
             target[name] = value
 
     def _note_call(self, function: Any, arguments: Any) -> None:
         if not isinstance(function, Function) or not isinstance(arguments, tuple):
             raise NotArraysError(
-                f"it calls a {type(function).__name__}, and only arrays are admitted"
+                f"it calls a {kind_of(function)}, and only arrays are admitted"
             )
-        if function == _ENCODE:
-            self.stack.append(_encoded(*arguments))
-        elif function == _DTYPE and not all(map(_is_plain, arguments)):
+        if function == ENCODE:
+            content = _encoded(*arguments)
+            self.stack.append(content)
+            return
+
+        if function == DTYPE and not all(map(_is_plain, arguments)):
             raise NotArraysError("the type of its array is not a plain one")
-        else:
-            self.stack.append(Call(function, arguments))
+        call = Call(function, arguments)
+        self.stack.append(call)
 
     def _set_state(self, state: Any) -> None:
         target = self.stack[-1]
         if not isinstance(target, Call) or not isinstance(state, tuple):
             raise NotArraysError(
-                f"it sets the state of a {type(target).__name__}, and only arrays have one"
+                f"it sets the state of a {kind_of(target)}, and only arrays have one"
             )
         target.state = state
 
@@ -241,8 +249,8 @@ def _fits_into_tuple(value: Any) -> bool:
     if isinstance(value, Function | list):
         return True
     if isinstance(value, Call):
-        return value.function == _DTYPE
-    return _is_plain(value) or _is_shape(value)
+        return value.function == DTYPE
+    return _is_plain(value) or is_shape(value)
 
 
 def _encoded(text: Any, encoding: Any) -> bytes:
@@ -252,7 +260,7 @@ def _encoded(text: Any, encoding: Any) -> bytes:
     return text.encode("latin-1")
 
 
-def _is_shape(value: Any) -> bool:
+def is_shape(value: Any) -> bool:
     """A tuple of so few whole numbers that an array of CIFAR's can have."""
     if type(value) is not tuple:
         return False
@@ -262,64 +270,10 @@ def _is_shape(value: Any) -> bool:
     return kinds <= {int}
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A text, or bytes read as one."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if not isinstance(value, str):
-        raise NotArraysError(f"it holds a {type(value).__name__} where a text belongs")
-    return value
-
-
-def as_array(value: Any) -> np.ndarray:
-    """The array that a call of `_reconstruct`, with its state, stands for."""
-    if not isinstance(value, Call) or value.function != _RECONSTRUCT:
-        raise NotArraysError(
-            f"it holds a {type(value).__name__} where an array belongs"
-        )
-    if value.arguments[:1] != (_NDARRAY,):
-        raise NotArraysError("it holds another object where an array belongs")
-    if value.state is None or len(value.state) != 5:
-        raise NotArraysError("its array has no state")
-
-    _, shape, dtype, by_columns, content = value.state
-    if not _is_shape(shape):
-        raise NotArraysError("the shape of its array is not one or two whole numbers")
-    kind = _dtype(dtype)
-    numbers = np.frombuffer(_content_of(content), kind)
-    if min(shape, default=0) < 0 or math.prod(shape) != len(numbers):
-        claimed = shown(list(shape))
-        raise NotArraysError(
-            f"its array claims shape {claimed} and holds {len(numbers):,} numbers"
-        )
-
-    if by_columns:
-        return numbers.reshape(shape, order="F")
-    return numbers.reshape(shape)
-
-
-def _dtype(value: Any) -> np.dtype[Any]:
-    if not isinstance(value, Call) or value.function != _DTYPE:
-        raise NotArraysError("its array has no type")
-    kind = ""
-    if value.arguments:
-        kind = _text(value.arguments[0])
-    if kind not in _WHOLE_NUMBERS:
-        raise NotArraysError(
-            f"its array is of type {shown(kind)}, and only whole numbers are admitted"
-        )
-
-    order = ""
-    if value.state and len(value.state) > 1:
-        order = _text(value.state[1])
-    if order not in _BYTE_ORDERS:
-        raise NotArraysError("the type of its array has no byte order")
-    return np.dtype(order + kind)
-
-
-def _content_of(value: Any) -> bytes:
-    """Python 2 wrote texts, Python 3 writes bytes."""
-    if isinstance(value, str):
-        return value.encode("latin-1")
-    if not isinstance(value, bytes):
-        raise NotArraysError("its array has no content")
+        raise NotArraysError(f"it holds a {kind_of(value)} where a text belongs")
     return value
