@@ -52,7 +52,8 @@ def read_archive(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
             for number, member in enumerate(_members(stream)):
                 if number >= MAX_MEMBERS:
                     raise InputError(
-                        f"{printable(path)} has over {MAX_MEMBERS} members, an official archive 9 or fewer"
+                        f"{printable(path)} has over {MAX_MEMBERS} members, "
+                        f"an official archive 9 or fewer"
                     )
                 _check(path, member)
                 if member.name in wanted:
@@ -81,11 +82,13 @@ class _Bounded:
     def read(self, count: int) -> bytes:
         """The next bytes, `count` of them unless the archive ends before."""
         # One byte more than is left shows whether there is more.
-        content = self._stream.read(min(count, self._left + 1))
+        enough = self._left + 1
+        content = self._stream.read(min(count, enough))
         self._left -= len(content)
         if self._left < 0:
             raise InputError(
-                f"{printable(self._path)} unpacks to over {MAX_UNPACKED:,} bytes; an official archive does not"
+                f"{printable(self._path)} unpacks to over {MAX_UNPACKED:,} bytes; "
+                f"an official archive does not"
             )
         return content
 
@@ -141,11 +144,13 @@ def _until_zero(field: bytes) -> str:
 def _name(header: bytes) -> str:
     """Without the slash that ends a folder's name, and the ./ that some programs begin with."""
     name = _until_zero(header[:100])
+    # A path of over a hundred bytes is cut in two; only this kind of tar has a field for the first part.
     magic = header[257:263]
     if magic == b"ustar\x00":
         folder = _until_zero(header[345:500])
         if folder:
             name = f"{folder}/{name}"
+
     name = name.rstrip("/")
     return name.removeprefix("./")
 
@@ -168,14 +173,19 @@ def _padded(size: int) -> int:
 
 def _check(path: Path, member: Member) -> None:
     """Nothing is written to disk; but an archive with names that climb or start at the root is no official one."""
-    parts = member.name.split("/")
-    if member.name.startswith("/") or ".." in parts:
+    name = member.name
+    climbs = ".." in name.split("/")
+    if name.startswith("/") or climbs:
         raise InputError(
-            f"{printable(path)}: {printable(member.name)} leads out of the archive, so nothing of it is read"
+            f"{printable(path)}: {printable(name)} leads out of the archive, "
+            f"so nothing of it is read"
         )
-    if member.kind in EXTENSIONS and member.size > MAX_EXTENSION:
+
+    is_extension = member.kind in EXTENSIONS
+    if is_extension and member.size > MAX_EXTENSION:
         raise InputError(
-            f"{printable(path)} has an extension header of {member.size:,} bytes; up to {MAX_EXTENSION:,} are admitted"
+            f"{printable(path)} has an extension header of {member.size:,} bytes; "
+            f"up to {MAX_EXTENSION:,} are admitted"
         )
 
 
@@ -189,6 +199,8 @@ def _content(path: Path, stream: _Bounded, member: Member) -> bytes:
         raise InputError(
             f"{where} claims {member.size:,} bytes; an official file has at most 155 million"
         )
+
     content = stream.read_exactly(member.size)
-    stream.skip(_padded(member.size) - member.size)
+    padding = _padded(member.size) - member.size
+    stream.skip(padding)
     return content

@@ -54,6 +54,8 @@ class Batches:
         indices = indices.to(data.x_train.device)
         samples = data.x_train[indices]
         targets = data.y_train[indices]
+
+        # Cropping is done to samples as they are stored, a function of the user's own to inputs.
         key = random_key(self.seed, "augment", client, step)
         if data.augment == "crop-flip":
             samples = _crop_and_flip(samples, key)
@@ -77,10 +79,13 @@ class Batches:
             return
 
         for start in range(0, len(steps), together):
-            some_steps = steps[start : start + together]
+            end = start + together
+            some_steps = steps[start:end]
             batches = [self.indices(client, step) for step in some_steps]
             sizes = [len(batch) for batch in batches]
-            indices = torch.cat(batches).to(data.x_train.device)
+            indices = torch.cat(batches)
+            indices = indices.to(data.x_train.device)
+
             inputs = data.inputs(data.x_train[indices])
             targets = data.y_train[indices]
             inputs_by_step = inputs.split(sizes)
@@ -121,15 +126,16 @@ class Batches:
         padded = per_epoch * self.batch_size
         rows: list[NDArray[np.int64]] = []
         for epoch in range(first_epoch, last_epoch + 1):
-            row = np.full(padded, -1)
             order = self._epoch_order(own, client, epoch)
+            row = np.full(padded, -1)
             row[: len(order)] = order
             rows.append(row)
         table = np.concatenate(rows)
         table = table.reshape(-1, self.batch_size)
 
         # Of these, the steps that were asked for.
-        start = steps.start - first_epoch * per_epoch
+        first_step = first_epoch * per_epoch
+        start = steps.start - first_step
         end = start + len(steps)
         return table[start:end]
 
@@ -158,9 +164,11 @@ class _Draws:
 
     def from_key(self, key: int) -> np.random.Generator:
         """The draws of Philox(key=key); valid until the next call."""
+        # Philox keeps the 128 bits of its key in two words.
         low = key % 2**64
         high = key >> 64
-        self._state["state"]["key"][:] = low, high
+        words = self._state["state"]["key"]
+        words[:] = low, high
         self._generator.bit_generator.state = self._state
         return self._generator
 
@@ -177,11 +185,14 @@ def augmented(inputs: Tensor, augment: Transform, key: int) -> Tensor:
     devices = []
     if on_gpu:
         devices = [inputs.device]
+
+    seed = key % 2**63
     with torch.random.fork_rng(devices=devices):
-        torch.default_generator.manual_seed(key % 2**63)
+        torch.default_generator.manual_seed(seed)
         if on_gpu:
-            torch.cuda.manual_seed(key % 2**63)
+            torch.cuda.manual_seed(seed)
         changed = augment(inputs)
+
     if not isinstance(changed, Tensor) or len(changed) != len(inputs):
         raise InputError(
             f"augment must return a tensor with as many samples as it was given, not {shown(changed)}"
@@ -198,25 +209,31 @@ def _crop_and_flip(images: Tensor, key: int) -> Tensor:
     philox = np.random.Philox(key=key)
     draws = np.random.Generator(philox)
     largest_shift = 2 * MARGIN
-    top, left = draws.integers(0, largest_shift + 1, (2, batch, 1))
-    mirrored = draws.integers(0, 2, (batch, 1))
+    top_B1, left_B1 = draws.integers(0, largest_shift + 1, (2, batch, 1))
+    mirrored_B1 = draws.integers(0, 2, (batch, 1))
 
     # Which pixel of the padded image each pixel of the new one is.
     down = np.arange(height)
     across = np.arange(width)
     mirrored_across = across[::-1]
-    rows_BH = top + down
-    columns_BW = left + np.where(mirrored, mirrored_across, across)
+    rows_BH = top_B1 + down
+    columns_BW = left_B1 + np.where(mirrored_B1, mirrored_across, across)
+
+    # A gather counts pixels row after row.
     padded_width = width + largest_shift
     starts_BH = rows_BH * padded_width
-    source_BHW = starts_BH[:, :, None] + columns_BW[:, None, :]
+    starts_BH1 = starts_BH[:, :, None]
+    columns_B1W = columns_BW[:, None, :]
+    source_BHW = starts_BH1 + columns_B1W
 
+    # The channels of an image are cropped alike.
     source = torch.from_numpy(source_BHW)
     source = source.view(batch, 1, height * width)
     source = source.to(images.device)
     source = source.expand(-1, channels, -1)
 
-    padded = functional.pad(images, (MARGIN, MARGIN, MARGIN, MARGIN))
+    margins = (MARGIN, MARGIN, MARGIN, MARGIN)
+    padded = functional.pad(images, margins)
     flat = padded.flatten(2)
     cropped = flat.gather(2, source)
     return cropped.view(images.shape)

@@ -152,13 +152,17 @@ def _find_own(name: str) -> Path | None:
     if not name:
         return None
     candidates: list[Path] = []
-    if Path(name).name == name:
+    is_plain_name = Path(name).name == name
+    if is_plain_name:
         for root in data_folders():
             candidates.append(root / f"{name}.npz")
             candidates.append(root / name)
     candidates.append(expand_home(name))
+
     for path in candidates:
-        if is_leaf(path) or (path.is_file() and path.suffix == ".npz"):
+        if is_leaf(path):
+            return path
+        if path.is_file() and path.suffix == ".npz":
             return path
     return None
 
@@ -183,19 +187,25 @@ def _unknown(name: str) -> str:
         return f"{given} does not exist; {allowed}"
 
     names = [entry.name for entry in catalog()]
-    listed = ", ".join(printable(known, 60) for known in names[:MAX_LISTED])
+    nearest = _nearest(name, names)
+    shown_names = [printable(known, 60) for known in names[:MAX_LISTED]]
+    listed = ", ".join(shown_names)
     return (
-        f"there is no data set {shown(name)}{_nearest(name, names)}, nor {given}.npz in {described_folders()}; "
+        f"there is no data set {shown(name)}{nearest}, "
+        f"nor {given}.npz in {described_folders()}; "
         f"known are {listed}, and {allowed}"
     )
 
 
 def _nearest(name: str, names: list[str]) -> str:
     """The known name that was probably meant, as part of a sentence."""
+    lowered = name.lower()
     candidates = list(names)
-    if name.lower().startswith("emnist"):
+    # The catalog leaves out splits of EMNIST that are not there; here one of them may be meant.
+    if lowered.startswith("emnist"):
         candidates += KNOWN
-    nearest = get_close_matches(name.lower(), candidates, n=1)
+
+    nearest = get_close_matches(lowered, candidates, n=1)
     if not nearest:
         return ""
     return f" (did you mean {printable(nearest[0])}?)"

@@ -68,6 +68,7 @@ class Dataset:
             )
         if callable(self.augment):
             return
+
         if self.augment not in AUGMENTATIONS:
             allowed = ", ".join(map(str, AUGMENTATIONS))
             given = shown(self.augment)
@@ -124,7 +125,8 @@ class Dataset:
         key = random_key(seed, "validation")
         philox = np.random.Philox(key=key)
         draws = np.random.Generator(philox)
-        order = torch.from_numpy(draws.permutation(samples))
+        permutation = draws.permutation(samples)
+        order = torch.from_numpy(permutation)
         held = order[:count].sort().values
         kept = order[count:].sort().values
         part = replace(
@@ -142,17 +144,29 @@ class Dataset:
 
         # Without gaps: a client that lost its only sample is left out.
         there, numbers = torch.unique(self.clients[kept], return_inverse=True)
-        names = None
-        if self.client_names is not None:
-            names = tuple(self.client_names[old] for old in there.tolist())
-        elif len(there) < int(self.clients.max()) + 1:
-            names = tuple(str(old) for old in there.tolist())
+        before = int(self.clients.max()) + 1
+        held_owners = self.clients[held]
         return replace(
             part,
             clients=numbers,
-            client_names=names,
-            test_clients=places_of(self.clients[held].numpy(), there.numpy()),
+            client_names=self._names_of(there.tolist(), before),
+            test_clients=places_of(held_owners.numpy(), there.numpy()),
         )
+
+    def _names_of(self, there: list[int], before: int) -> tuple[str, ...] | None:
+        """What the clients that are still there are called; one that moves up keeps its old number as its name.
+
+        Arguments:
+            there: Their numbers among the clients before.
+            before: How many clients there were.
+        """
+        if self.client_names is not None:
+            return tuple(self.client_names[old] for old in there)
+        if len(there) < before:
+            return tuple(str(old) for old in there)
+
+        # All are there, and their numbers say it all.
+        return None
 
     def content_hash(self) -> str:
         """One SHA-256 over all samples, targets and owners: which data it is, wherever it came from."""
@@ -173,29 +187,43 @@ class Dataset:
         return digest.hexdigest()
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{value} {name}".strip() for name, value in self._facts())
-        return f"Dataset({self.name}: {facts})"
+        facts: list[str] = []
+        for name, value in self._facts():
+            # The shape of a sample has no name.
+            fact = f"{value} {name}".strip()
+            facts.append(fact)
+        listed = ", ".join(facts)
+        return f"Dataset({self.name}: {listed})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        rows = [
-            f"<tr><th>{escape(name or 'a sample')}</th><td>{escape(value)}</td></tr>"
-            for name, value in self._facts()
-        ]
-        return f"<table><caption>{escape(self.name)}</caption>{''.join(rows)}</table>"
+        rows: list[str] = []
+        for name, value in self._facts():
+            head = escape(name or "a sample")
+            cell = escape(value)
+            rows.append(f"<tr><th>{head}</th><td>{cell}</td></tr>")
+        caption = escape(self.name)
+        body = "".join(rows)
+        return f"<table><caption>{caption}</caption>{body}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        shape = "×".join(map(str, self.x_train.shape[1:])) or "one number"
-        kind = str(self.x_train.dtype).removeprefix("torch.")
+        """What there is to say in a line: a name, empty for the shape of a sample, and a value."""
+        train = len(self.x_train)
+        test = len(self.x_test)
+        lengths = map(str, self.x_train.shape[1:])
+        shape = "×".join(lengths) or "one number"
+        dtype = str(self.x_train.dtype)
+        kind = dtype.removeprefix("torch.")
         facts = [
-            ("training samples", f"{len(self.x_train):,}"),
-            ("test samples", f"{len(self.x_test):,}"),
+            ("training samples", f"{train:,}"),
+            ("test samples", f"{test:,}"),
             ("", f"{shape} {kind}"),
         ]
         if self.classes is not None:
             facts.append(("classes", f"{self.classes:,}"))
         if self.clients is not None:
-            facts.append(("clients", f"{int(self.clients.max()) + 1:,}"))
+            clients = int(self.clients.max()) + 1
+            facts.append(("clients", f"{clients:,}"))
         return facts
 
 
@@ -261,9 +289,10 @@ def _broadcastable(
 def places_of(ids: NDArray[Any], known: NDArray[Any]) -> Tensor:
     """For each id its place among those known, which are in order; −1 for one that is not known."""
     places = np.searchsorted(known, ids)
-    last = len(known) - 1
     # An id beyond all that are known has the place after the last
+    last = len(known) - 1
     inside = np.minimum(places, last)
     is_known = known[inside] == ids
+
     found = np.where(is_known, inside, NO_CLIENT)
     return torch.from_numpy(found.astype(np.int64))

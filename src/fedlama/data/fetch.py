@@ -117,7 +117,8 @@ def _download(url: str, part: Path, progress: Progress) -> None:
             _receive(response, part, first, progress)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not start:
+        has_no_more = error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+        if not has_no_more or not start:
             raise
         # There is nothing after the .part file: it is complete, or it is wrong, which its hash will tell.
 
@@ -140,9 +141,14 @@ def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
 
     content_range = response.headers.get("Content-Range", "")
     match = re.match(r"bytes (\d{1,18})-", content_range)
-    if match is None or int(match[1]) > start:
+    first = None
+    if match is not None:
+        first = int(match[1])
+
+    # An earlier byte than was asked for is no harm, a later one would leave a gap.
+    if first is None or first > start:
         raise ConnectionError("the server sent another range than it was asked for")
-    return int(match[1])
+    return first
 
 
 def _receive(
@@ -152,6 +158,7 @@ def _receive(
     length = response.headers.get("Content-Length", "")
     if length.isdecimal():
         total = start + int(length)
+
     mode = "wb"
     if start:
         mode = "r+b"
@@ -166,6 +173,7 @@ def _receive(
             file.write(chunk)
             done += len(chunk)
             progress(done, total)
+
     if total is not None and done < min(total, MAX_BYTES):
         raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
 
@@ -174,9 +182,11 @@ def _verify(part: Path, archive: Archive, url: str) -> None:
     found = _sha256(part)
     if found != archive.sha256:
         part.unlink()
+        expected = archive.sha256
         raise RunError(
-            f"{printable(url)} is not {archive.file}: the SHA-256 of what arrived is {found[:12]}… instead of "
-            f"{archive.sha256[:12]}…; it was deleted, so run the same command again to start over"
+            f"{printable(url)} is not {archive.file}: "
+            f"the SHA-256 of what arrived is {found[:12]}… instead of {expected[:12]}…; "
+            f"it was deleted, so run the same command again to start over"
         )
 
 
@@ -196,6 +206,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         said = printable(str(error.reason), 200)
         return f"the server answered {error.code} {said}"
+
+    # What is wrong with the network is inside, and its own text is better than urllib's around it.
     if isinstance(error, urllib.error.URLError):
         inner = error.reason
         if isinstance(inner, Exception):

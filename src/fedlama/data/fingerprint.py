@@ -33,7 +33,8 @@ def fingerprint(name: str) -> str | None:
     Arguments:
         name: As for `load`.
     """
-    hashes = [file_hash(path) for path in data_files(name)]
+    files = data_files(name)
+    hashes = [file_hash(path) for path in files]
     if not hashes:
         return None
     if len(hashes) == 1:

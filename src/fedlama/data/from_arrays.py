@@ -51,6 +51,7 @@ def arrays(
     _check_lengths("test", x_test, y_test)
     _check_alike("x", x_train, x_test)
     _check_alike("y", y_train, y_test)
+
     owners = None
     names = None
     test_owners = None
@@ -61,7 +62,9 @@ def arrays(
         names = _names(known)
         if test_clients is not None:
             test_ids = _ids("test_clients", test_clients, len(x_test), "test")
-            if (test_ids.dtype.kind in "US") != (known.dtype.kind in "US"):
+            are_texts = known.dtype.kind in "US"
+            test_are_texts = test_ids.dtype.kind in "US"
+            if test_are_texts != are_texts:
                 raise InputError(
                     "test_clients must hold ids like those in clients: numbers or texts"
                 )
@@ -109,9 +112,12 @@ def _as_tensor(name: str, values: Any) -> Tensor:
 
 
 def _samples(name: str, values: Any) -> Tensor:
+    """uint8 as it is, other whole numbers as int64, floats as float32."""
     tensor = _as_tensor(name, values)
     if tensor.dim() < 1 or not tensor.numel():
-        raise InputError(f"{name} is empty (shape {tuple(tensor.shape)})")
+        shape = tuple(tensor.shape)
+        raise InputError(f"{name} is empty (shape {shape})")
+
     if tensor.dtype == torch.uint8:
         return tensor
     if not tensor.is_floating_point():
@@ -126,7 +132,8 @@ def _targets(name: str, values: Any) -> Tensor:
             f"{name} must hold a target for each sample, not a single number"
         )
     if not tensor.numel():
-        raise InputError(f"{name} is empty (shape {tuple(tensor.shape)})")
+        shape = tuple(tensor.shape)
+        raise InputError(f"{name} is empty (shape {shape})")
     if tensor.is_floating_point():
         return _finite(name, tensor.float())
 
@@ -160,7 +167,9 @@ def _check_lengths(part: str, x: Tensor, y: Tensor) -> None:
 def _check_alike(name: str, train: Tensor, test: Tensor) -> None:
     train_shape = tuple(train.shape[1:])
     test_shape = tuple(test.shape[1:])
-    if train_shape != test_shape or train.dtype != test.dtype:
+    same_shape = train_shape == test_shape
+    same_type = train.dtype == test.dtype
+    if not same_shape or not same_type:
         raise InputError(
             f"{name}_train and {name}_test differ: "
             f"{train.dtype} of shape {train_shape} per sample "
@@ -176,9 +185,11 @@ def _ids(name: str, clients: Any, samples: int, part: str) -> NDArray[Any]:
         raise InputError(
             f"{name} must hold one id for each of the {samples} {part} samples, not shape {ids.shape}"
         )
-    if ids.dtype.kind == "f" and not np.isfinite(ids).all():
+
+    kind = ids.dtype.kind
+    if kind == "f" and not np.isfinite(ids).all():
         raise InputError(f"{name} holds NaN or infinite ids")
-    if ids.dtype.kind == "O":
+    if kind == "O":
         _check_sortable(name, ids)
     return ids
 
@@ -198,11 +209,18 @@ def _check_sortable(name: str, ids: NDArray[Any]) -> None:
 
 def _names(ids: NDArray[Any]) -> tuple[str, ...] | None:
     """What clients with these ids are called; None where an id is the client's number."""
-    if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))):
+    kind = ids.dtype.kind
+    if kind in "iu" and np.array_equal(ids, np.arange(len(ids))):
         return None
-    if ids.dtype.kind == "S":
-        return tuple(one.decode("utf-8", "backslashreplace") for one in ids.tolist())
-    return tuple(str(one) for one in ids.tolist())
+
+    names: list[str] = []
+    for one in ids.tolist():
+        if kind == "S":
+            name = one.decode("utf-8", "backslashreplace")
+        else:
+            name = str(one)
+        names.append(name)
+    return tuple(names)
 
 
 def _count_classes(y_train: Tensor, y_test: Tensor) -> int | None:

@@ -64,7 +64,12 @@ def find_idx(kind: IdxSet, folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for role in ROLES:
         split, content = role.split()
-        path = _first(folder, kind.prefix, split, content)
+        path = _first(
+            folder,
+            kind.prefix,
+            split,
+            content,
+        )
         if path:
             found[role] = path
     return found
@@ -83,8 +88,11 @@ def _first(folder: Path, prefix: str, split: str, content: str) -> Path | None:
     dimensions = 1
     if content == "images":
         dimensions = 3
+
+    # Some programs write a dot where the published names have a hyphen.
     for part, dot, ending in product(splits, "-.", ("", ".gz")):
-        path = folder / f"{prefix}{part}-{content}{dot}idx{dimensions}-ubyte{ending}"
+        name = f"{prefix}{part}-{content}{dot}idx{dimensions}-ubyte{ending}"
+        path = folder / name
         if path.is_file():
             return path
     return None
@@ -95,8 +103,9 @@ def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
     files = find_idx(kind, folder)
     missing = [role for role in ROLES if role not in files]
     if missing:
+        listed = " and no ".join(missing)
         raise InputError(
-            f"{printable(folder)} has no {' and no '.join(missing)} of {kind.name} "
+            f"{printable(folder)} has no {listed} of {kind.name} "
             f"(such as {kind.prefix}train-images-idx3-ubyte.gz)"
         )
 
@@ -128,8 +137,11 @@ def read_idx_set(kind: IdxSet, folder: Path) -> Dataset:
 def _read_pair(
     kind: IdxSet, images_file: Path, labels_file: Path
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Images with a channel, and their labels, counted from 0."""
     images = read_idx(images_file, 3)
-    labels = read_idx(labels_file, 1).astype(np.int64)
+    labels = read_idx(labels_file, 1)
+    # Bytes have no numbers below 0, and would wrap around where the first label is subtracted.
+    labels = labels.astype(np.int64)
     if len(images) != len(labels):
         raise InputError(
             f"{printable(images_file)} holds {len(images)} images, "
@@ -141,20 +153,23 @@ def _read_pair(
     too_small = labels < first
     too_large = labels > last
     outside = too_small | too_large
-
     if outside.any():
         sample = int(outside.argmax())
         raise InputError(
-            f"{printable(labels_file)}: label {labels[sample]} of sample {sample} is outside {first} … {last}"
+            f"{printable(labels_file)}: "
+            f"label {labels[sample]} of sample {sample} is outside {first} … {last}"
         )
-    return images[:, None], labels - first
+
+    with_channel = images[:, None]
+    from_zero = labels - first
+    return with_channel, from_zero
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
     """The unsigned bytes of one file, which must have so many dimensions."""
     try:
         with _unpacked(path) as (stream, largest):
-            header = stream.read(4 + 4 * dimensions)
+            header = stream.read(_header_length(dimensions))
             shape = _shape(path, header, dimensions)
             content = _exactly(path, stream, shape, largest)
     except (OSError, EOFError, zlib.error) as error:
@@ -163,6 +178,11 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
         ) from error
     values = np.frombuffer(content, np.uint8)
     return values.reshape(shape)
+
+
+def _header_length(dimensions: int) -> int:
+    """Four bytes that say what it is, and four for each dimension."""
+    return 4 + 4 * dimensions
 
 
 @contextmanager
@@ -181,13 +201,16 @@ def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def _shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
+    start = header[:4]
     expected = bytes((0, 0, UNSIGNED_BYTES, dimensions))
-    if header[:4] != expected:
+    if start != expected:
+        found = start.hex(" ") or "nothing"
         raise InputError(
-            f"{printable(path)} starts with {header[:4].hex(' ') or 'nothing'}; "
-            f"an IDX file of unsigned bytes in {dimensions} dimensions starts with {expected.hex(' ')}"
+            f"{printable(path)} starts with {found}; "
+            f"an IDX file of unsigned bytes in {dimensions} dimensions "
+            f"starts with {expected.hex(' ')}"
         )
-    if len(header) < 4 + 4 * dimensions:
+    if len(header) < _header_length(dimensions):
         raise InputError(f"{printable(path)} ends inside its header")
 
     sizes = np.frombuffer(header, ">u4", offset=4)
@@ -206,12 +229,14 @@ def _exactly(
     if claimed <= largest:
         # One byte more than is claimed shows whether the file holds more.
         while len(content) <= claimed:
-            chunk = stream.read(min(CHUNK, claimed + 1 - len(content)))
+            missing = claimed + 1 - len(content)
+            chunk = stream.read(min(CHUNK, missing))
             if not chunk:
                 break
             content += chunk
     if len(content) == claimed:
         return content
+
     held = "more"
     if len(content) < claimed:
         held = "fewer"

@@ -79,9 +79,11 @@ def _find_idx(kind: IdxSet, places: tuple[str, ...], root: Path) -> Path | None:
     EMNIST's names tell that a file is its own. MNIST and Fashion-MNIST share theirs, so that of the folder must.
     """
     folders = [root / place for place in places]
+    is_fashion = kind is FASHION_MNIST
     named_fashion = "fashion" in root.name.lower()
-    if kind.prefix or (kind is FASHION_MNIST) == named_fashion:
+    if kind.prefix or is_fashion == named_fashion:
         folders.append(root)
+
     for folder in folders:
         if find_idx(kind, folder):
             return folder
@@ -89,9 +91,10 @@ def _find_idx(kind: IdxSet, places: tuple[str, ...], root: Path) -> Path | None:
 
 
 def _known_idx(kind: IdxSet, what: str, how: str, *places: str) -> Known:
+    folders = "/ or ".join(places)
     return Known(
         what=what,
-        files=f"{kind.prefix}train-images-idx3-ubyte[.gz] (and its three companions) in {'/ or '.join(places)}/",
+        files=f"{kind.prefix}train-images-idx3-ubyte[.gz] (and its three companions) in {folders}/",
         how=how,
         find=partial(_find_idx, kind, places),
         read=partial(read_idx_set, kind),
@@ -113,6 +116,7 @@ def _read_emnist(folder: Path) -> Dataset:
     for kind in EMNIST.values():
         if find_idx(kind, folder):
             splits.append(kind)
+
     if len(splits) > 1:
         names = ", ".join(kind.name for kind in splits)
         raise InputError(

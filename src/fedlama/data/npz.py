@@ -80,21 +80,25 @@ def _dataset(stored: Mapping[str, np.ndarray], name: str) -> Dataset:
             test_clients=_ids(stored, SPLIT.test_ids),
             name=name,
         )
+
     x = _with_channel(stored["x"])
     y = stored["y"]
     test = stored["test"]
-    if test.dtype != np.bool_ or test.shape != (len(x),):
-        kind = f"{test.dtype} of shape {shown(list(test.shape))}"
+    samples = len(x)
+    if test.dtype != np.bool_ or test.shape != (samples,):
+        shape = list(test.shape)
+        kind = f"{test.dtype} of shape {shown(shape)}"
         raise InputError(
-            f"test must hold True or False for each of the {len(x)} samples, not {kind}"
+            f"test must hold True or False for each of the {samples} samples, not {kind}"
         )
-    if len(y) != len(x):
-        raise InputError(f"x has {len(x)} samples and y {len(y)}")
+    if len(y) != samples:
+        raise InputError(f"x has {samples} samples and y {len(y)}")
+
     ids = _ids(stored, JOINT.ids)
     test_ids = None
     if ids is not None:
-        if len(ids) != len(x):
-            raise InputError(f"x has {len(x)} samples and the client ids {len(ids)}")
+        if len(ids) != samples:
+            raise InputError(f"x has {samples} samples and the client ids {len(ids)}")
         test_ids = ids[test]
         ids = ids[~test]
     return arrays(
@@ -119,8 +123,10 @@ def _with_channel(x: np.ndarray) -> np.ndarray:
     if x.dtype != np.uint8:
         return x
     if x.ndim == 4 and x.shape[3] in CHANNELS and x.shape[1] not in CHANNELS:
+        shape = list(x.shape[1:])
         raise InputError(
-            f"images of shape {shown(list(x.shape[1:]))} have their channels last: store x.transpose(0, 3, 1, 2)"
+            f"images of shape {shown(shape)} have their channels last: "
+            f"store x.transpose(0, 3, 1, 2)"
         )
     if x.ndim == 3:
         return x[:, None]
@@ -137,9 +143,11 @@ def _read_members(path: Path) -> dict[str, np.ndarray]:
             for info in archive.infolist():
                 key = info.filename.removesuffix(".npy")
                 members[key] = info
+
             for key in _wanted(path, list(members)):
                 where = f"{printable(path)}: {key}"
-                stored[key] = _read_member(where, archive, members[key], length)
+                info = members[key]
+                stored[key] = _read_member(where, archive, info, length)
     except InputError:
         raise
     except Exception as error:
@@ -155,25 +163,38 @@ def _wanted(path: Path, keys: list[str]) -> list[str]:
     for layout, other in ((SPLIT, JOINT), (JOINT, SPLIT)):
         if not set(layout.needed) <= set(keys):
             continue
-        needed = ", ".join(layout.needed)
-        ids = [key for key in layout.ids if key in keys]
-        misplaced = [key for key in other.ids if key in keys]
+
+        ids = _first_of(layout.ids, keys)
+        misplaced = _first_of(other.ids, keys)
         # Ids that are silently ignored would make another experiment.
         if misplaced and not ids:
+            needed = ", ".join(layout.needed)
             raise InputError(
-                f"{printable(path)} holds {misplaced[0]}; beside {needed} name it {layout.ids[0]}"
+                f"{printable(path)} holds {misplaced[0]}; "
+                f"beside {needed} name it {layout.ids[0]}"
             )
-        test_ids = [key for key in layout.test_ids if key in keys]
-        if not ids:
-            test_ids = []
-        return [*layout.needed, *ids[:1], *test_ids[:1]]
 
-    found = sorted(keys)[:SHOWN_KEYS]
-    listed = ", ".join(found)
+        # Owners of test samples mean nothing without clients.
+        test_ids: list[str] = []
+        if ids:
+            test_ids = _first_of(layout.test_ids, keys)
+        return [*layout.needed, *ids, *test_ids]
+
+    found = sorted(keys)
+    listed = ", ".join(found[:SHOWN_KEYS])
+    held = printable(listed) or "nothing"
     raise InputError(
-        f"{printable(path)} holds {printable(listed) or 'nothing'}; needed are {_described(SPLIT)}, "
-        f"or {_described(JOINT)}"
+        f"{printable(path)} holds {held}; "
+        f"needed are {_described(SPLIT)}, or {_described(JOINT)}"
     )
+
+
+def _first_of(names: tuple[str, ...], keys: list[str]) -> list[str]:
+    """The first of these names that is a key, as a list of one; none if there is none."""
+    for name in names:
+        if name in keys:
+            return [name]
+    return []
 
 
 def _described(layout: _Layout) -> str:
@@ -198,10 +219,13 @@ def _read_member(
                 f"({dtype} of shape {shown(list(shape))}), "
                 f"and {held:,} are there"
             )
+
         # Zipfile stops at file_size and checks the sum
         content = bytearray(stream.read(claimed))
-    if len(content) != claimed:
-        raise InputError(f"{where} ends after {len(content):,} of {claimed:,} bytes")
+
+    arrived = len(content)
+    if arrived != claimed:
+        raise InputError(f"{where} ends after {arrived:,} of {claimed:,} bytes")
     values = np.frombuffer(content, dtype)
     if by_columns:
         return values.reshape(shape, order="F")
@@ -241,9 +265,13 @@ def _read_header(
         raise InputError(
             f"{where} holds {kind} values; only numbers (and texts as client ids) are read"
         )
+
+    # A single number has no dimension, and a forged header may have one below zero.
     smallest = min(shape, default=-1)
     if smallest < 0:
+        lengths = list(shape)
         raise InputError(
-            f"{where} has shape {shown(list(shape))}; its first dimension must count the samples"
+            f"{where} has shape {shown(lengths)}; "
+            f"its first dimension must count the samples"
         )
     return shape, by_columns, dtype

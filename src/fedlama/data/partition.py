@@ -71,9 +71,13 @@ def _dealt_out(things: int, clients: int, seed: int) -> NDArray[np.int64]:
     """For each of so many things a client, drawn so that all clients have the same number of them, or one more."""
     generator = _generator(seed)
     shuffled = generator.permutation(things)
+
+    # Cut into as many pieces as there are clients, whose lengths differ by one at most
     places = np.arange(things)
+    pieces = places * clients // things
+
     owners = np.empty(things, dtype=np.int64)
-    owners[shuffled] = places * clients // things
+    owners[shuffled] = pieces
     return owners
 
 
@@ -101,6 +105,7 @@ class Dirichlet:
         """Deal the training samples of `data`; the draws follow from `seed`."""
         _check_clients(self.clients, len(data.x_train))
         labels = _class_labels(data)
+        samples = len(labels)
         classes: list[NDArray[np.int64]] = []
         for label in np.unique(labels):
             members = np.flatnonzero(labels == label)
@@ -108,16 +113,17 @@ class Dirichlet:
 
         for attempt in range(1 + MAX_REDRAWS):
             generator = _generator(seed, attempt)
-            owners = self._draw(classes, len(labels), generator)
+            owners = self._draw(classes, samples, generator)
             if owners is None:
                 continue
 
             sizes = np.bincount(owners, minlength=self.clients)
             if sizes.min() >= self.min_samples:
                 return Shards.by_owner(owners, self.clients)
+
         raise InputError(
             f"partition.min_samples = {self.min_samples} was not reached for every one of {self.clients} clients at "
-            f"alpha {self.alpha:g} in {MAX_REDRAWS:,} redraws of {len(labels):,} samples: "
+            f"alpha {self.alpha:g} in {MAX_REDRAWS:,} redraws of {samples:,} samples: "
             f"set partition.min_samples lower (1 is the least), or use fewer clients or a larger alpha"
         )
 
@@ -139,15 +145,17 @@ class Dirichlet:
             samples = generator.permutation(members)
             shares = generator.dirichlet(concentration)
             shares[held >= fair_share] = 0
-            if not shares.sum() > 0:
+            total_share = shares.sum()
+            if not total_share > 0:
                 # Every client with room drew a share that underflowed to zero
                 return None
 
             # The samples of this class, cut where the shares say.
-            ends = np.cumsum(shares / shares.sum())
-            cuts = ends[:-1] * len(samples)
+            size = len(samples)
+            ends = np.cumsum(shares / total_share)
+            cuts = ends[:-1] * size
             cuts = cuts.astype(np.int64)
-            counts = np.diff(cuts, prepend=0, append=len(samples))
+            counts = np.diff(cuts, prepend=0, append=size)
 
             owners[samples] = np.repeat(clients, counts)
             held += counts
@@ -174,14 +182,16 @@ class Natural:
                 f"{data.name} has no client ids of its own: choose partition iid or dirichlet"
             )
         owners = data.clients.numpy()
-        ids = int(owners.max()) + 1
+        last = int(owners.max())
+        ids = last + 1
         if self.clients is None or self.clients == ids:
             return Shards.by_owner(owners, ids, data.client_names)
 
         # Whole writers are dealt out, not samples: the data of one stays with one client.
         _check_clients(self.clients, ids, "client ids in the data")
-        group = _dealt_out(ids, self.clients, seed)
-        return Shards.by_owner(group[owners], self.clients)
+        group_of_id = _dealt_out(ids, self.clients, seed)
+        groups = group_of_id[owners]
+        return Shards.by_owner(groups, self.clients)
 
 
 def default_partition(data: Dataset) -> Partition:

@@ -52,7 +52,8 @@ class Shards:
         """
         if self.names is None:
             return f"client {client}"
-        return f"client {client} ({printable(self.names[client], MAX_NAME)})"
+        name = printable(self.names[client], MAX_NAME)
+        return f"client {client} ({name})"
 
     def size_of(self, client: int) -> int:
         """How many samples one client has."""
@@ -70,7 +71,8 @@ class Shards:
         """One SHA-256 over which client has which samples."""
         digest = hashlib.sha256()
         for part in (self.offsets, self.order):
-            digest.update(part.contiguous().numpy().tobytes())
+            numbers = part.contiguous().numpy()
+            digest.update(numbers.tobytes())
         return digest.hexdigest()
 
     def assign(self, data: Dataset, seed: int) -> Shards:
@@ -78,9 +80,11 @@ class Shards:
 
         Nothing is drawn, so `seed` does not matter.
         """
-        if len(self.order) != len(data.x_train):
+        dealt = len(self.order)
+        samples = len(data.x_train)
+        if dealt != samples:
             raise InputError(
-                f"partition: these shards deal {len(self.order)} samples, but the data has {len(data.x_train)}"
+                f"partition: these shards deal {dealt} samples, but the data has {samples}"
             )
         return self
 
@@ -108,7 +112,11 @@ class Shards:
         order = np.argsort(owners, kind="stable")
         ends = np.cumsum(sizes)
         offsets = np.concatenate([[0], ends])
-        return Shards(torch.from_numpy(order), torch.from_numpy(offsets), names)
+        return Shards(
+            order=torch.from_numpy(order),
+            offsets=torch.from_numpy(offsets),
+            names=names,
+        )
 
 
 def class_counts(
@@ -126,12 +134,17 @@ def class_counts(
     if data.classes is not None and data.y_train.dim() == 1:
         classes = data.classes or 1
         labels = data.y_train.numpy()
+
     counted = len(shards)
     if clients is not None:
         counted = min(clients, counted)
-    sizes = shards.sizes[:counted].numpy()
-    owners = np.repeat(np.arange(counted), sizes)
-    order = shards.order[: len(owners)].numpy()
+
+    # The order begins with the samples of the first client: as many as the clients have are theirs.
+    numbers = np.arange(counted)
+    sizes = shards.sizes[:counted]
+    owners = np.repeat(numbers, sizes.numpy())
+    samples = len(owners)
+    order = shards.order[:samples].numpy()
 
     # One number for each pair of client and class, so that one count serves all of them.
     pairs = owners * classes + labels[order]
