@@ -17,13 +17,9 @@ from torch import nn
 from fedlama.base import InputError
 from fedlama.data import Partition
 from fedlama.flower.client_round import ClientRound
-from fedlama.flower.trainers import (
-    ClientTrainer,
-    Data,
-    FunctionTrainer,
-    RuleTrainer,
-    TrainFunction,
-)
+from fedlama.flower.function_trainer import FunctionTrainer, TrainFunction
+from fedlama.flower.rule_trainer import Data, RuleTrainer
+from fedlama.flower.trainers import ClientTrainer
 from fedlama.flower.wire import RECORD, read_task
 from fedlama.local import LocalRule
 from fedlama.training.evaluation import Loss
@@ -79,7 +75,8 @@ def layerwise(
     """
 
     def decorate(train: TrainFunction) -> ClientApp:
-        return _app(model, FunctionTrainer(train, samples), threads)
+        trainer = FunctionTrainer(train, samples)
+        return _app(model, trainer, threads)
 
     return decorate
 
@@ -93,19 +90,23 @@ def _app(
     def query(message: Message, context: Context) -> Message:  # pyright: ignore[reportUnusedFunction]
         """Who this client is; a node's information has no partition id."""
         question = message.content.config_records[RECORD]
-        trainer.check_rule(str(question["rule"]))
+        rule = str(question["rule"])
+        trainer.check_rule(rule)
+
         client = _partition_id(context)
         seed = int(str(question["seed"]))
+        clients = int(context.node_config.get(PARTITIONS, 0))
         answer = ConfigRecord(
             {
                 "client": client,
-                "clients": int(context.node_config.get(PARTITIONS, 0)),
+                "clients": clients,
                 "samples": trainer.samples(context, client, seed),
                 "local": trainer.name,
                 "options": json.dumps(trainer.options),
             }
         )
-        return Message(RecordDict({RECORD: answer}), reply_to=message)
+        content = RecordDict({RECORD: answer})
+        return Message(content, reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:  # pyright: ignore[reportUnusedFunction]
@@ -113,8 +114,10 @@ def _app(
         task, download = read_task(message)
         trainer.check_rule(task.rule)
         torch.set_num_threads(threads)
-        current = ClientRound(model(), task, trainer, context)
-        return Message(current.play(download), reply_to=message)
+        module = model()
+        current = ClientRound(module, task, trainer, context)
+        content = current.play(download)
+        return Message(content, reply_to=message)
 
     return app
 
@@ -123,6 +126,7 @@ def _partition_id(context: Context) -> int:
     number = context.node_config.get(PARTITION)
     if not isinstance(number, int) or number < 0:
         raise InputError(
-            f"the node has no {PARTITION}: start flower-supernode with --node-config '{PARTITION}=0 {PARTITIONS}=4'"
+            f"the node has no {PARTITION}: start flower-supernode "
+            f"with --node-config '{PARTITION}=0 {PARTITIONS}=4'"
         )
     return number

@@ -1,0 +1,99 @@
+"""Local steps with the user's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import Context
+from torch import Tensor, nn
+
+from fedlama.base import InputError
+from fedlama.flower.trainers import ROW, trained_slices
+from fedlama.flower.wire import Task
+from fedlama.rows import Binding, Slot
+
+TrainFunction = Callable[[nn.Module, range, Context], float]
+
+
+class FunctionTrainer:
+    """Takes local steps with the user's own function.
+
+    Arguments:
+        function: It takes the steps with the module, and returns its mean loss.
+        samples: How many samples the client has, from Flower's context; None where nobody asks.
+    """
+
+    slots: tuple[Slot, ...] = ()
+    sends: tuple[str, ...] = ()
+    name = "a function"
+
+    def __init__(
+        self, function: TrainFunction, samples: Callable[[Context], int] | None
+    ) -> None:
+        self.options: dict[str, Any] = {}
+        self.function = function
+        self._samples = samples
+
+    def check_rule(self, expected: str) -> None:
+        """A function does a client's part of no rule.
+
+        Arguments:
+            expected: The rule that the strategy was given; empty for none.
+        """
+        if expected:
+            raise InputError(
+                f"this client trains with a function, and the strategy was given local={expected}"
+            )
+
+    def samples(self, context: Context, client: int, seed: int) -> int:
+        """How many samples the client has.
+
+        Arguments:
+            context: Flower's.
+            client: The client's number.
+            seed: The run's.
+        """
+        if self._samples is None:
+            return 1
+        return self._samples(context)
+
+    def train(
+        self,
+        task: Task,
+        binding: Binding,
+        rows: dict[str, Tensor],
+        counters: Tensor,
+        context: Context,
+    ) -> float:
+        """Let the function take the task's steps on the row; the mean loss.
+
+        Arguments:
+            task: The round.
+            binding: The module.
+            rows: The client's, by name.
+            counters: The model's whole-number buffers, which are written to.
+            context: Flower's.
+        """
+        row = rows[ROW]
+        layout = binding.layout
+
+        # On a copy: the function changes all layers, of which only those that the task trains are taken over.
+        binding.point_at(row.clone())
+        binding.load_counters(counters)
+        loss = self.function(binding.module, task.global_steps, context)
+        if not isinstance(loss, int | float):
+            kind = type(loss).__name__
+            raise InputError(
+                f"the training function must return its mean loss, a number, not {kind}"
+            )
+
+        after = binding.read()
+        parts = trained_slices(task, layout)
+        if parts is None:
+            all_parameters = slice(0, layout.parameter_width)
+            parts = [all_parameters]
+        for part in [*parts, *layout.statistics]:
+            row[part] = after[part]
+        binding.save_counters(counters)
+        return float(loss)
