@@ -17,14 +17,16 @@ from torch import nn
 
 from fedlama.core import RoundPlan
 from fedlama.flower.cohorts import Cohorts
+from fedlama.flower.describing import config_of
 from fedlama.flower.making import make_server, make_uplink
 from fedlama.flower.modules import arrays_of
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
-from fedlama.flower.recording import Recording, config_of, record_of, result_of
+from fedlama.flower.recording import Recording, record_of, result_of
 from fedlama.flower.rounds import PlayedRound, Rounds
 from fedlama.flower.saving import checkpoint_of, position_from
-from fedlama.flower.sending import Identity, Sender
+from fedlama.flower.sending import Sender
+from fedlama.flower.shipments import Identity
 from fedlama.flower.wire import layout_digest
 from fedlama.rows import Binding, describe
 from fedlama.training.records import Record
@@ -58,20 +60,26 @@ class FlowerRun:
         self.seed = options.seed
         self.iterations = iterations
         self.evaluate_fn = evaluate_fn
-        self.evaluate_every = options.evaluate_every or default_evaluate_every(
-            iterations
-        )
+        usual_interval = default_evaluate_every(iterations)
+        self.evaluate_every = options.evaluate_every or usual_interval
         self.module = module
         self.layout = describe(module, options.layers, options.adaptive)
         self.binding = Binding(module, self.layout)
         self.nodes = Nodes(
-            grid, seed=self.seed, deadline=options.deadline, rule=options.rule_name
+            grid,
+            seed=self.seed,
+            deadline=options.deadline,
+            rule=options.rule_name,
         )
         self.cohorts = Cohorts(
-            self.nodes, options.participation, self.policy, seed=self.seed
+            self.nodes,
+            options.participation,
+            self.policy,
+            seed=self.seed,
         )
         self.uplink = make_uplink(options, self.layout, self.cohorts)
         self.server = make_server(options, self.layout, self.uplink)
+
         self.records: list[Record] = []
         self.result = Result()
         self.started = time.perf_counter()
@@ -85,9 +93,11 @@ class FlowerRun:
         """
         self.nodes.wait_for(0, self.options.wait)
         population = self.nodes.check_population()
+        # Refuses more active clients than there are, before a folder is made.
         self.options.participation.count(population)
         recording = self._open(folder, population, resume=resume)
-        sender = Sender(self._identity(recording.run_name), self.server, self.cohorts)
+        identity = self._identity(recording.run_name)
+        sender = Sender(identity, self.server, self.cohorts)
         rounds = Rounds(
             self.options,
             nodes=self.nodes,
@@ -97,6 +107,7 @@ class FlowerRun:
             sender=sender,
             recording=recording,
         )
+
         self.records += recording.earlier
         position = self._first()
         if recording.checkpoint:
@@ -112,11 +123,12 @@ class FlowerRun:
             position = played.after
             weights = rounds.weights(list(played.losses))
             self._say(played, weights, plan, recording)
-            if (
-                self.cohorts.ends_window(position.step)
-                and position.step < self.iterations
-            ):
+
+            # Only then do clients keep nothing that the next round needs.
+            is_window_end = self.cohorts.ends_window(position.step)
+            if is_window_end and position.step < self.iterations:
                 recording.save(checkpoint_of(position), position.state)
+
         self._finish(position, recording)
         return self.result
 
@@ -133,6 +145,7 @@ class FlowerRun:
         loss = 0.0
         for weight, of_client in zip(weights, played.losses.values(), strict=True):
             loss += weight * of_client
+
         record = record_of(
             started=played.started,
             after=played.after,
@@ -145,7 +158,9 @@ class FlowerRun:
         )
         self.records.append(record)
         recording.record(record)
-        self.result.train_metrics_clientapp[record.round] = MetricRecord({"loss": loss})
+
+        metrics = MetricRecord({"loss": loss})
+        self.result.train_metrics_clientapp[record.round] = metrics
         log(
             INFO,
             "round %s: step %s, loss %.4f, excluded %s",
@@ -158,15 +173,20 @@ class FlowerRun:
     def _scores(self, position: Position, plan: RoundPlan) -> dict[str, float]:
         """What `evaluate_fn` says, at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
         every = self.evaluate_every
-        passes = plan.ends_cycle and position.step // every > plan.cycle.start // every
+        multiples_before = plan.cycle.start // every
+        multiples = position.step // every
+        passes = plan.ends_cycle and multiples > multiples_before
         is_due = passes or position.step >= self.iterations
         if self.evaluate_fn is None or not is_due:
             return {}
+
+        number = position.state.round
         self._write_to_module(position)
-        metrics = self.evaluate_fn(position.state.round, arrays_of(self.module))
+        metrics = self.evaluate_fn(number, arrays_of(self.module))
         if metrics is None:
             return {}
-        self.result.evaluate_metrics_serverapp[position.state.round] = metrics
+
+        self.result.evaluate_metrics_serverapp[number] = metrics
         scores: dict[str, float] = {}
         for name, value in metrics.items():
             if isinstance(value, int | float):
@@ -180,7 +200,9 @@ class FlowerRun:
         last = self.records[-1]
         if last.test_loss is None:
             return
+
         self.binding.release()
+        seconds = time.perf_counter() - self.started
         result = result_of(
             position,
             self.records,
@@ -189,28 +211,34 @@ class FlowerRun:
             options=self.options,
             population=self.nodes.population,
             local=self.nodes.local_rules(),
-            seconds=time.perf_counter() - self.started,
+            seconds=seconds,
         )
         recording.finish(result)
 
     def _write_to_module(self, position: Position) -> None:
-        self.binding.point_at(position.server.evaluated.clone())
+        # A copy, so that the module never shares memory with the server's row.
+        row = position.server.evaluated.clone()
+        self.binding.point_at(row)
         self.binding.load_counters(position.counters)
 
     def _first(self) -> Position:
-        counters = torch.zeros(self.binding.counter_width, dtype=torch.int64)
-        self.binding.save_counters(counters)
-        return Position(self.server.start(self.binding.read()), counters)
+        binding = self.binding
+        counters = torch.zeros(binding.counter_width, dtype=torch.int64)
+        binding.save_counters(counters)
+        row = binding.read()
+        server = self.server.start(row)
+        return Position(server, counters)
 
     # -- what it is made of
 
     def _identity(self, name: str) -> Identity:
+        digest = layout_digest(self.layout, self.binding.counter_width)
         return Identity(
             run=name,
             seed=self.seed,
             iterations=self.iterations,
             grouping=self.options.layers,
-            layout=layout_digest(self.layout, self.binding.counter_width),
+            layout=digest,
             rule=self.options.rule_name,
             uplink=self.options.uplink,
             downlink=self.options.downlink,

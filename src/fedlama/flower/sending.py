@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import RecordDict
@@ -13,8 +12,8 @@ from fedlama.core import Message as Bytes
 from fedlama.flower.codes import codec_to_plain, place_to_plain
 from fedlama.flower.cohorts import Cohorts
 from fedlama.flower.packing import CODED, Packed, all_slices, pack_plain, pack_rule_rows
+from fedlama.flower.shipments import Identity, Shipment
 from fedlama.flower.wire import Keep, Task, task_record
-from fedlama.rows import Grouping
 from fedlama.server import Server, ServerState
 from fedlama.training.coding import place_in_window
 from fedlama.training.values import Position
@@ -29,48 +28,6 @@ class SendingChannel(Channel):
         """As a channel does."""
         self.last = super().simulate(*args, **options)
         return self.last
-
-
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """What every task of a run says alike.
-
-    Arguments:
-        run: Marks the states that clients keep; no draw depends on it.
-        seed: The run's.
-        iterations: How many global steps the run has.
-        grouping: What is averaged as one, "tensor" or "module".
-        layout: A digest of the model's layers.
-        rule: The local rule that the server takes part in; empty where it takes none.
-        uplink: The code of what clients send.
-        downlink: The code of what clients that stay are sent.
-    """
-
-    run: str
-    seed: int
-    iterations: int
-    grouping: Grouping
-    layout: str
-    rule: str
-    uplink: Codec | None
-    downlink: Codec | None
-
-
-@dataclass(frozen=True)
-class Shipment:
-    """The numbers in a message to clients.
-
-    Arguments:
-        layers: The layers among them.
-        packed: Those of the layers, with what the local rule sends behind them.
-        beside: How many bytes the local rule sends.
-        place: Where the message belongs, if it is coded.
-    """
-
-    layers: list[int]
-    packed: Packed
-    beside: int
-    place: dict[str, Any] | None
 
 
 class Sender:
@@ -105,6 +62,7 @@ class Sender:
         if self.cohorts.ends_window(after.step):
             self._staying = None
             return
+
         layers = list(plan.renewed)
         downlink = self.server.downlink
         if downlink is None:
@@ -112,11 +70,16 @@ class Sender:
             numbers = pack_plain(after.row, slices)
             self._staying = self._shipment(after, layers, numbers)
             return
+
+        # Coded once, when the round was closed: coding again would change what error feedback keeps.
         assert isinstance(downlink, SendingChannel)
         assert downlink.last is not None, "closing a round coded its message"
         content = downlink.last.to_bytes()
         self._staying = self._shipment(
-            after, layers, Packed(CODED, content), place=place_to_plain(place)
+            after,
+            layers,
+            Packed(CODED, content),
+            place=place_to_plain(place),
         )
 
     def round(self, position: Position, plan: RoundPlan, tag: str) -> RoundSender:
@@ -227,9 +190,16 @@ class Sender:
         local = self.server.local
         if local is not None and local.sends:
             rows = [state.slots[name] for name in local.sends]
-            beside = pack_rule_rows(rows, self.layout.slices_of(layers))
+            slices = self.layout.slices_of(layers)
+            beside = pack_rule_rows(rows, slices)
+
         packed = Packed(numbers.kind, numbers.content + beside)
-        return Shipment(layers, packed, beside=len(beside), place=place)
+        return Shipment(
+            layers=layers,
+            packed=packed,
+            beside=len(beside),
+            place=place,
+        )
 
 
 class RoundSender:
@@ -274,9 +244,11 @@ class RoundSender:
         if shipment is None or enters:
             shipment = self.whole
             expects = ""
+
         server = self.sender.server
         weight = server.download(self.position.server, entering=enters)
         self.sent.append(weight)
+
         task = self.sender.task(
             self.position,
             self.plan,
