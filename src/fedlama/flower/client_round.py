@@ -52,13 +52,25 @@ class ClientRound:
         self.context = context
         self.layout = describe(module, task.grouping)
         self.binding = Binding(module.train(), self.layout)
-        if layout_digest(self.layout, self.binding.counter_width) != task.layout:
+        digest = layout_digest(self.layout, self.binding.counter_width)
+        if digest != task.layout:
             raise InputError(
                 "the client's model is not the server's: their layers, statistics or counters differ; "
                 "if it has frozen or tied weights or buffers of its own, pass model= to the strategy's start"
             )
-        self.uplink = channel_of(task.uplink, self.layout, task.seed, "uplink")
-        self.downlink = channel_of(task.downlink, self.layout, task.seed, "downlink")
+
+        self.uplink = channel_of(
+            task.uplink,
+            self.layout,
+            task.seed,
+            "uplink",
+        )
+        self.downlink = channel_of(
+            task.downlink,
+            self.layout,
+            task.seed,
+            "downlink",
+        )
 
     def play(self, download: Download) -> RecordDict:
         """Train and reply, or say that the state is not what the server thinks.
@@ -70,51 +82,82 @@ class ClientRound:
         if task.expects:
             kept = load_state(self.context, task.run, task.client, self.layout.width)
             if kept.tag != task.expects:
-                return report_record(Report(tag=kept.tag, lost=True))
+                lost = Report(tag=kept.tag, lost=True)
+                return report_record(lost)
             rows = kept.rows
             self._overlay(rows, download.layers)
         else:
             rows = self._enter(download.layers)
         self._read_rule_rows(rows, download.beside)
+
         counters = torch.tensor(task.counters, dtype=torch.int64)
-        loss = self.trainer.train(task, self.binding, rows, counters, self.context)
+        loss = self.trainer.train(
+            task,
+            self.binding,
+            rows,
+            counters,
+            self.context,
+        )
+
+        # In this order: coding the upload updates rows that are kept, such as the residual of error feedback.
         upload = self._upload(rows)
         self._store(rows)
-        report = Report(tag=task.tag, loss=loss, counters=counters.tolist())
+        report = Report(
+            tag=task.tag,
+            loss=loss,
+            counters=counters.tolist(),
+        )
         return report_record(report, upload)
 
     @property
     def _slots(self) -> tuple[Slot, ...]:
         """All that is kept beside the client's row, the anchor and the rows that the local rule is sent."""
         slots = list(self.trainer.slots)
-        if self.uplink is not None:
-            slots += self.uplink.slots
-            if self.uplink.codec.wants_warm:
-                slots.append(Slot(LAST_CHANGE))
+        uplink = self.uplink
+        if uplink is not None:
+            slots += uplink.slots
+            if uplink.codec.wants_warm:
+                last_change = Slot(LAST_CHANGE)
+                slots.append(last_change)
         return tuple(slots)
 
     @property
     def _outliving(self) -> list[str]:
         """The slots that outlive a window."""
-        return [slot.name for slot in self._slots if slot.lifetime == "run"]
+        names: list[str] = []
+        for slot in self._slots:
+            if slot.lifetime == "run":
+                names.append(slot.name)
+        return names
 
     def _enter(self, sent: Packed) -> Rows:
         """The rows of a client that is sent the whole model."""
         task = self.task
         width = self.layout.width
         anchor = torch.zeros(width)
-        read_plain(sent, anchor, all_slices(self.layout, task.sent))
-        rows = {ANCHOR: anchor, ROW: anchor.clone()}
+        slices = all_slices(self.layout, task.sent)
+        read_plain(sent, anchor, slices)
+        rows = {
+            ANCHOR: anchor,
+            ROW: anchor.clone(),
+        }
         for name in self.trainer.sends:
             rows[name] = torch.zeros(width)
         for slot in self._slots:
             rows[slot.name] = torch.zeros(width)
-        if not self._outliving:
+
+        # Some slots go on from the client's last window, however long ago that was.
+        outliving = self._outliving
+        if not outliving:
             return rows
         earlier = load_outliving(
-            self.context, task.run, task.client, width, window=task.window
+            self.context,
+            task.run,
+            task.client,
+            width,
+            window=task.window,
         )
-        for name in self._outliving:
+        for name in outliving:
             if name in earlier.rows:
                 rows[name] = earlier.rows[name]
         return rows
@@ -131,25 +174,36 @@ class ClientRound:
             assert task.sent_place is not None, "a coded download comes with its place"
             place = place_from_plain(task.sent_place)
             decoded = self.downlink.unpack(
-                sent.content, task.sent, place, anchor=before
+                sent.content,
+                task.sent,
+                place,
+                anchor=before,
             )
             for part in slices:
                 torch.add(before[part], decoded.row[part], out=anchor[part])
+
+        row = rows[ROW]
         for part in slices:
-            rows[ROW][part] = anchor[part]
+            row[part] = anchor[part]
+
         if LAST_CHANGE in rows:
+            last_change = rows[LAST_CHANGE]
             for part in self.layout.slices_of(task.sent):
-                rows[LAST_CHANGE][part] = anchor[part] - before[part]
+                last_change[part] = anchor[part] - before[part]
 
     def _read_rule_rows(self, rows: Rows, content: bytes) -> None:
         """What the local rule was sent beside the layers."""
-        if self.trainer.sends:
-            sent = [rows[name] for name in self.trainer.sends]
-            read_rule_rows(content, sent, self.layout.slices_of(self.task.sent))
+        names = self.trainer.sends
+        if not names:
+            return
+        rule_rows = [rows[name] for name in names]
+        slices = self.layout.slices_of(self.task.sent)
+        read_rule_rows(content, rule_rows, slices)
 
     def _upload(self, rows: Rows) -> Packed:
         row = rows[ROW]
         slices = all_slices(self.layout, self.task.due)
+
         # No code can hold what is not finite; the server will refuse it by its name.
         if self.uplink is None or not _is_finite(row, slices):
             return pack_plain(row, slices)
@@ -157,12 +211,17 @@ class ClientRound:
         return Packed(CODED, content)
 
     def _coded(self, channel: Channel, rows: Rows) -> bytes:
+        anchor = rows[ANCHOR]
+        place = place_from_plain(self.task.place)
+        own: Rows = {}
+        for slot in channel.slots:
+            own[slot.name] = rows[slot.name]
         return channel.pack(
-            rows[ROW] - rows[ANCHOR],
+            rows[ROW] - anchor,
             self.task.due,
-            place_from_plain(self.task.place),
-            anchor=rows[ANCHOR],
-            own={slot.name: rows[slot.name] for slot in channel.slots},
+            place,
+            anchor=anchor,
+            own=own,
             warm=rows.get(LAST_CHANGE),
         )
 
@@ -179,11 +238,15 @@ class ClientRound:
         if task.keep == "everything":
             store_state(context, task.client, state)
             return
+
         forget_state(context, task.client, task.run)
         if task.keep == "nothing":
             forget_state(context, task.client, task.run, part="run")
-        elif self._outliving:
-            state.rows = {name: rows[name] for name in self._outliving}
+            return
+
+        outliving = self._outliving
+        if outliving:
+            state.rows = {name: rows[name] for name in outliving}
             store_state(context, task.client, state, part="run")
 
 

@@ -22,9 +22,11 @@ def place_to_plain(place: Place) -> dict[str, Any]:
         place: Where a message belongs.
     """
     plain = asdict(place)
-    plain["layer_rounds"] = [
-        [layer, *turn] for layer, turn in place.layer_rounds.items()
-    ]
+    # As a list, because JSON makes a text of a dictionary's key.
+    layer_rounds: list[list[int]] = []
+    for layer, turn in place.layer_rounds.items():
+        layer_rounds.append([layer, *turn])
+    plain["layer_rounds"] = layer_rounds
     return plain
 
 
@@ -34,10 +36,11 @@ def place_from_plain(plain: dict[str, Any]) -> Place:
     Arguments:
         plain: What it gave.
     """
-    values = dict(plain)
     layer_rounds: dict[int, tuple[int, int]] = {}
     for layer, number, count in plain["layer_rounds"]:
         layer_rounds[layer] = (number, count)
+
+    values = dict(plain)
     values["layer_rounds"] = layer_rounds
     return Place(**values)
 
@@ -48,11 +51,14 @@ def codec_to_plain(codec: Codec) -> dict[str, Any]:
     Arguments:
         codec: One of `fedlama.compress`.
     """
-    name = type(codec).__name__
-    if not is_dataclass(codec) or getattr(compress, name, None) is not type(codec):
+    kind = type(codec)
+    name = kind.__name__
+    known = getattr(compress, name, None)
+    if not is_dataclass(codec) or known is not kind:
         raise InputError(
             f"clients know the codecs of fedlama.compress only, not {codec!r}"
         )
+
     options: dict[str, Any] = {}
     for option in fields(codec):
         value = getattr(codec, option.name)
@@ -76,12 +82,14 @@ def codec_from_plain(plain: dict[str, Any]) -> Codec:
         raise InputError(
             f"there is no codec {name!r} in fedlama.compress: install the server's fedlama"
         )
+
     options: dict[str, Any] = {}
     for option, value in plain["options"].items():
         options[option] = value
         if isinstance(value, dict):
             options[option] = codec_from_plain(value)
         elif isinstance(value, list):
+            # JSON has no tuples.
             options[option] = tuple(value)
     return kind(**options)
 
@@ -118,8 +126,12 @@ def rule_to_plain(rule: LocalRule) -> dict[str, Any]:
     for option in fields(rule):
         value = getattr(rule, option.name)
         if isinstance(value, LocalRule):
-            plain.update(rule_to_plain(value))
+            inner = rule_to_plain(value)
+            plain.update(inner)
         elif value is not None:
             plain[option.name] = value
-    plain["rule"] = type(rule).__name__.lower()
+
+    # Last, over the name of the SGD inside.
+    name = type(rule).__name__
+    plain["rule"] = name.lower()
     return plain

@@ -68,23 +68,31 @@ class Cohorts:
             position: Where the run stands.
             plan: The next round.
         """
-        enters = self.ends_window(position.step) or position.discarded is not None
+        is_repeated = position.discarded is not None
+        enters = self.ends_window(position.step) or is_repeated
         if self._current is None or enters:
             self._current = self._draw(position)
         cohort = self._current
+
+        # A cohort that is drawn for a round that is repeated may enter in the middle of a cycle.
         begins = max(plan.cycle.start, cohort.entered)
         if position.step != begins:
             return cohort, {}
+
         # Whoever was excluded is back at a cycle's start, if there is somebody to talk to.
         self.nodes.refresh()
         there = self.nodes.present(cohort.clients)
         cohort.absent = set(cohort.clients) - set(there)
-        reasons = dict.fromkeys(sorted(cohort.absent), FAILED_BEFORE)
+        absent_in_order = sorted(cohort.absent)
+        reasons = dict.fromkeys(absent_in_order, FAILED_BEFORE)
         return cohort, reasons
 
     def _draw(self, position: Position) -> Cohort:
         window = self.window_of(position.step)
         clients = self.participation.cohort(
-            self.nodes.population, self.seed, window, position.attempt
+            self.nodes.population,
+            self.seed,
+            window,
+            position.attempt,
         )
         return Cohort(clients, entered=position.step)

@@ -43,7 +43,8 @@ class _Awaited:
 
     @property
     def seconds_left(self) -> float:
-        return max(0.0, self.end - time.monotonic())
+        left = self.end - time.monotonic()
+        return max(0.0, left)
 
 
 class Exchange:
@@ -81,11 +82,13 @@ class Exchange:
             kind: Flower's type of the message.
             follow_up: Asked about each reply, by key: what to send to this node at once in answer, or None.
         """
-        awaited = _Awaited(kind, time.monotonic() + self.deadline, queue.Queue())
+        end = time.monotonic() + self.deadline
+        awaited = _Awaited(kind, end, arrived=queue.Queue())
         waiting: set[int] = set()
         for key, request in requests.items():
             if self._send(key, request, awaited):
                 waiting.add(key)
+
         replies: dict[int, Message] = {}
         while waiting:
             try:
@@ -93,12 +96,14 @@ class Exchange:
             except queue.Empty:
                 break
             # The thread may still be about to end; its node is free all the same.
-            self._pulling.pop(requests[key].node, None)
+            node = requests[key].node
+            self._pulling.pop(node, None)
+
             answer = None
             if follow_up is not None:
                 answer = follow_up(key, reply)
             if answer is not None:
-                again = Request(requests[key].node, answer)
+                again = Request(node, answer)
                 if self._send(key, again, awaited):
                     continue
             waiting.discard(key)
@@ -110,18 +115,21 @@ class Exchange:
         left = awaited.seconds_left
         if not left:
             return False
-        message = Message(request.content, request.node, awaited.kind, ttl=left)
+        node = request.node
+        message = Message(request.content, node, awaited.kind, ttl=left)
         # One at a time: Flower limits what is pushed at once.
         pushed = list(self.grid.push_messages([message]))
         if not pushed or not pushed[0]:
             return False
+
+        # A daemon: the program may end while a dead node's reply is still being pulled.
         thread = threading.Thread(
             target=self._pull,
-            args=(key, request.node, pushed[0], awaited),
+            args=(key, node, pushed[0], awaited),
             daemon=True,
-            name=f"fedlama-{request.node}",
+            name=f"fedlama-{node}",
         )
-        self._pulling[request.node] = thread
+        self._pulling[node] = thread
         thread.start()
         return True
 

@@ -25,7 +25,9 @@ def make_uplink(options: Options, layout: Layout, cohorts: Cohorts) -> Uplink | 
     channel = Channel(codec, layout, seed=options.seed, direction="uplink")
     base_interval = options.policy.base_interval
     return Uplink(
-        channel, window_steps=cohorts.window_steps, base_interval=base_interval
+        channel,
+        window_steps=cohorts.window_steps,
+        base_interval=base_interval,
     )
 
 
@@ -43,7 +45,10 @@ def make_server(options: Options, layout: Layout, uplink: Uplink | None) -> Serv
     down: Channel | None = None
     if options.downlink is not None:
         down = SendingChannel(
-            options.downlink, layout, seed=options.seed, direction="downlink"
+            options.downlink,
+            layout,
+            seed=options.seed,
+            direction="downlink",
         )
     return Server(
         layout,

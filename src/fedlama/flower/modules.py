@@ -26,9 +26,10 @@ def initial_arrays(model: Callable[[], nn.Module], seed: int = 0) -> ArrayRecord
 
 def arrays_of(module: nn.Module) -> ArrayRecord:
     """The state of a module, by the names that its state_dict has."""
-    state = {
-        name: tensor.detach().clone() for name, tensor in module.state_dict().items()
-    }
+    state: dict[str, torch.Tensor] = {}
+    for name, tensor in module.state_dict().items():
+        detached = tensor.detach()
+        state[name] = detached.clone()
     return ArrayRecord(state)
 
 
@@ -46,8 +47,11 @@ def module_of(arrays: ArrayRecord) -> nn.Module:
             if part not in owner._modules:
                 owner.add_module(part, nn.Module())
             owner = owner.get_submodule(part)
-        if tensor.is_floating_point() and last not in ("running_mean", "running_var"):
-            owner.register_parameter(last, nn.Parameter(tensor))
+
+        is_statistic = last in ("running_mean", "running_var")
+        if tensor.is_floating_point() and not is_statistic:
+            parameter = nn.Parameter(tensor)
+            owner.register_parameter(last, parameter)
         else:
             owner.register_buffer(last, tensor)
     return root
@@ -59,6 +63,10 @@ def tensors_of(arrays: ArrayRecord) -> dict[str, torch.Tensor]:
         raise InputError(
             "initial_arrays is empty: pass ArrayRecord(model.state_dict())"
         )
-    return {
-        name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()
-    }
+
+    tensors: dict[str, torch.Tensor] = {}
+    for name, array in arrays.items():
+        # A copy: the record's own bytes may not be written to.
+        numbers = array.numpy().copy()
+        tensors[name] = torch.from_numpy(numbers)
+    return tensors

@@ -57,9 +57,8 @@ class Nodes:
         self.samples: dict[int, int] = {}  # by client, also of those that left
         self.population = 0
         self.last_refusal = ""
-        self._question = RecordDict(
-            {RECORD: ConfigRecord({"seed": str(seed), "rule": rule})}
-        )
+        question = ConfigRecord({"seed": str(seed), "rule": rule})
+        self._question = RecordDict({RECORD: question})
         # Nodes that did not say who they are, and when to ask again
         self._ask_again: dict[int, float] = {}
 
@@ -69,6 +68,7 @@ class Nodes:
         for client, member in list(self.members.items()):
             if member.node not in there:
                 del self.members[client]
+
         newcomers = self._newcomers(there)
         requests = {node: Request(node, self._question) for node in newcomers}
         replies = self.exchange.ask(requests, MessageType.QUERY)
@@ -82,7 +82,8 @@ class Nodes:
                 )
                 continue
             try:
-                self._add(read_member(node, reply))
+                member = read_member(node, reply)
+                self._add(member)
             except InputError as error:
                 self._refuse(node, str(error), pause=ASK_AGAIN_SECONDS)
 
@@ -112,8 +113,12 @@ class Nodes:
         found: list[int] = []
         for client in clients:
             member = self.members.get(client)
-            if member is not None and not self.exchange.is_busy(member.node):
-                found.append(client)
+            if member is None:
+                continue
+            # It still sends a reply that is late, and would be late with the next one, too.
+            if self.exchange.is_busy(member.node):
+                continue
+            found.append(client)
         return found
 
     def train(
@@ -129,11 +134,16 @@ class Nodes:
         for client, content in contents.items():
             member = self.members[client]
             requests[client] = Request(member.node, content)
-        return self.exchange.ask(requests, MessageType.TRAIN, follow_up)
+        return self.exchange.ask(
+            requests,
+            MessageType.TRAIN,
+            follow_up,
+        )
 
     def local_rules(self) -> str:
         """How the clients train, as they say themselves."""
-        names: dict[str, None] = {}  # each once
+        # The keys of a dictionary: each once, in the order in which they came.
+        names: dict[str, None] = {}
         for member in self.members.values():
             names[member.local] = None
         return ", ".join(names)
@@ -167,13 +177,17 @@ class Nodes:
 
     def _newcomers(self, there: set[int]) -> list[int]:
         known = {member.node for member in self.members.values()}
+        unknown = there - known
         now = time.monotonic()
         found: list[int] = []
-        for node in sorted(there - known):
+        for node in sorted(unknown):
             # One that did not answer is not asked again at once: every question may cost the deadline.
-            may_be_asked = now >= self._ask_again.get(node, 0.0)
-            if may_be_asked and not self.exchange.is_busy(node):
-                found.append(node)
+            not_before = self._ask_again.get(node, 0.0)
+            if now < not_before:
+                continue
+            if self.exchange.is_busy(node):
+                continue
+            found.append(node)
         return found
 
     def _add(self, member: Member) -> None:
@@ -181,11 +195,14 @@ class Nodes:
         known = self.members.get(client)
         if known is not None and known.node != member.node:
             raise InputError(f"another node is client {client} already")
+
+        # The first node says how many clients there are, and the others must agree.
         if not self.population:
             self.population = member.clients
         if member.clients != self.population:
             raise InputError(
-                f"it says that there are {member.clients} clients, the others say {self.population}"
+                f"it says that there are {member.clients} clients, "
+                f"the others say {self.population}"
             )
         self.members[client] = member
         self.samples[client] = member.samples
@@ -204,12 +221,12 @@ def read_member(node: int, reply: Message) -> Member:
         reply: What it replied to the question.
     """
     if reply.has_error():
-        raise InputError(
-            f"it failed to say who it is: {printable(reply.error.reason or '', MAX_REASON)}"
-        )
+        why = printable(reply.error.reason or "", MAX_REASON)
+        raise InputError(f"it failed to say who it is: {why}")
     answer = reply.content.config_records.get(RECORD)
     if answer is None:
         raise InputError("its client app is not one of fedlama.flower")
+
     client = _count(answer, "client")
     clients = _count(answer, "clients")
     samples = _count(answer, "samples")
@@ -219,20 +236,22 @@ def read_member(node: int, reply: Message) -> Member:
         raise InputError(
             f"it says that it is client {client} of {clients}, which are counted from 0"
         )
-    local = printable(str(answer.get("local", "")), MAX_RULE)
-    options = str(answer.get("options", ""))[:MAX_OPTIONS]
+
+    local = str(answer.get("local", ""))
+    options = str(answer.get("options", ""))
     return Member(
         node=node,
         client=client,
         clients=clients,
         samples=samples,
-        local=local,
-        options=options,
+        local=printable(local, MAX_RULE),
+        options=options[:MAX_OPTIONS],
     )
 
 
 def _count(answer: ConfigRecord, name: str) -> int:
     value = answer.get(name)
+    # Not isinstance, for which True is a number
     if type(value) is not int or value < 0:
         raise InputError(f"its answer has no number of {name}")
     return value

@@ -48,6 +48,7 @@ def pack_plain(row: Tensor, slices: Sequence[slice]) -> Packed:
     """
     packed = pack(row, slices)
     numbers = packed.detach().cpu().numpy()
+    # Little-endian, whatever this machine is.
     content = numbers.astype("<f4").tobytes()
     return Packed(PLAIN, content)
 
@@ -61,7 +62,8 @@ def pack_rule_rows(rows: Sequence[Tensor], slices: Sequence[slice]) -> bytes:
     """
     content = b""
     for row in rows:
-        content += pack_plain(row, slices).content
+        packed = pack_plain(row, slices)
+        content += packed.content
     return content
 
 
@@ -73,7 +75,8 @@ def read_plain(packed: Packed, row: Tensor, slices: Sequence[slice]) -> None:
         row: Where its numbers go.
         slices: Which of the row they are.
     """
-    numbers = _plain_numbers(packed, size_of(slices))
+    size = size_of(slices)
+    numbers = _plain_numbers(packed, size)
     unpack(numbers, row, slices)
 
 
@@ -89,7 +92,9 @@ def read_rule_rows(
     """
     size = size_of(slices)
     total = len(rows) * size
-    numbers = _plain_numbers(Packed(PLAIN, content), total)
+    packed = Packed(PLAIN, content)
+    numbers = _plain_numbers(packed, total)
+
     of_rows = numbers.split(size)
     for row, values in zip(rows, of_rows, strict=True):
         unpack(values, row, slices)
@@ -98,11 +103,14 @@ def read_rule_rows(
 def _plain_numbers(packed: Packed, size: int) -> Tensor:
     # The header may lie about shape and type, so only what the bytes are is believed.
     length = len(packed.content)
-    if packed.kind != PLAIN or length != BYTES_PER_NUMBER * size:
+    due = BYTES_PER_NUMBER * size
+    if packed.kind != PLAIN or length != due:
         kind = printable(packed.kind, MAX_KIND)
         raise InputError(
             f"wrong shape: {length} bytes of {kind} where {size} numbers were due"
         )
+
+    # A copy, because torch warns of memory that it may not write to.
     content = bytearray(packed.content)
     numbers = torch.frombuffer(content, dtype=torch.float32)
     finite = numbers.isfinite().all()
@@ -130,4 +138,5 @@ def all_slices(layout: Layout, layers: Sequence[int]) -> list[slice]:
         layout: The model's.
         layers: Their numbers.
     """
-    return [*layout.slices_of(layers), *layout.statistics]
+    of_layers = layout.slices_of(layers)
+    return [*of_layers, *layout.statistics]

@@ -96,21 +96,26 @@ class Rounds:
                 uploads.append(update.upload)
                 if update.reason is not None:
                     reasons[client] = update.reason
+            # An update that does not count has travelled all the same.
             traffic = Traffic(up=total_of(uploads), down=down)
+
             cohort.absent.update(reasons)
             excluded = _entries(reasons, position.attempt)
             counted = {client: updates[client] for client in cohort.present}
             if len(counted) >= options.min_clients:
                 cohort.tags = dict.fromkeys(counted, tag)
                 after = self._close(position, plan, counted, traffic)
+                losses = {client: update.loss for client, update in counted.items()}
                 return PlayedRound(
                     started=position,
                     after=after,
-                    losses={client: update.loss for client, update in counted.items()},
+                    losses=losses,
                     excluded=excluded,
                 )
+
             position = self._discard(position, cohort, excluded, traffic)
-            if options.on_too_few == "stop" or position.attempt >= MAX_ATTEMPTS:
+            is_last_attempt = position.attempt >= MAX_ATTEMPTS
+            if options.on_too_few == "stop" or is_last_attempt:
                 self.recording.save(checkpoint_of(position), position.state)
                 raise self._too_few(position, reasons)
             self.nodes.wait_for(options.min_clients, options.deadline)
@@ -118,9 +123,11 @@ class Rounds:
     def _tag(self, position: Position) -> str:
         """Marks what clients have after this attempt at the next round."""
         run = self.sender.identity.run
-        cycle = position.state.cycle + 1
-        number = position.state.round + 1
-        return f"{run}/{cycle}/{number}/{position.attempt}"
+        state = position.state
+        cycle = state.cycle + 1
+        number = state.round + 1
+        attempt = position.attempt
+        return f"{run}/{cycle}/{number}/{attempt}"
 
     def _train(
         self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str
@@ -130,20 +137,24 @@ class Rounds:
         sender = self.sender.round(position, plan, tag)
 
         def send_the_whole_model(client: int, reply: Message) -> RecordDict | None:
-            if client not in cohort.tags or not reader.has_lost_its_state(reply):
+            if client not in cohort.tags:
                 return None
+            if not reader.has_lost_its_state(reply):
+                return None
+            # Once only: without a tag the answer to this message is a reply like any other.
             del cohort.tags[client]
             return sender.content(client, expects="")
 
         contents: dict[int, RecordDict] = {}
         for client in cohort.present:
-            contents[client] = sender.content(
-                client, expects=cohort.tags.get(client, "")
-            )
+            expects = cohort.tags.get(client, "")
+            contents[client] = sender.content(client, expects)
         replies = self.nodes.train(contents, send_the_whole_model)
+
         updates: dict[int, Update] = {}
         for client in cohort.present:
-            updates[client] = reader.read(client, replies.get(client))
+            reply = replies.get(client)
+            updates[client] = reader.read(client, reply)
         return updates, total_of(sender.sent)
 
     def _close(
@@ -159,7 +170,9 @@ class Rounds:
         weights = self.weights(clients)
         paces: list[tuple[float, int | None]] = []
         for client, weight in zip(clients, weights, strict=True):
-            paces.append((weight, self._pace(client, position)))
+            pace = self._pace(client, position)
+            paces.append((weight, pace))
+
         place = self.sender.place(position, plan, client=0)
         reduce = UpdatesReduce(
             self.layout,
@@ -169,25 +182,27 @@ class Rounds:
             position=position,
             plan=plan,
         )
+        counted_bytes = total_of([update.upload for update in updates])
         after = self.server.close(
             position.server,
             plan,
             reduce,
             traffic,
-            sent=total_of([update.upload for update in updates]).layers,
+            sent=counted_bytes.layers,
             share=len(counted) / self.nodes.population,
             paces=paces,
             place=place,
             window_ends=self.cohorts.ends_window(position.step + plan.steps),
         )
         self.sender.keep_for_those_who_stay(after, plan, place)
+
         counters = position.counters
         if len(counters):
             # Whole-number buffers are equal on every client or count upwards, so the server keeps the largest.
-            of_clients = torch.tensor(
-                [update.counters for update in updates], dtype=torch.int64
-            )
+            lists = [update.counters for update in updates]
+            of_clients = torch.tensor(lists, dtype=torch.int64)
             counters = of_clients.amax(dim=0)
+
         attempt = position.attempt
         if self.cohorts.ends_window(after.step):
             attempt = 0
@@ -201,7 +216,9 @@ class Rounds:
         """
         counts = [1] * len(clients)
         if self.options.weights == "samples":
-            counts = [self.nodes.samples[client] for client in clients]
+            samples = self.nodes.samples
+            counts = [samples[client] for client in clients]
+
         total = sum(counts)
         return [count / total for count in counts]
 
@@ -231,11 +248,10 @@ class Rounds:
         blameless = dict.fromkeys(cohort.present, TOO_FEW_LEFT)
         entries = [*excluded, *_entries(blameless, position.attempt)]
         entries.sort(key=lambda entry: entry["client"])
+
         before = position.server
         after = self.server.discard(before, traffic)
-        earlier = position.discarded
-        if earlier is None:
-            earlier = Discarded()
+        earlier = position.discarded or Discarded()
         discarded = earlier.extended(entries, before.ledger, after.ledger)
         return replace(
             position,
@@ -245,20 +261,29 @@ class Rounds:
         )
 
     def _too_few(self, position: Position, reasons: Mapping[int, str]) -> RunError:
+        clients = sorted(reasons)
         named: list[str] = []
-        for client in sorted(reasons)[:MAX_NAMED]:
+        for client in clients[:MAX_NAMED]:
             named.append(f"client {client}: {reasons[client]}")
+        listed = "; ".join(named)
+        iterations = self.sender.identity.iterations
+        minimum = self.options.min_clients
+        number = position.state.round + 1
         return RunError(
-            f"stopped at step {position.step} of {self.sender.identity.iterations}: fewer than min_clients = "
-            f"{self.options.min_clients} clients were left in round {position.state.round + 1} "
-            f"({'; '.join(named)}); start with resume_from to go on from there"
+            f"stopped at step {position.step} of {iterations}: "
+            f"fewer than min_clients = {minimum} clients were left "
+            f"in round {number} ({listed}); "
+            f"start with resume_from to go on from there"
         )
 
 
 def _entries(reasons: Mapping[int, str], attempt: int) -> list[Exclusion]:
     entries: list[Exclusion] = []
     for client in sorted(reasons):
-        entries.append(
-            Exclusion(client=client, reason=reasons[client], attempt=attempt + 1)
+        entry = Exclusion(
+            client=client,
+            reason=reasons[client],
+            attempt=attempt + 1,
         )
+        entries.append(entry)
     return entries

@@ -19,11 +19,12 @@ def checkpoint_of(position: Position) -> bytes:
     Arguments:
         position: Where the run stands at a window's end, or where a round waits for new clients.
     """
-    slots = {name: values.numpy() for name, values in position.server.slots.items()}
+    server = position.server
+    slots = {name: values.numpy() for name, values in server.slots.items()}
     checkpoint = Checkpoint(
         state=position.state,
-        ledger=position.server.ledger,
-        broadcast=position.server.broadcast,
+        ledger=server.ledger,
+        broadcast=server.broadcast,
         row=position.row.numpy(),
         counters=position.counters.numpy(),
         server_slots=slots,
@@ -45,11 +46,16 @@ def position_from(
         counter_width: How many whole-number buffers the model has.
     """
     names = tuple(slot.name for slot in server.slots)
-    shapes = Shapes(width=layout.width, counter_width=counter_width, server_slots=names)
+    shapes = Shapes(
+        width=layout.width,
+        counter_width=counter_width,
+        server_slots=names,
+    )
     saved = Checkpoint.decode(content, shapes)
-    slots = {
-        name: torch.from_numpy(values) for name, values in saved.server_slots.items()
-    }
+
+    slots: dict[str, torch.Tensor] = {}
+    for name, values in saved.server_slots.items():
+        slots[name] = torch.from_numpy(values)
     state = ServerState(
         policy=saved.state,
         ledger=saved.ledger,
@@ -58,5 +64,8 @@ def position_from(
         broadcast=saved.broadcast,
     )
     return Position(
-        state, torch.from_numpy(saved.counters), saved.attempt, saved.discarded
+        state,
+        torch.from_numpy(saved.counters),
+        saved.attempt,
+        saved.discarded,
     )

@@ -55,7 +55,8 @@ def load_state(context: Context, run: str, client: int, width: int) -> ClientSta
     if folder is None:
         state = _from_context(context, "window")
     else:
-        state = _from_file(_path(folder, run, client, "window"))
+        path = _path(folder, run, client, "window")
+        state = _from_file(path)
     return _checked(state, run, width)
 
 
@@ -76,7 +77,11 @@ def load_outliving(
         candidates = [_from_context(context, "run")]
     else:
         path = _path(folder, run, client, "run")
-        candidates = [_from_file(path), _from_file(_before(path))]
+        latest = _from_file(path)
+        one_before = _from_file(_before(path))
+        candidates = [latest, one_before]
+
+    # The latest may be of a window that the server, killed and started again, plays a second time.
     for state in candidates:
         if state.window < window:
             return _checked(state, run, width)
@@ -101,22 +106,28 @@ def store_state(
             path.replace(_before(path))
         _to_file(path, state)
         return
-    size = sum(row.numel() * row.element_size() for row in state.rows.values())
+
+    size = _bytes_of(state.rows)
     if size > MAX_IN_CONTEXT:
         raise InputError(
             f"the client's state is {size >> 20} MB, and Flower loses large ones: name a folder for it, "
             f"with --node-config '{FOLDER}=\"/var/lib/fedlama\"' at flower-supernode"
         )
+
     # An exception on the way leaves a state without a tag, which counts as none.
     forget_state(context, client, state.run, part=part)
     arrays: dict[str, Array] = {}
     for name, row in state.rows.items():
         content = row.numpy().tobytes()
         arrays[name] = Array(
-            dtype="uint8", shape=(len(content),), stype=ROW_TYPE, data=content
+            dtype="uint8",
+            shape=(len(content),),
+            stype=ROW_TYPE,
+            data=content,
         )
+    about = _about(state)
     context.state[_record(part)] = ArrayRecord(arrays)
-    context.state[_tag_record(part)] = ConfigRecord(_about(state))
+    context.state[_tag_record(part)] = ConfigRecord(about)
 
 
 def forget_state(
@@ -133,11 +144,14 @@ def forget_state(
     for name in (_tag_record(part), _record(part)):
         if name in context.state:
             del context.state[name]
+
     folder = _folder(context)
-    if folder is not None:
-        path = _path(folder, run, client, part)
-        path.unlink(missing_ok=True)
-        _before(path).unlink(missing_ok=True)
+    if folder is None:
+        return
+    path = _path(folder, run, client, part)
+    one_before = _before(path)
+    path.unlink(missing_ok=True)
+    one_before.unlink(missing_ok=True)
 
 
 def _folder(context: Context) -> Path | None:
@@ -153,6 +167,13 @@ def _path(folder: Path, run: str, client: int, part: Lifetime) -> Path:
 
 def _before(path: Path) -> Path:
     return path.with_suffix(".before")
+
+
+def _bytes_of(rows: Mapping[str, Tensor]) -> int:
+    size = 0
+    for row in rows.values():
+        size += row.numel() * row.element_size()
+    return size
 
 
 def _checked(state: ClientState, run: str, width: int) -> ClientState:
@@ -174,23 +195,32 @@ def _tag_record(part: Lifetime) -> str:
 
 
 def _about(state: ClientState) -> dict[str, Any]:
-    return {"tag": state.tag, "run": state.run, "window": state.window}
+    return {
+        "tag": state.tag,
+        "run": state.run,
+        "window": state.window,
+    }
 
 
 def _state(about: Mapping[str, Any], rows: dict[str, Tensor]) -> ClientState:
-    tag = str(about["tag"])
-    run = str(about["run"])
-    window = int(about["window"])
-    return ClientState(tag, run, window, rows)
+    return ClientState(
+        tag=str(about["tag"]),
+        run=str(about["run"]),
+        window=int(about["window"]),
+        rows=rows,
+    )
 
 
 def _from_context(context: Context, part: Lifetime) -> ClientState:
-    about = context.state.config_records.get(_tag_record(part))
-    arrays = context.state.array_records.get(_record(part))
+    kept = context.state
+    about = kept.config_records.get(_tag_record(part))
+    arrays = kept.array_records.get(_record(part))
     if about is None or arrays is None:
         return ClientState()
+
     rows: dict[str, Tensor] = {}
     for name, array in arrays.items():
+        # A copy that may be written to: rows are changed in place.
         content = bytearray(array.data)
         rows[name] = torch.frombuffer(content, dtype=torch.float32)
     return _state(about, rows)
@@ -203,14 +233,17 @@ def _from_file(path: Path) -> ClientState:
             metadata: Mapping[str, str] = file.metadata() or {}
             for name in file.keys():  # noqa: SIM118 - it is not a mapping
                 rows[name] = file.get_tensor(name)
-        return _state(json.loads(metadata[STATE]), rows)
+        about = json.loads(metadata[STATE])
+        return _state(about, rows)
     except (OSError, SafetensorError, KeyError, ValueError, TypeError):
+        # A file that is not there, or not whole, is as good as none: the server then sends the whole model.
         return ClientState()
 
 
 def _to_file(path: Path, state: ClientState) -> None:
     """Whole or not at all: to another name first, synced, then renamed."""
-    metadata = {STATE: json.dumps(_about(state))}
+    about = json.dumps(_about(state))
+    metadata = {STATE: about}
     partial = path.with_suffix(".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

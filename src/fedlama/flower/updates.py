@@ -97,21 +97,25 @@ class Reader:
         if reply is None:
             return Update(reason=LATE)
         if reply.has_error():
-            log(WARNING, "client %s: %s", client, shown(reply.error.reason or ""))
-            return Update(reason=f"{FAILED_DURING} (Flower's error {reply.error.code})")
+            error = reply.error
+            log(WARNING, "client %s: %s", client, shown(error.reason or ""))
+            return Update(reason=f"{FAILED_DURING} (Flower's error {error.code})")
+
         try:
             return self._accept(client, reply.content)
         except NotFiniteError:
             reason = NOT_FINITE
-        except InputError as error:
-            reason = f"{REFUSED}: {error}"
-        return Update(reason=reason, upload=self._weight(reply.content))
+        except InputError as refusal:
+            reason = f"{REFUSED}: {refusal}"
+        upload = self._weight(reply.content)
+        return Update(reason=reason, upload=upload)
 
     def _accept(self, client: int, content: RecordDict) -> Update:
         """The update in a reply, or InputError."""
         report, packed = read_reply(content, len(self.position.counters))
         if report.lost or report.tag != self.tag:
             raise InputError("it replied to another round")
+
         decoded: Decoded | None = None
         if self.uplink is None:
             row = self._plain_row(packed)
@@ -132,15 +136,20 @@ class Reader:
     def _moved_row(self, decoded: Decoded) -> Tensor:
         """The client's row: the anchor, moved by what was decoded."""
         anchor = self.position.row
+        change = decoded.row
         row = anchor.clone()
-        for part in all_slices(self.layout, self.plan.due):
-            row[part] = anchor[part] + decoded.row[part]
+        for part in self._due_slices():
+            row[part] = anchor[part] + change[part]
         return row
 
     def _plain_row(self, packed: Packed) -> Tensor:
         row = self.position.row.clone()
-        read_plain(packed, row, all_slices(self.layout, self.plan.due))
+        read_plain(packed, row, self._due_slices())
         return row
+
+    def _due_slices(self) -> list[slice]:
+        """What a reply must hold: the due layers, and the statistics."""
+        return all_slices(self.layout, self.plan.due)
 
     def _decoded(self, client: int, packed: Packed, uplink: Uplink) -> Decoded:
         if packed.kind == PLAIN:
@@ -151,14 +160,20 @@ class Reader:
             raise InputError(
                 f"wrong type: {shown(packed.kind)} where a coded message was due"
             )
+
+        # Before anything is decoded: no code makes numbers much longer than they are.
         length = len(packed.content)
-        slices = all_slices(self.layout, self.plan.due)
-        numbers = size_of(slices)
-        if length > BYTES_PER_NUMBER * numbers + SLACK:
+        numbers = size_of(self._due_slices())
+        longest = BYTES_PER_NUMBER * numbers + SLACK
+        if length > longest:
             raise InputError(f"wrong shape: {length} coded bytes for {numbers} numbers")
+
         place = uplink.place(self.position, self.plan, client)
         return uplink.channel.unpack(
-            packed.content, self.plan.due, place, anchor=self.position.row
+            packed.content,
+            self.plan.due,
+            place,
+            anchor=self.position.row,
         )
 
     def _weight(self, content: RecordDict) -> Bytes:
@@ -167,8 +182,10 @@ class Reader:
         for record in content.array_records.values():
             for array in record.values():
                 total += len(array.data)
+
         due = self.plan.due
-        plain = self.position.server.ledger.plain_message(due)
+        ledger = self.position.server.ledger
+        plain = ledger.plain_message(due)
         if total == plain.total or not due:
             return plain
         return Bytes({due[-1]: total})
@@ -219,8 +236,19 @@ class UpdatesReduce:
         Arguments:
             slices: Which numbers of the rows.
         """
-        largest = magnitudes(self.rows, slices).amax(dim=0).tolist()
-        return exact_means(self.rows, self.weights, slices, largest, lambda sums: None)
+        of_clients = magnitudes(self.rows, slices)
+        largest = of_clients.amax(dim=0).tolist()
+
+        def sum_over_processes(sums: Tensor) -> None:
+            """Nothing to add: all updates are in this process."""
+
+        return exact_means(
+            self.rows,
+            self.weights,
+            slices,
+            largest,
+            sum_over_processes,
+        )
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
         """Σ_i w_i ‖u_l − x_l^i‖² for every due layer; of coded updates as it would be without the code.
@@ -231,15 +259,24 @@ class UpdatesReduce:
         """
         if self.uplink is not None:
             return self.uplink.spread(
-                self.weights, self.decoded, mean, self.position, self.plan
+                self.weights,
+                self.decoded,
+                mean,
+                self.position,
+                self.plan,
             )
-        squares = squared_distances(mean, self.rows, self.layout.slices_of(due))
+
+        slices = self.layout.slices_of(due)
+        squares = squared_distances(mean, self.rows, slices)
+
+        # One list per slice, in the order of the layers; a layer may have several.
         of_slices = iter(squares.T.tolist())
         result: dict[int, float] = {}
         for layer in due:
             total = 0.0
             for _ in self.layout.layers[layer].slices:
-                total += self._weighted(next(of_slices))
+                of_clients = next(of_slices)
+                total += self._weighted(of_clients)
             result[layer] = total
         return result
 

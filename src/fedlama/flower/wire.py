@@ -70,7 +70,8 @@ class Task:
     @property
     def global_steps(self) -> range:
         """The steps of the round."""
-        return range(self.step, self.step + self.steps)
+        end = self.step + self.steps
+        return range(self.step, end)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +119,14 @@ def read_task(message: Message) -> tuple[Task, Download]:
         raise InputError(
             "this client app works with fedlama.flower.LayerwiseStrategy of the same version"
         ) from None
+
     values = json.loads(text)
-    if values.get("protocol") != PROTOCOL:
+    protocol = values.get("protocol")
+    if protocol != PROTOCOL:
         raise InputError(
-            f"the server speaks protocol {values.get('protocol')}, this client {PROTOCOL}: install the same fedlama"
+            f"the server speaks protocol {protocol}, this client {PROTOCOL}: install the same fedlama"
         )
+
     task = Task(**values)
     end_of_layers = len(packed.content) - task.beside
     download = Download(
@@ -153,7 +157,8 @@ def _record(values: dict[str, Any], packed: Packed) -> RecordDict:
         stype=packed.kind + KIND_ENDS + text,
         data=packed.content,
     )
-    return RecordDict({LAYERS: ArrayRecord({LAYERS: array})})
+    record = ArrayRecord({LAYERS: array})
+    return RecordDict({LAYERS: record})
 
 
 def _read_record(content: RecordDict) -> tuple[str, Packed]:
@@ -164,9 +169,11 @@ def _read_record(content: RecordDict) -> tuple[str, Packed]:
     arrays = records[LAYERS]
     if list(arrays) != [LAYERS]:
         raise InputError("unknown or missing layers")
+
     array = arrays[LAYERS]
     kind, _, text = array.stype.partition(KIND_ENDS)
-    return text, Packed(kind, array.data)
+    packed = Packed(kind, array.data)
+    return text, packed
 
 
 def read_reply(content: RecordDict, counters: int) -> tuple[Report, Packed]:
@@ -187,12 +194,15 @@ def _read_report(text: str, counters: int) -> Report:
     lost = values.get("lost")
     loss = values.get("loss")
     numbers = values.get("counters")
+
     if not isinstance(tag, str) or type(lost) is not bool:
         raise InputError("the report holds values of other types")
     if not isinstance(loss, int | float) or isinstance(loss, bool):
         raise InputError("the report holds values of other types")
+    # A whole number may have so many digits that it is no float.
     if type(loss) is int and abs(loss) >= MAX_COUNTER:
         raise InputError("the report holds a loss that is no number of a loss")
+
     if not isinstance(numbers, list):
         raise InputError("the report does not hold the model's whole-number buffers")
     if not lost and len(numbers) != counters:
@@ -202,7 +212,12 @@ def _read_report(text: str, counters: int) -> Report:
             raise InputError(
                 "the report does not hold the model's whole-number buffers"
             )
-    return Report(tag=tag, lost=lost, loss=float(loss), counters=numbers)
+    return Report(
+        tag=tag,
+        lost=lost,
+        loss=float(loss),
+        counters=numbers,
+    )
 
 
 def _report_values(text: str) -> dict[str, Any]:
@@ -238,6 +253,13 @@ def layout_digest(layout: Layout, counters: int) -> str:
     for layer in layout.layers:
         layers.append([layer.name, layer.size])
     statistics = [str(part) for part in layout.statistics]
-    text = json.dumps([layers, statistics, layout.width, counters])
+    described = [
+        layers,
+        statistics,
+        layout.width,
+        counters,
+    ]
+    text = json.dumps(described)
     digest = hashlib.sha256(text.encode())
-    return digest.hexdigest()[:16]
+    digits = digest.hexdigest()
+    return digits[:16]
