@@ -157,8 +157,8 @@ class Rotate(Codec):
         """Rotations undone together, to the same bits: sums of whole numbers are exact."""
         result: dict[int, Tensor] = {}
         counts: dict[int, int] = {}  # of what was sent
-        for place, (one, shape) in enumerate(zip(coded, shapes, strict=True)):
-            if one.runs:
+        for place, shape in enumerate(shapes):
+            if coded[place].runs:
                 counts[place] = math.prod(shape)
             else:
                 result[place] = torch.zeros(shape)

@@ -148,8 +148,12 @@ class Rotations:
         """Where to begin and end: all at once, or of a large tensor what stays in the cache."""
         if len(self.sizes) > 1:
             return [(0, self.total)]
-        starts = range(0, self.total, SLAB)
-        return [(start, min(start + SLAB, self.total)) for start in starts]
+        slabs: list[tuple[int, int]] = []
+        for start in range(0, self.total, SLAB):
+            stop = start + SLAB
+            stop = min(stop, self.total)
+            slabs.append((start, stop))
+        return slabs
 
     def _permuted(self, values: Tensor, order: Tensor) -> Tensor:
         if self._piece == 1:
@@ -229,8 +233,9 @@ def _draws(sizes: tuple[int, ...], keys: tuple[int, ...]) -> Draws:
         for_the_shift = int(drawn[0])
         shifts.append(for_the_shift % size)
         words.append(drawn[1:])
-    joined = np.concatenate(words)
-    signs = joined.astype("<u8", copy=False).view(np.uint8)
+    # In the same order of bytes on every machine
+    joined = np.concatenate(words).astype("<u8", copy=False)
+    signs = joined.view(np.uint8)
     return Draws(tuple(shifts), signs)
 
 
