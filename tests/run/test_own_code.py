@@ -172,6 +172,11 @@ def test_options_reach_my_functions(folder):
         match=r"model.options means nothing unless model.name is module:name",
     ):
         parse_config(tables(model={"name": "mlp", "options": {"width": 5}}))
+    with pytest.raises(
+        fedlama.InputError,
+        match=r"partition.options means nothing unless partition.kind is module:name",
+    ):
+        parse_config(tables(partition={"kind": "iid", "options": {"every": 5}}))
 
 
 def test_my_own_class_is_a_builder_and_a_tuple_is_data(folder):

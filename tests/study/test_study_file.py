@@ -82,7 +82,9 @@ def test_a_setting_with_a_learning_rate_of_its_own_needs_no_pilot():
 
 
 def test_intervals_for_the_frontier_are_added_once():
-    assert [setting.name for setting in study(fedavg_intervals=[6, 12]).settings] == [
+    assert [
+        setting.name for setting in study(fedavg_intervals=[6, 12, 12]).settings
+    ] == [
         "FedAvg(6)",
         "FedLAMA(6, 4)",
         "FedAvg(12)",

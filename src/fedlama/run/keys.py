@@ -61,12 +61,13 @@ Active = Annotated[Any, AfterValidator(_number_or_fraction)]
 
 
 def check_options_are_used(
-    table: str, name: str | None, options: Options | None
+    key: str, value: str | None, options: Options | None
 ) -> None:
-    """Refuse options where no code of the user's own takes them."""
-    if options and (name is None or ":" not in name):
+    """Refuse options where no code of the user's own, named by this key, takes them."""
+    if options and (value is None or ":" not in value):
+        table, _, _ = key.partition(".")
         raise ValueError(
-            f"{table}.options means nothing unless {table}.name is module:name, a function of your own"
+            f"{table}.options means nothing unless {key} is module:name, a function of your own"
         )
 
 

@@ -51,7 +51,7 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _options_for_own_code(self) -> DataSection:
-        check_options_are_used("data", self.name, self.options)
+        check_options_are_used("data.name", self.name, self.options)
         return self
 
 
@@ -68,7 +68,7 @@ class ModelSection(Section):
 
     @model_validator(mode="after")
     def _options_for_own_code(self) -> ModelSection:
-        check_options_are_used("model", self.name, self.options)
+        check_options_are_used("model.name", self.name, self.options)
         return self
 
 
@@ -89,7 +89,7 @@ class PartitionSection(Section):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> PartitionSection:
-        check_options_are_used("partition", self.kind, self.options)
+        check_options_are_used("partition.kind", self.kind, self.options)
         if self.kind is None:
             return self
 

@@ -49,7 +49,7 @@ def parse_study(tables: Mapping[str, Any], source: str = "study") -> Study:
     options = _options(tables, source)
 
     overrides = list(options.setting)
-    for interval in options.fedavg_intervals:
+    for interval in dict.fromkeys(options.fedavg_intervals):  # once each
         fedavg = {"kind": "fedavg", "base_interval": interval}
         overrides.append({"policy": fedavg})
     if not overrides:
