@@ -5,6 +5,7 @@ import torch
 
 import fedlama
 from doors.harness import CLIENTS, check_door, network, run, same_bits, samples, weights
+from fedlama.base import DivergenceError
 from fedlama.compress import (
     Cast,
     Chain,
@@ -324,3 +325,26 @@ COMBINATIONS = {
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_combinations_survive_workers_and_kills(name):
     check_door(**COMBINATIONS[name])
+
+
+# Trainings that diverge
+
+
+@pytest.mark.parametrize(
+    "code",
+    [{"uplink": Rotate(1.0)}, {"uplink": Quantize(4)}, {"downlink": Rotate(1.0)}],
+    ids=str,
+)
+def test_a_change_that_no_message_can_hold_is_a_divergence(code):
+    """Numbers of 10²¹ are finite, but their squares are not as float32."""
+    with pytest.raises(DivergenceError, match=r"in round 1 .*lower local\.learn"):
+        fedlama.simulate(
+            fedlama.models.mlp,
+            fedlama.data.digits(),
+            policy=fedlama.FedAvg(1),
+            local=fedlama.SGD(learning_rate=1e21, batch_size=8),
+            partition=fedlama.IID(clients=4),
+            participation=fedlama.Participation(window=4),
+            iterations=4,
+            **code,
+        )

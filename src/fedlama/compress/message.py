@@ -19,6 +19,7 @@ from fedlama.base import InputError
 from fedlama.compress.coded import Coded
 from fedlama.compress.framing import SEAL, VERSION, Reader, check_version, sealed
 from fedlama.compress.groups import STATISTICS_GROUP, Group
+from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.streams import Run, estimated_length, to_stream
 from fedlama.core import Message
 
@@ -86,7 +87,7 @@ def as_sent(norms: Mapping[int, float]) -> dict[int, float]:
         single = np.array(values, dtype=np.float32)
     are_finite = bool(np.isfinite(single).all())
     if not are_finite:
-        raise InputError("numbers that are not finite cannot be coded")
+        raise NotCodableError("numbers that are not finite cannot be coded")
     return dict(zip(norms, single.tolist(), strict=True))
 
 

@@ -11,6 +11,10 @@ from fedlama.base import InputError
 SLAB = 1 << 16
 
 
+class NotCodableError(InputError):
+    """Numbers that no message can hold: not finite, or too large. A training that diverges comes to them."""
+
+
 def as_numbers(x: Tensor) -> Tensor:
     """x as finite float32 numbers on the CPU."""
     has_floats = isinstance(x, Tensor) and x.is_floating_point()
@@ -30,7 +34,7 @@ def check_finite(values: Tensor) -> None:
         return
     are_finite = values.isfinite().all()
     if not bool(are_finite):
-        raise InputError("numbers that are not finite cannot be coded")
+        raise NotCodableError("numbers that are not finite cannot be coded")
 
 
 def squared_norm(values: Tensor) -> float:

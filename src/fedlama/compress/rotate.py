@@ -32,6 +32,7 @@ from fedlama.compress.limits import (
     Scale,
 )
 from fedlama.compress.normal import MAX_INDEX, distortion, distortion_at, table
+from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.rotation import Rotations
 from fedlama.compress.streams import Run
 from fedlama.compress.uniform import Quantised, quantised, quantised_together
@@ -121,7 +122,7 @@ class Rotate(Codec):
             scale = result.product / result.energy  # S = ⟨y, j⟩/‖j‖²
         single = float(np.float32(scale))
         if not math.isfinite(single):
-            raise InputError("the numbers are too large to be coded")
+            raise NotCodableError("the numbers are too large to be coded")
         if single <= 0:
             return _nothing()
         run = Run(

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fedlama.base import DivergenceError
 from fedlama.compress import Channel, Place
+from fedlama.compress.numbers import NotCodableError
 from fedlama.core import Message, RoundPlan
 from fedlama.server.state import ServerState
 
@@ -77,14 +79,20 @@ def send_coded(
         slots: The server's slots; those of the code are updated in place.
     """
     difference = row - anchor
-    message = downlink.simulate(
-        difference,
-        renewed,
-        place,
-        anchor=anchor,
-        own=_slots_of(downlink, slots),
-        out=difference,
-    )
+    try:
+        message = downlink.simulate(
+            difference,
+            renewed,
+            place,
+            anchor=anchor,
+            own=_slots_of(downlink, slots),
+            out=difference,
+        )
+    except NotCodableError:
+        raise DivergenceError(
+            f"the server's change in round {place.round} was too large for a message: "
+            f"the training diverged, so lower local.learning_rate"
+        ) from None
     layout = downlink.layout
     sent = [*layout.slices_of(renewed), *layout.statistics]
     for part in sent:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedlama.compress import Channel, Codec, Decoded, Place
+from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.scratch import kept_memory
 from fedlama.core import Policy, RoundPlan
 from fedlama.core.layers import ALIGNMENT
@@ -51,7 +52,8 @@ class Uplink:
     def code(self, cohort: Cohort, position: Position, plan: RoundPlan) -> Tensor:
         """Replace what is due in every row here by what the server decodes; what is known of each message.
 
-        A row that is not finite stays as it is: no code can hold it, and the server will refuse it.
+        A row that is not finite stays as it is: no code can hold it, and the server will refuse it. So is one whose
+        numbers are too large for a message.
         """
         slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
         stretches = _stretches(slices)
@@ -75,7 +77,13 @@ class Uplink:
                     )
                 if not _is_finite(difference, stretches, slices):
                     continue
-                message = self._coded(difference, cohort, place, position, plan)
+                try:
+                    message = self._coded(difference, cohort, place, position, plan)
+                except NotCodableError:
+                    # Finite, but not for long: it is refused like one that has overflowed already.
+                    for part in stretches:
+                        row[part] = math.inf
+                    continue
                 for part in stretches:
                     torch.add(
                         anchor[part],
