@@ -25,6 +25,22 @@ def test_costs_of_neighbours_are_the_sum_of_their_own(bits, count):
     assert _joint_costs(index).of(symbols) == one_by_one
 
 
+@pytest.mark.parametrize("count", [1 << 15, (1 << 16) - 64, 1 << 16, (1 << 16) + 64])
+def test_a_code_does_not_depend_on_its_company(count):
+    """Around the size above which tensors are rotated alone, and their rate is corrected."""
+    generator = torch.Generator().manual_seed(count)
+    # Far from normal in every block, so that a rate would need to be corrected
+    x = torch.randn(count, generator=generator) * (
+        torch.rand(count, generator=generator) < 0.01
+    )
+    other = torch.randn(count, generator=generator)
+    codec = Rotate(0.5)
+    (alone,) = codec.code_all([x], keys=[1], bits=[None], warm=[None])
+    first, _ = codec.code_all([x, other], keys=[1, 2], bits=[None] * 2, warm=[None] * 2)
+    assert first.side == alone.side
+    assert torch.equal(first.runs[0].symbols, alone.runs[0].symbols)
+
+
 @pytest.mark.parametrize("key", range(5))
 def test_pieces_of_a_large_tensor_are_put_back_in_their_places(key):
     count = 3 << 18

@@ -96,7 +96,7 @@ class LayerwiseModelAverager(ModelAverager):
         self._messages: Messages | None = None
         if channel is not None:
             self._messages = Messages(channel, self._ranks, row)
-        self._has_common_model = False  # whether that was checked
+        self._common_model_checked = False
         # Handed over beside the layers: distances, or what pads a coded message
         self.overhead_bytes = 0
         self._step = 0
@@ -118,12 +118,12 @@ class LayerwiseModelAverager(ModelAverager):
         this_round = range(begun, begun + plan.steps)
         if trained in this_round:
             return
-        everywhere = (trained,) * len(self.layout.layers)
+        synchronised_at = (trained,) * len(self.layout.layers)
         self.state = replace(
             self.state,
             step=trained,
             cycle_start=trained,
-            synchronised_at=everywhere,
+            synchronised_at=synchronised_at,
         )
 
     @property
@@ -205,7 +205,7 @@ class LayerwiseModelAverager(ModelAverager):
                 residuals[name] = state.rows[OWN + name]
             self._messages.capacity = state.capacity
         self._step = state.step
-        self._has_common_model = False
+        self._common_model_checked = False
         self.overhead_bytes = state.overhead_bytes
         self._check_same_settings()
 
@@ -270,11 +270,11 @@ class LayerwiseModelAverager(ModelAverager):
 
         Not before the first average: a restarted rank is built inside a cycle, and its state comes later.
         """
-        if self._has_common_model or not self._needs_anchor():
+        if self._common_model_checked or not self._needs_anchor():
             return
         self._ranks.check_same_model(self._server_state.row)
         self.overhead_bytes += HASH_BYTES
-        self._has_common_model = True
+        self._common_model_checked = True
 
     @torch.no_grad()
     def _aggregate(self, plan: RoundPlan) -> None:

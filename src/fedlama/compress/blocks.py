@@ -35,7 +35,7 @@ class Blocks:
             return Blocks(count, block, block)
         natural = _largest_power_of_two_in(count)
         # Padding of at most a thousandth buys larger blocks for lengths with few factors of two.
-        wanted = 1 << (count // 1024).bit_length() >> 1
+        wanted = (1 << (count // 1024).bit_length()) >> 1
         wanted = max(wanted, MIN_BLOCK)
         wanted = min(wanted, MAX_BLOCK)
         if natural >= wanted:

@@ -191,7 +191,7 @@ def _take_rows(matrix: Tensor, order: Tensor, out: Tensor) -> None:
 def transform(values: Tensor, block: int, *, normalised: bool, out: Tensor) -> None:
     """The Walsh–Hadamard transform of every block: H_{ab} vec(X) = vec(H_a X H_b), divided by √B if `normalised`."""
     exponent = block.bit_length() - 1
-    a = 1 << exponent // 2
+    a = 1 << (exponent // 2)
     b = block // a
     right = hadamard(b)
     rest = 1.0

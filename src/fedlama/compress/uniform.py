@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedlama.compress.blocks import MAX_JOINT
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.compress.normal import (
     INDICES_PER_OCTAVE,
@@ -31,7 +32,8 @@ LEAST_CODES = 8
 # Chance lets the length at a given step vary, by a per cent for 100,000 numbers. From this size on the step is
 # corrected until the length is right, with the bytes around the symbols counted as far as they are a small share of
 # it.
-RATE_IS_MET = 1 << 16
+# Tensors that are rotated with others are smaller: so a code does not depend on its company.
+RATE_IS_MET = MAX_JOINT + 1
 RATE_TOLERANCE = 0.002
 CORRECTIONS = 4
 FRAME, FRAME_SHARE = 16, 0.015
@@ -95,7 +97,8 @@ def quantised_together(
 
     Arguments:
         y: The numbers of all of them, rotated.
-        sizes: How many of them are whose; below `RATE_IS_MET`, so that no step has to be corrected.
+        sizes: How many numbers each tensor has, padding included; below `RATE_IS_MET`, so that no step has to be
+            corrected.
         block: A number that divides all sizes.
         rates: Bits per number of each.
         counts: How many numbers each has without padding.

@@ -25,7 +25,7 @@ from fedlama.training.faults import TOO_FEW_LEFT, Discarded, Exclusion
 from fedlama.training.rounds import total_of
 from fedlama.training.values import Position
 
-MAX_ATTEMPTS = 10  # cohorts in a row that were too small
+MAX_ATTEMPTS = 10  # in one window, by cohorts that were too small
 MAX_NAMED = 4  # clients in an error
 
 
@@ -114,7 +114,8 @@ class Rounds:
                 )
 
             position = self._discard(position, cohort, excluded, traffic)
-            is_last_attempt = position.attempt >= MAX_ATTEMPTS
+            # A run that is resumed goes on counting, and is given as many again.
+            is_last_attempt = position.attempt % MAX_ATTEMPTS == 0
             if options.on_too_few == "stop" or is_last_attempt:
                 self.recording.save(checkpoint_of(position), position.state)
                 raise self._too_few(position, reasons)

@@ -101,9 +101,8 @@ class Scaffold(OnSGD):
     ) -> Tensor:
         """c ← c + (|S|/N)·mean(c_i⁺ − c_i), line 17."""
         control = own[SERVER_CONTROL]
-        # The same of all clients' gradients; and c is what it changes from
-        change = anchor - mean
-        change.div_(self.total_rate(steps))
-        change.sub_(control)
+        mean_gradient = anchor - mean
+        mean_gradient.div_(self.total_rate(steps))
+        change = mean_gradient.sub_(control)
         control.add_(change, alpha=share)
         return mean

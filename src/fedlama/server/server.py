@@ -210,8 +210,8 @@ class Server:
             state: The state before the attempt.
             traffic: What travelled in it.
         """
-        everywhere = (state.step,) * len(self.layout.layers)
-        policy = replace(state.policy, synchronised_at=everywhere)
+        synchronised_at = (state.step,) * len(self.layout.layers)
+        policy = replace(state.policy, synchronised_at=synchronised_at)
         return replace(
             state,
             policy=policy,

@@ -50,6 +50,7 @@ class FaultyRounds:
             downloads = cohort.present
 
             losses = self.rounds.train(current)
+            self.rounds.encode(current)
             if self.faults.corrupt:
                 self._break_updates(current, place)
             has_limit = self.faults.norm_limit is not None

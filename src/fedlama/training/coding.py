@@ -52,8 +52,8 @@ class Uplink:
     def code(self, cohort: Cohort, position: Position, plan: RoundPlan) -> Tensor:
         """Replace what is due in every row here by what the server decodes; what is known of each message.
 
-        A row that is not finite stays as it is: no code can hold it, and the server will refuse it. So is one whose
-        numbers are too large for a message.
+        A row that is not finite stays as it is: no code can hold it, and the server will refuse it. One whose numbers
+        are too large for a message is made infinite, so that it is refused in the same way.
         """
         slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
         stretches = _stretches(slices)
@@ -80,8 +80,8 @@ class Uplink:
                 try:
                     message = self._coded(difference, cohort, place, position, plan)
                 except NotCodableError:
-                    # Finite, but not for long: it is refused like one that has overflowed already.
-                    for part in stretches:
+                    # By slices: what aligns them stays zero.
+                    for part in slices:
                         row[part] = math.inf
                     continue
                 for part in stretches:

@@ -84,18 +84,17 @@ class ExactReduce:
         by_slice = iter(squared.T.tolist())
         spread: dict[int, float] = {}
         for layer in due:
-            of_slices: list[float] = []
+            total = 0.0
             for _ in self.layout.layers[layer].slices:
                 distances = next(by_slice)
-                of_slices.append(self._weighted(distances))
-            spread[layer] = sum(of_slices)
+                total += self._weighted(distances)
+            spread[layer] = total
         return spread
 
     def _weighted(self, values: Sequence[float]) -> float:
         """The mean over all clients."""
-        terms: list[float] = []
-        weighted = zip(self.verdict.weights, values, strict=True)
-        for weight, value in weighted:
-            terms.append(weight * value)
-        # Not a loop that adds: from Python 3.12 on, sum() makes up for rounding.
-        return sum(terms)
+        # Added one by one: from Python 3.12 on, sum() makes up for rounding, and other runtimes would not.
+        total = 0.0
+        for weight, value in zip(self.verdict.weights, values, strict=True):
+            total += weight * value
+        return total

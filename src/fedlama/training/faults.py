@@ -21,7 +21,7 @@ from fedlama.core import Ledger
 OnTooFew = Literal["repeat", "stop"]
 Probability = Annotated[float, Limits(minimum=0, maximum=1)]
 LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32
-# Cohorts in a row that were too small: then something else is wrong, and the run stops
+# Attempts in one window, by cohorts that were too small: then something else is wrong, and the run stops
 MAX_ATTEMPTS = 100
 
 FAILED_BEFORE = "failed before the cycle"

@@ -197,8 +197,9 @@ class Federation:
             discrepancy[layer] = after.state.discrepancy[layer]
 
         # The mean over the cohort, weighted as its update is
-        losses = zip(verdict.weights, verdict.losses, strict=True)
-        loss = sum(weight * own_loss for weight, own_loss in losses)
+        loss = 0.0
+        for weight, own_loss in zip(verdict.weights, verdict.losses, strict=True):
+            loss += weight * own_loss
 
         # Attempts that came to nothing belong to the round that then succeeded, also those before a resume.
         discarded = played.discarded or Discarded()

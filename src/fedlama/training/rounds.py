@@ -55,6 +55,7 @@ class Rounds:
         """Train, check and close one round."""
         current = self.begin(position, plan)
         losses = self.train(current)
+        self.encode(current)
         reports = self.report(current, losses)
         accepted = self.accept(current, reports)
         return self.close(current, accepted)
@@ -66,7 +67,7 @@ class Rounds:
         return Round(cohort, position, plan, entering)
 
     def train(self, current: Round) -> Tensor:
-        """Take the round's steps with this process's clients; their mean losses, zero for the absent."""
+        """Take the round's steps with this process's clients, and let the local rule sync what is due; mean losses."""
         cohort = current.cohort
         losses = torch.zeros(
             len(cohort.mine),
@@ -96,14 +97,18 @@ class Rounds:
                     trained,
                 )
             sync_due_layers(current, self.job, self.layout, server_rows)
-        if self.uplink is not None:
-            with phase("encode"):
-                current.figures = self.uplink.code(
-                    cohort,
-                    current.position,
-                    current.plan,
-                )
         return losses
+
+    def encode(self, current: Round) -> None:
+        """Replace what is due in every row by what the server will decode of it, where there is an uplink code."""
+        if self.uplink is None:
+            return
+        with phase("encode"):
+            current.figures = self.uplink.code(
+                current.cohort,
+                current.position,
+                current.plan,
+            )
 
     def report(
         self, current: Round, losses: Tensor, with_norms: bool = False
