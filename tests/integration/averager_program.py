@@ -44,6 +44,7 @@ OPTIONS = {
         "policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6),
         "uplink": fedlama.compress.Rotate(1.0),
     },
+    "too-large": {"policy": POLICY, "uplink": fedlama.compress.Rotate(1.6)},
     # Asks for norms of the anchor
     "relative": {"policy": fedlama.Budget(BASE, BASE * FACTOR, 0.6, drift="relative")},
     "diloco": {
@@ -125,6 +126,10 @@ def train(mode: str, folder: Path) -> None:
         optimizer.zero_grad()
         cross_entropy(model(inputs), targets).backward()
         optimizer.step()
+        # Finite, and no message can hold it: on one rank, right before the first average
+        if mode == "too-large" and rank == 1 and step == BASE - 1:
+            with torch.no_grad():
+                next(model.parameters()).fill_(3e38)
         if mode != "post-local":
             averager.average_parameters(model.parameters())
         if averager.state.round > len(rounds):

@@ -441,7 +441,7 @@ def test_workers_inside_a_program_with_a_group_of_its_own_are_refused(alone):
         )
 
 
-def test_nan_weights_are_told_by_layer(alone):
+def test_nan_weights_are_named_by_layer(alone):
     module, averager = averager_with_bn(alone)
     with torch.no_grad():
         module[0].bias.fill_(torch.nan)
@@ -489,6 +489,7 @@ def test_without_a_process_group_the_sentence_says_what_to_call():
         ("other-interval", "has another module or other settings"),
         ("other-module", "has another module or other settings"),
         ("other-weights", "began with other weights"),
+        ("too-large", "rank 1 are not finite, or too large to be sent, after step 3"),
     ],
 )
 def test_ranks_that_differ_are_refused_and_nobody_waits(mode, sentence, tmp_path):

@@ -126,7 +126,7 @@ def _close(
     upload: Message,
     of_all_ranks: Message,
 ) -> ServerState:
-    """The account is of this rank's upload; the policy is told that of all ranks, so that all decide alike."""
+    """The account is of this rank's upload; the policy gets that of all ranks, so that all decide alike."""
     return server.close(
         state,
         plan,

@@ -10,9 +10,10 @@ from torch import Tensor
 from fedlama.averager.ranks import Ranks
 from fedlama.base import RunError
 from fedlama.compress import Channel, Decoded, Place
+from fedlama.compress.numbers import NotCodableError
 from fedlama.core import RoundPlan
 
-NOT_FINITE = 0xFFFFFFFF  # in place of a message's length
+CANNOT_BE_SENT = 0xFFFFFFFF  # in place of a message's length
 LENGTH = struct.Struct("<I")
 # A buffer is longer by an eighth than the longest message of the round before
 SPARE = 8
@@ -48,7 +49,7 @@ class Messages:
         place: Place,
         warm: Tensor | None,
     ) -> bytes | None:
-        """This rank's message, None where its weights are not finite; its residuals are updated.
+        """This rank's message, None where its weights cannot be sent; its residuals are updated.
 
         Arguments:
             row: This rank's.
@@ -60,14 +61,17 @@ class Messages:
         difference = row - anchor
         if not bool(difference.isfinite().all()):
             return None
-        message = self.channel.simulate(
-            difference,
-            plan.due,
-            place,
-            anchor=anchor,
-            own=self.residuals,
-            warm=warm,
-        )
+        try:
+            message = self.channel.simulate(
+                difference,
+                plan.due,
+                place,
+                anchor=anchor,
+                own=self.residuals,
+                warm=warm,
+            )
+        except NotCodableError:
+            return None
         return message.to_bytes()
 
     def decode(
@@ -97,7 +101,7 @@ class Messages:
         """Every rank's message, in their order.
 
         Arguments:
-            content: This rank's; None where its weights are not finite, which ends the training on all ranks.
+            content: This rank's; None where its weights cannot be sent, which ends the training on all ranks.
             step: How many steps were taken, for the sentence that says so.
         """
         if not self.capacity:
@@ -106,7 +110,7 @@ class Messages:
             self.capacity = LENGTH.size + 4 * numbers
         # A rank that cannot send says so in its message: if it raised here, the others would wait for it for ever.
         if content is None:
-            buffer = LENGTH.pack(NOT_FINITE)
+            buffer = LENGTH.pack(CANNOT_BE_SENT)
         else:
             buffer = LENGTH.pack(len(content)) + content
 
@@ -115,10 +119,11 @@ class Messages:
         for one in received:
             (length,) = LENGTH.unpack_from(one)
             lengths.append(length)
-        if NOT_FINITE in lengths:
-            rank = lengths.index(NOT_FINITE)
+        if CANNOT_BE_SENT in lengths:
+            rank = lengths.index(CANNOT_BE_SENT)
             raise RunError(
-                f"the weights of rank {rank} are not finite after step {step}: the training diverged"
+                f"the weights of rank {rank} are not finite, or too large to be sent, after step {step}: the training "
+                f"diverged"
             )
 
         longest = LENGTH.size + max(lengths)
