@@ -304,6 +304,8 @@ def test_the_curves_of_figure_1():
     assert delta == pytest.approx([40 / 220, 100 / 220, 1.0])
     assert kept == pytest.approx([0.6, 0.3, 0.0])
     assert crossing_curves([0.0, 0.0], [1, 2]) == ([0.0, 0.0], [0.0, 0.0])
+    with pytest.raises(InputError, match="rule must be one of crossing"):
+        crossing_curves([1.0], [1], rule="crosing")
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def crossing_curves(
     Returns:
         δ_l and 1 − λ_l, each with one number per layer that is walked.
     """
+    _check_rule(rule)
     flags = _flags(adaptive, len(sizes))
     _check_layers(discrepancy, sizes, flags, None)
 
@@ -133,14 +134,18 @@ def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None
     """
     check_whole("base_interval", base_interval, minimum=1)
     check_whole("increase_factor", increase_factor, minimum=1)
-    if rule not in RULES:
-        rules = ", ".join(RULES)
-        raise InputError(f"rule must be one of {rules}, not {rule!r}")
+    _check_rule(rule)
     if rule == "accelerate" and base_interval % increase_factor:
         raise InputError(
             f"rule 'accelerate' shortens intervals to base_interval / increase_factor, "
             f"so increase_factor ({increase_factor}) must divide base_interval ({base_interval})"
         )
+
+
+def _check_rule(rule: str) -> None:
+    if rule not in RULES:
+        rules = ", ".join(RULES)
+        raise InputError(f"rule must be one of {rules}, not {rule!r}")
 
 
 class _Shares:

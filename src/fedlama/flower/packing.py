@@ -75,8 +75,7 @@ def read_plain(packed: Packed, row: Tensor, slices: Sequence[slice]) -> None:
         row: Where its numbers go.
         slices: Which of the row they are.
     """
-    size = size_of(slices)
-    numbers = _plain_numbers(packed, size)
+    numbers = plain_numbers(packed, size_of(slices))
     unpack(numbers, row, slices)
 
 
@@ -93,14 +92,20 @@ def read_rule_rows(
     size = size_of(slices)
     total = len(rows) * size
     packed = Packed(PLAIN, content)
-    numbers = _plain_numbers(packed, total)
+    numbers = plain_numbers(packed, total)
 
     of_rows = numbers.split(size)
     for row, values in zip(rows, of_rows, strict=True):
         unpack(values, row, slices)
 
 
-def _plain_numbers(packed: Packed, size: int) -> Tensor:
+def plain_numbers(packed: Packed, size: int) -> Tensor:
+    """The numbers of a message, as many as were due and all finite.
+
+    Arguments:
+        packed: What was sent.
+        size: How many numbers were due.
+    """
     # The header may lie about shape and type, so only what the bytes are is believed.
     length = len(packed.content)
     due = BYTES_PER_NUMBER * size

@@ -217,7 +217,7 @@ class FlowerRun:
 
     def _write_to_module(self, position: Position) -> None:
         # A copy, so that the module never shares memory with the server's row.
-        row = position.server.evaluated.clone()
+        row = position.server.row.clone()
         self.binding.point_at(row)
         self.binding.load_counters(position.counters)
 

@@ -22,11 +22,11 @@ from fedlama.flower.packing import (
     NotFiniteError,
     Packed,
     all_slices,
-    read_plain,
+    plain_numbers,
     size_of,
 )
 from fedlama.flower.wire import check_loss, read_reply
-from fedlama.rows import exact_means, magnitudes, squared_distances
+from fedlama.rows import exact_means, magnitudes, squared_distances, unpack
 from fedlama.training.coding import Uplink
 from fedlama.training.faults import FAILED_DURING, LATE, NOT_FINITE
 from fedlama.training.values import Position
@@ -143,8 +143,11 @@ class Reader:
         return row
 
     def _plain_row(self, packed: Packed) -> Tensor:
+        slices = self._due_slices()
+        # Checked before memory is asked for: a row is as large as the whole model.
+        numbers = plain_numbers(packed, size_of(slices))
         row = self.position.row.clone()
-        read_plain(packed, row, self._due_slices())
+        unpack(numbers, row, slices)
         return row
 
     def _due_slices(self) -> list[slice]:
@@ -154,7 +157,7 @@ class Reader:
     def _decoded(self, client: int, packed: Packed, uplink: Uplink) -> Decoded:
         if packed.kind == PLAIN:
             # A client whose numbers no code can hold sends them as they are, and is refused by their name.
-            self._plain_row(packed)
+            plain_numbers(packed, size_of(self._due_slices()))
             raise InputError("plain numbers where a coded message was due")
         if packed.kind != CODED:
             raise InputError(
