@@ -465,6 +465,29 @@ def test_a_smoke_test_makes_a_figure_and_says_everywhere_that_it_is_no_result(tm
     drawn_again = command("report", next(out.rglob("report.html")).parent)
     assert "Smoke test, no result" in drawn_again.stdout
 
+    # What is finished can be shown while the rest is missing: here one panel lacks a run, the other has none.
+    first, second = sorted(path.parent for path in out.rglob("study.json"))
+    removed = next(first.glob("fedavg-*"))
+    shutil.rmtree(removed)
+    shutil.rmtree(second)
+    for path in out.glob("figure2*"):
+        path.unlink()
+    shown = command(
+        "reproduce", "figure2", "--scale", "smoke", "--finished", "--out", out
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert f"* {second}: no run of this study is finished" in shown.stdout
+    assert len(list(out.glob("figure2?.svg"))) == 1  # by its letter in the paper
+    assert not removed.exists()
+    assert not list(second.rglob("summary.json"))
+
+    shutil.rmtree(first)
+    nothing = command(
+        "reproduce", "figure2", "--scale", "smoke", "--finished", "--out", out
+    )
+    assert nothing.returncode == 2
+    assert "no run of this study is finished" in nothing.stderr
+
 
 def test_plans_are_printed_and_nothing_is_spent(tmp_path):
     done = command(

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedlama.base import InputError
 from fedlama.cli.shared import (
+    FINISHED_ONLY,
     PLAN_ONLY,
     RESUME_STUDY,
     Checkpoints,
@@ -82,6 +84,7 @@ def reproduce(
     minutes: Minutes = None,
     checkpoints: Checkpoints = None,
     plan: Annotated[bool, typer.Option("--plan", help=PLAN_ONLY)] = False,
+    finished: Annotated[bool, typer.Option("--finished", help=FINISHED_ONLY)] = False,
     resume: Annotated[bool, typer.Option("--resume", help=RESUME_STUDY)] = False,
 ) -> None:
     """Run a table or figure of the paper, and show the paper's numbers beside ours.
@@ -100,7 +103,7 @@ def reproduce(
     sit_down = partial(Sitting, minutes, checkpoints)
     if name == FRONTIER:
         folder = out or _default_folder(FRONTIER, scale)
-        _frontier(folder, scale, workers, sit_down, plan_only=plan)
+        _frontier(folder, scale, workers, sit_down, plan_only=plan, train=not finished)
         return
 
     names = [name]
@@ -114,7 +117,7 @@ def reproduce(
     )
     every = [reproduction(one, scale, group, changes) for one in names]
     folder = out or Path("reproduction") / changes.folder(scale)
-    _run(every, folder, workers, sit_down, plan_only=plan)
+    _run(every, folder, workers, sit_down, plan_only=plan, train=not finished)
 
 
 def _default_folder(name: str, scale: str) -> Path:
@@ -131,6 +134,7 @@ def _run(
     sit_down: SitDown,
     *,
     plan_only: bool,
+    train: bool,
 ) -> None:
     """Announce, run and show tables and figures, which may share their runs."""
     from fedlama.study.plan import announce
@@ -141,22 +145,37 @@ def _run(
         for panel in made.panels:
             home = folder / panel.folder
             studies.append((panel.study, home))
-    announce(studies, workers)
+    if train:
+        announce(studies, workers)
     if plan_only:
         return
 
     sitting = sit_down()
     pages: set[Path] = set()
+    refusals: list[str] = []
     with study_progress(studies) as display:
         outcomes: list[list[PanelOutcome]] = []
         for made in every:
             own: list[PanelOutcome] = []
             for panel in made.panels:
-                outcome = _outcome(panel, folder, workers, display, sitting, pages)
+                try:
+                    outcome = _outcome(
+                        panel, folder, workers, display, sitting, pages, train=train
+                    )
+                except InputError as error:
+                    if train:
+                        raise
+                    # Others of its panels may be finished
+                    refusals.append(str(error))
+                    continue
                 own.append(outcome)
             outcomes.append(own)
+    if not any(outcomes):
+        raise InputError("\n".join(refusals))
+    print_lines(refusals, files=[])
     for made, own in zip(every, outcomes, strict=True):
-        _show(made, own, folder)
+        if own:
+            _show(made, own, folder)
 
 
 def _outcome(
@@ -166,6 +185,8 @@ def _outcome(
     display: StudyDisplay,
     sitting: Sitting,
     pages: set[Path],
+    *,
+    train: bool,
 ) -> PanelOutcome:
     """Run a panel; `pages` are those that were drawn: panels that share their runs share a page."""
     from fedlama.report.numbers.reproduction import PanelOutcome
@@ -182,6 +203,7 @@ def _outcome(
         display,
         shared=True,
         sitting=kept,
+        train=train,
     )
 
     has_trained = display.ended > trained_before
@@ -214,7 +236,13 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
 
 
 def _frontier(
-    folder: Path, scale: str, workers: int | None, sit_down: SitDown, *, plan_only: bool
+    folder: Path,
+    scale: str,
+    workers: int | None,
+    sit_down: SitDown,
+    *,
+    plan_only: bool,
+    train: bool,
 ) -> None:
     """Our own question: FedAvg's accuracy for how few of its bytes?"""
     from rich.console import Console
@@ -228,12 +256,15 @@ def _frontier(
     from fedlama.study.progress import study_progress
 
     made = frontier_study(scale)
-    announce([(made, folder)], workers)
+    if train:
+        announce([(made, folder)], workers)
     if plan_only:
         return
 
     with study_progress([(made, folder)]) as display:
-        index = run_study(made, folder, workers, display, sitting=sit_down())
+        index = run_study(
+            made, folder, workers, display, sitting=sit_down(), train=train
+        )
     comparison, page = draw_study(folder, index)
     grid = paired_grid(comparison)
     grid.write(folder, "paired")

@@ -40,6 +40,7 @@ Checkpoints = Annotated[
     ),
 ]
 PLAN_ONLY = "Print what it would take, and stop."
+FINISHED_ONLY = "Train nothing: show what is finished so far."
 RESUME_STUDY = "Accepted for symmetry: a study always goes on where it stopped."
 
 
@@ -76,7 +77,7 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
 
 
 def _print_replay(comparison: Comparison, view: View, was_told: bool) -> bool:
-    """On the network that was asked for, how long each setting would have taken; whether the network is told now."""
+    """On the network that was asked for, how long each setting would have taken; whether the network is named now."""
     from fedlama.report.numbers.network import replay
     from fedlama.report.tables.network import network_rows
     from fedlama.report.words.network import network_text, payoff_sentences, target_text

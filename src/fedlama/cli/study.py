@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedlama.cli.shared import (
+    FINISHED_ONLY,
     PLAN_ONLY,
     RESUME_STUDY,
     Checkpoints,
@@ -32,6 +33,7 @@ def study(
     minutes: Minutes = None,
     checkpoints: Checkpoints = None,
     plan: Annotated[bool, typer.Option("--plan", help=PLAN_ONLY)] = False,
+    finished: Annotated[bool, typer.Option("--finished", help=FINISHED_ONLY)] = False,
     resume: Annotated[bool, typer.Option("--resume", help=RESUME_STUDY)] = False,
 ) -> None:
     """Compare settings over seeds: run what is missing, then a table and a report.
@@ -51,12 +53,20 @@ def study(
 
     loaded = load_study(file)
     folder = out or Path("studies") / file.stem
-    announce([(loaded, folder)], workers)
+    if not finished:
+        announce([(loaded, folder)], workers)
     if plan:
         return
     sitting = Sitting(minutes, checkpoints)  # its minutes begin when the plan is made
     with study_progress([(loaded, folder)]) as display:
-        index = run_study(loaded, folder, workers, display, sitting=sitting)
+        index = run_study(
+            loaded,
+            folder,
+            workers,
+            display,
+            sitting=sitting,
+            train=not finished,
+        )
     comparison, page = draw_study(folder, index)
     grid = study_grid(comparison, index)
     grid.write(folder, "table")

@@ -33,6 +33,7 @@ def run_study(
     *,
     shared: bool = False,
     sitting: Sitting | None = None,
+    train: bool = True,
 ) -> StudyIndex:
     """Run what is missing of a study; what its folder then holds of it.
 
@@ -43,6 +44,7 @@ def run_study(
         watch: called with each record of a cell, and when it ends.
         shared: whether the folder may also hold runs of other studies, which its index then keeps.
         sitting: how long it may take now, and where unfinished runs are kept (default: as long as it takes, in `out`).
+        train: whether missing runs are trained; otherwise what is finished is all that there is.
     """
     processes = workers
     if not processes:
@@ -60,7 +62,12 @@ def run_study(
                 resolve(setting.config)
 
         pilots = study.pilots()
-        run_cells(missing(pilots, out), out, processes, watch, sitting)
+        pilots_to_run = missing(pilots, out)
+        if pilots_to_run and not train:
+            raise InputError(
+                f"{out}: pilots that choose learning rates are not finished, so nothing can be shown yet"
+            )
+        run_cells(pilots_to_run, out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
 
@@ -68,6 +75,10 @@ def run_study(
         to_run = missing(cells, out)
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
+        if not train:
+            if len(to_run) == len(cells):
+                raise InputError(f"{out}: no run of this study is finished")
+            return index
 
         run_cells(to_run, out, processes, watch, sitting)
         # Once more: some of them may have diverged.

@@ -31,12 +31,12 @@ def draw_figures(
         folder: made if it is not there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    letters = [""]
-    if len(outcomes) > 1:
-        letters = list(ascii_lowercase[: len(outcomes)])
-
     paths: list[Path] = []
-    for letter, outcome in zip(letters, outcomes, strict=True):
+    for outcome in outcomes:
+        # By its place in the paper, whether or not the panels before it are finished
+        letter = ""
+        if len(made.panels) > 1:
+            letter = ascii_lowercase[made.panels.index(outcome.panel)]
         charts = _charts(made, outcome.comparison)
         for number, chart in enumerate(charts, start=1):
             name = f"{made.file_name}{letter}"
