@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fedlama.base.times import about, rough_time
+from fedlama.run.progress import sent_share
 from fedlama.run.resolve import resolve
 from fedlama.study import plan as plans
 from fedlama.study.plan import (
@@ -18,7 +19,7 @@ from fedlama.study.plan import (
     planned,
     time_text,
 )
-from fedlama.study.progress import StudyDisplay, baselines_of, sent_share
+from fedlama.study.progress import StudyDisplay, baselines_of
 from fedlama.study.speed import (
     Amount,
     Speed,

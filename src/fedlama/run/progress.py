@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -17,13 +18,14 @@ from fedlama.training import Record
 from fedlama.training.records import fedavg_at
 
 SECONDS_BETWEEN_LINES = 30.0
+SMALL_SHARE = 0.1
 
 
 class ProgressDisplay:
     """Shows one or several runs, one after the other, as one piece of work.
 
-    What a run sent is told as a share of what FedAvg would have sent by then: at the run's own base interval, or, where
-    runs are compared, at that of their baseline.
+    What a run sent is shown as a share of what FedAvg would have sent by then: at the run's own base interval, or,
+    where runs are compared, at that of their baseline.
     """
 
     def __init__(
@@ -116,19 +118,12 @@ class ProgressDisplay:
         return " ".join(part for part in parts if part)
 
     def _sent(self, record: Record) -> str:
-        """What was sent so far, and of what that is a share: uplink bytes, or aggregations where bytes are not told."""
+        """What was sent so far, and of what that is a share."""
         if self._own_interval is None or self._baseline is None:
             return ""
 
-        share = record.uplink_share
-        if share is None:
-            share = record.cost
-
-        # Rounded up: a run that ends inside an interval averages there, too.
-        own_averages = -(-record.step // self._own_interval)
-        averages = -(-record.step // self._baseline)
-        share_of_baseline = share * own_averages / averages
-        return f"{_percent(share_of_baseline)} of {fedavg_at(self._baseline)}"
+        share = sent_share(record, self._own_interval, self._baseline)
+        return f"{_percent(share)} of {fedavg_at(self._baseline)}"
 
     def _is_worth_a_line(self, record: Record) -> bool:
         """Evaluations of a single run, the ends of several, and in any case something every half minute."""
@@ -174,9 +169,27 @@ class ProgressDisplay:
         return f"{left} left"
 
 
+def sent_share(record: Record, own_interval: int, interval: int) -> float:
+    """What was sent so far, as a share of what FedAvg at an interval would have sent by then.
+
+    Arguments:
+        record: Its uplink, or if that is not known its aggregations, are a share of FedAvg at the run's own interval.
+        own_interval: The base interval of the run.
+        interval: That of the FedAvg to compare with.
+    """
+    share = record.uplink_share
+    if share is None:
+        share = record.cost
+
+    # Rounded up: a run that ends inside an interval averages there, too.
+    own_averages = math.ceil(record.step / own_interval)
+    averages = math.ceil(record.step / interval)
+    return share * own_averages / averages
+
+
 def _percent(share: float) -> str:
     """Whole percent; small shares with the digits that tell them apart."""
-    if share < 0.1:
+    if share < SMALL_SHARE:
         return f"{100 * share:.2g}%"
     return f"{share:.0%}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedlama.base.times import about
+from fedlama.run.progress import SMALL_SHARE, sent_share
 from fedlama.study.cells import End
 from fedlama.study.plan import Studies, planned
 from fedlama.study.settings import Cell, Study
@@ -20,7 +20,6 @@ from fedlama.training import Record
 from fedlama.training.records import fedavg_at
 
 SECONDS_BETWEEN_LINES = 60.0
-SMALL_SHARE = 0.1
 
 
 class StudyDisplay:
@@ -131,8 +130,7 @@ class StudyDisplay:
         own = cell.config.policy.steps_between_averages
         base = self.baselines.get(cell.setting, own)
         share = sent_share(record, own, base)
-        percent = _percent(share)
-        parts.append(f"sent {percent} of {fedavg_at(base)}")
+        parts.append(f"sent {_percent(share)} of {fedavg_at(base)}")
         return parts
 
     def _left(self) -> str:
@@ -146,24 +144,6 @@ class StudyDisplay:
         seconds_per_step = elapsed / done
         left = about(seconds_per_step * steps_left)
         return f"{left} left"
-
-
-def sent_share(record: Record, own_interval: int, interval: int) -> float:
-    """What was sent so far, as a share of what FedAvg at an interval would have sent by then.
-
-    Arguments:
-        record: Its uplink, or if that is not known its aggregations, are a share of FedAvg at the run's own interval.
-        own_interval: The base interval of the run.
-        interval: That of the FedAvg to compare with.
-    """
-    share = record.uplink_share
-    if share is None:
-        share = record.cost
-
-    # Rounded up: a run that ends inside an interval averages there, too.
-    own_rounds = math.ceil(record.step / own_interval)
-    rounds = math.ceil(record.step / interval)
-    return share * own_rounds / rounds
 
 
 def _percent(share: float) -> str:
