@@ -95,6 +95,21 @@ def test_what_is_there_is_not_trained_again_and_what_is_missing_is(tmp_path):
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
+def test_a_finished_run_serves_although_something_else_was_to_be_evaluated(
+    tmp_path, capsys
+):
+    fedlama.compare(SETTINGS, seeds=1, out=tmp_path, workers=1, **COMMON)
+    capsys.readouterr()
+    beside = {**COMMON, "evaluate_average": True}
+    both = fedlama.compare(SETTINGS, seeds=2, out=tmp_path, workers=1, **beside)
+    first, second = both.runs["FedAvg"]
+    assert first.summary.average_score is None
+    assert second.summary.average_score is not None
+    said = capsys.readouterr().err
+    assert "fedavg/seed0 was finished with another [evaluate] table" in said
+    assert "seed1" not in said
+
+
 def test_a_refused_comparison_leaves_the_finished_one_as_it_was(tmp_path, capsys):
     fedlama.compare(SETTINGS, seeds=1, out=tmp_path, workers=1, **COMMON)
     kept = (tmp_path / "study.json").read_bytes()

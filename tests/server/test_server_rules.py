@@ -220,13 +220,13 @@ def test_the_moving_average_by_hand():
     """After the first cycle it is the model; then e^(−steps/average_steps) of it is kept at every cycle's end."""
     server = Server(LAYOUT, fedlama.FedAvg(2), average_steps=8)
     state = closed(server, server.start(row_of(1.0, 2.0)), (0, 1), (3.0, 5.0))
-    assert numbers(state.evaluated) == [3.0, 5.0]
+    assert numbers(state.average) == [3.0, 5.0]
     # Nothing happens inside a cycle
     state = closed(server, state, (0,), (7.0, 5.0), ends_cycle=False)
-    assert numbers(state.evaluated) == [3.0, 5.0]
+    assert numbers(state.average) == [3.0, 5.0]
     state = closed(server, state, (0, 1), (8.0, 9.0))  # a cycle of four steps
     kept = math.exp(-4 / 8)
-    assert numbers(state.evaluated) == pytest.approx(
+    assert numbers(state.average) == pytest.approx(
         [kept * 3 + (1 - kept) * 8, kept * 5 + (1 - kept) * 9]
     )
     assert numbers(state.row) == [8.0, 9.0]  # training goes on from the model itself
@@ -246,6 +246,27 @@ def test_the_average_changes_what_is_evaluated_and_nothing_else():
             other.uplink_bytes,
             other.downlink_bytes,
         )
+
+
+def test_the_average_beside_the_model_changes_nothing_and_is_what_ema_would_give():
+    plain = run()
+    averaged = run(evaluate="ema", average_steps=30)
+    beside = run(evaluate_average=True, average_steps=30)
+    torch.testing.assert_close(weights(beside), weights(plain), rtol=0, atol=0)
+    assert beside.accuracy == plain.accuracy
+    assert beside.average_score == averaged.accuracy
+    assert beside.summary()["average_score"] == averaged.accuracy
+    assert [record.average_score for record in beside.records] == [
+        record.accuracy for record in averaged.records
+    ]
+    assert plain.average_score is None
+    assert "average_score" not in plain.summary()
+    assert "average_score" not in plain.records[-1].to_plain()
+
+
+def test_an_average_beside_itself_is_refused():
+    with pytest.raises(fedlama.InputError, match="evaluate_average has nothing to add"):
+        run(evaluate="ema", evaluate_average=True)
 
 
 def test_an_average_that_reaches_back_a_step_is_the_model_but_for_what_is_left_of_cycles_before():

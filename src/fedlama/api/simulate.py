@@ -30,8 +30,9 @@ from fedlama.training.arguments import check_flag, check_numbers
 from fedlama.training.checkpoint import Checkpointing
 from fedlama.training.evaluation import Loss, MetricFunction
 from fedlama.training.modules import build
-from fedlama.training.simulation import Evaluated, Weighting
+from fedlama.training.simulation import Weighting
 from fedlama.training.trainers import Execution, Precision
+from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated
 
 
 def simulate(
@@ -58,7 +59,8 @@ def simulate(
     evaluate_every: int | None = None,
     evaluate: Evaluated = "model",
     evaluate_clients: bool = False,
-    average_steps: int = 120,
+    evaluate_average: bool = False,
+    average_steps: int = DEFAULT_AVERAGE_STEPS,
     device: str = "auto",
     execution: Execution = "auto",
     precision: Precision = "float32",
@@ -105,6 +107,8 @@ def simulate(
             of it that the server keeps. It costs no bytes; give it to every setting that is compared.
         evaluate_clients: Whether the model is also evaluated on each client's own samples, wherever it is evaluated:
             `Result.clients` has every client's metric, the worst decile and the spread.
+        evaluate_average: Whether a moving average is also evaluated, beside the model: `Result.average_score` has its
+            metric. Training is the same, so one run tells what both would give.
         average_steps: Over how many steps that average reaches back.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         execution: How a process trains its clients: "one-by-one", small models "stacked", or "auto" to choose by size.
@@ -145,6 +149,7 @@ def simulate(
         "evaluate_every": evaluate_every,
         "evaluate": evaluate,
         "evaluate_clients": evaluate_clients,
+        "evaluate_average": evaluate_average,
         "average_steps": average_steps,
         "device": device,
         "execution": execution,

@@ -28,8 +28,9 @@ from fedlama.run.tables import LocalSection, PolicySection, ServerSection
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.evaluation import Loss
-from fedlama.training.simulation import Evaluated, Weighting, default_evaluate_every
+from fedlama.training.simulation import Weighting, default_evaluate_every
 from fedlama.training.trainers import Execution, Precision
+from fedlama.training.values import Evaluated
 
 SOURCE = "these arguments"  # where a configuration is from, for messages
 
@@ -57,6 +58,7 @@ def described(
     evaluate_every: int | None,
     evaluate: Evaluated,
     evaluate_clients: bool,
+    evaluate_average: bool,
     average_steps: int,
     device: str,
     execution: Execution,
@@ -105,7 +107,7 @@ def described(
         "server": ServerSection.table_of(server),
         "uplink": CodecSection.table_of(uplink),
         "downlink": CodecSection.table_of(downlink),
-        "evaluate": {"clients": evaluate_clients},
+        "evaluate": {"clients": evaluate_clients, "average": evaluate_average},
         "train": train,
         "versions": versions(),
     }

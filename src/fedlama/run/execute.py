@@ -115,7 +115,7 @@ def _is_finished(directory: RunDirectory, run: Resolved) -> bool:
 
     if not directory.is_finished():
         return False
-    # Models of fedlama's are told by their names; only code of the user's own may build another one.
+    # Models of fedlama's are known by their names; only code of the user's own may build another one.
     if run.config.hashes:
         check_same_network(out, network_of(run))
     return True
@@ -155,6 +155,7 @@ def train(
         evaluate_every=config.train.evaluate_every,
         evaluate=config.train.evaluate,
         evaluate_clients=config.evaluate.clients,
+        evaluate_average=config.evaluate.average,
         average_steps=config.train.average_steps,
         device=config.train.device,
         execution=config.train.execution,

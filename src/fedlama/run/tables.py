@@ -29,8 +29,9 @@ from fedlama.run.references import Reference
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
-from fedlama.training.simulation import Evaluated, Weighting
+from fedlama.training.simulation import Weighting
 from fedlama.training.trainers import Execution, Precision
+from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated
 
 DEFAULT_ALPHA = 0.5
 
@@ -242,7 +243,7 @@ class TrainSection(Section):
     iterations: Positive
     evaluate_every: Positive | None = None
     evaluate: Evaluated = "model"
-    average_steps: Positive = 120
+    average_steps: Positive = DEFAULT_AVERAGE_STEPS
     loss: OwnCode | None = None
     metric: OwnCode | None = None
     metric_name: Annotated[str, Field(min_length=1, max_length=60)] | None = None
@@ -255,9 +256,10 @@ class TrainSection(Section):
 
 
 class EvaluateSection(Section):
-    """[evaluate] What else is evaluated: how the global model fares with each client by itself."""
+    """[evaluate] What else is evaluated: the global model on each client's samples, and a moving average of it."""
 
     clients: bool = False
+    average: bool = False
 
 
 class OutputSection(Section):

@@ -11,7 +11,7 @@ from fedlama.core import Ledger, Message, PolicyState
 
 # The slot that low-rank codes start from, and that policies recycle
 LAST_CHANGE = "last change"
-# The slot with the model that is evaluated, where that is not the global model itself
+# The slot with a moving average of the global model, which may be evaluated in its place or beside it
 AVERAGE = "moving average"
 
 
@@ -39,6 +39,6 @@ class ServerState:
         return self.policy.step
 
     @property
-    def evaluated(self) -> Tensor:
-        """The model that is evaluated: the global one, or its moving average where one is kept."""
-        return self.slots.get(AVERAGE, self.row)
+    def average(self) -> Tensor | None:
+        """The moving average of the global model, where one is kept."""
+        return self.slots.get(AVERAGE)

@@ -21,6 +21,9 @@ from fedlama.training import Record
 # Beside a run that did: the same configuration would do so again
 DIVERGED = "diverged.txt"
 
+# The table with what is evaluated beside the global model
+EVALUATE = "evaluate"
+
 # What a watcher sees of a cell: each record, and how it ended
 End = Literal["done", "diverged"]
 Watch = Callable[[Cell, Record | End], None]
@@ -57,7 +60,8 @@ def score_of(out: Path, cell: Cell) -> float | None:
 def check_same_config(out: Path, cell: Cell) -> list[str]:
     """Refuse a finished run of another configuration: its result is not this study's.
 
-    Code of the user's own that changed since is told in the sentences that are returned.
+    What changed since and makes no difference to the result is named in the sentences that are returned: code of the
+    user's own, and what else was to be evaluated.
     """
     path = out / cell.path / CONFIG
     if not path.is_file():
@@ -70,6 +74,9 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
     now = run.config.model_dump(exclude_none=True)
     old = _keys_of_both(before, now)
     new = _keys_of_both(now, before)
+    # Training and result are the same, whatever else is evaluated beside
+    evaluated_then = old.pop(EVALUATE, None)
+    evaluated_now = new.pop(EVALUATE, None)
     different = changed_keys(old, new)
     if different:
         keys = ", ".join(different)
@@ -81,7 +88,12 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
     # Code of the user's own may build another network under the same name.
     if run.config.hashes and (folder / SUMMARY).is_file():
         check_same_network(folder, network_of(run))
-    return changed_code(path, run.config, out)
+    sentences = changed_code(path, run.config, out)
+    if evaluated_then != evaluated_now:
+        sentences.append(
+            f"{folder} was finished with another [{EVALUATE}] table, so its summary has what that asked for"
+        )
+    return sentences
 
 
 def resolved(cell: Cell) -> Resolved:

@@ -36,6 +36,7 @@ class _Scores:
     loss: float | None = None
     metric: float | None = None
     clients: ClientScores | None = None
+    average: float | None = None  # of the moving average, beside it
 
 
 class Federation:
@@ -139,10 +140,11 @@ class Federation:
         if not is_last and not (plan.ends_cycle and has_passed):
             return _Scores()
 
-        self.binding.point_at(position.server.evaluated)
+        self.binding.point_at(job.evaluated(position.server))
         self.binding.load_counters(position.counters)
         key = random_key(job.seed, "evaluate", step)
         clients = None
+        average = None
         with phase("evaluate"):
             loss, score = evaluate(
                 self.binding,
@@ -161,6 +163,17 @@ class Federation:
                     self.world,
                     key,
                 )
+            if job.evaluate_average:
+                assert position.server.average is not None, "make_server asked for one"
+                self.binding.point_at(position.server.average)
+                _, average = evaluate(
+                    self.binding,
+                    job.data,
+                    job.loss,
+                    job.metric,
+                    self.world,
+                    key,
+                )
 
         is_finite = math.isfinite(loss)
         if score is not None:
@@ -171,7 +184,7 @@ class Federation:
                 f"the test loss or metric was not finite in round {position.state.round} (from step "
                 f"{first_step}): the training diverged, so lower local.learning_rate"
             )
-        return _Scores(loss, score, clients)
+        return _Scores(loss, score, clients, average)
 
     def _record(self, before: Position, played: Played) -> Record:
         """The round as observers see it."""
@@ -223,5 +236,6 @@ class Federation:
             excluded=[*discarded.excluded, *verdict.excluded],
             metrics=metrics,
             clients=scores.clients,
+            average_score=scores.average,
             uplink_share=self.job.uplink_share(ledger, after.step),
         )

@@ -69,6 +69,7 @@ class Record:
         excluded: Clients that did not count: who, why, and at which attempt.
         metrics: A metric other than the accuracy, by its name, where the global model was evaluated.
         clients: How clients fare by themselves, where that was evaluated; without the score of each.
+        average_score: The metric of a moving average of the global model, where that was evaluated beside it.
         uplink_share: Uplink bytes so far, divided by those of uncompressed FedAvg at the base interval.
     """
 
@@ -89,6 +90,7 @@ class Record:
     excluded: list[Exclusion] = field(default_factory=list[Exclusion])
     metrics: dict[str, Number] = field(default_factory=dict[str, Number], kw_only=True)
     clients: ClientScores | None = field(default=None, kw_only=True)
+    average_score: Number | None = field(default=None, kw_only=True)
     # Follows from the bytes
     uplink_share: Number | None = field(default=None, kw_only=True, compare=False)
 
@@ -100,9 +102,9 @@ class Record:
     def to_plain(self) -> dict[str, Any]:
         """A line of `rounds.jsonl`; what most runs do not have is left out there."""
         plain = asdict(self)
-        for name in ("metrics", "clients", "uplink_share"):
+        for name in ("metrics", "clients", "average_score", "uplink_share"):
             value = plain[name]
-            # A share of zero is one
+            # A share or a score of zero is one
             if not value and value != 0:
                 del plain[name]
         if self.clients is not None:
@@ -217,6 +219,7 @@ class Summary:
         metric: What the model is judged by: its name, and which direction is better; None where there is no metric.
         metrics: A metric other than the accuracy, by its name.
         clients: How clients fare by themselves, if that was asked for.
+        average_score: The metric of a moving average of the global model, if that was evaluated beside it.
     """
 
     __pydantic_config__: ClassVar = AS_READ
@@ -240,6 +243,7 @@ class Summary:
     metric: Measure | None = field(default=None, kw_only=True)
     metrics: dict[str, Number] = field(default_factory=dict[str, Number], kw_only=True)
     clients: ClientScores | None = field(default=None, kw_only=True)
+    average_score: Number | None = field(default=None, kw_only=True)
     layers: list[LayerSummary]
 
     @property
@@ -281,6 +285,8 @@ class Result(Summary):
             plain["metric"] = asdict(self.metric)
         if not self.metrics:
             del plain["metrics"]
+        if self.average_score is None:
+            del plain["average_score"]
         if self.clients is None:
             del plain["clients"]
         else:

@@ -56,7 +56,7 @@ def result_of(
     """What came of a run that reached its last step, with the global weights in the module."""
     ledger = end.server.ledger
     binding = Binding(setup.module.to("cpu"), setup.layout)
-    binding.point_at(end.server.evaluated)
+    binding.point_at(setup.job.evaluated(end.server))
     binding.load_counters(end.counters)
     binding.release()
     layers = layer_summaries(end, setup.layout)
@@ -74,6 +74,7 @@ def result_of(
         metric=metric,
         metrics=dict(last.metrics),
         clients=client_scores,
+        average_score=last.average_score,
         loss=last.test_loss,
         cost=ledger.relative_cost(end.step, job.policy.base_interval),
         uplink_bytes=ledger.uplink_bytes,

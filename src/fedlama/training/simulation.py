@@ -48,11 +48,9 @@ from fedlama.training.setup import (
     uplink_channel,
 )
 from fedlama.training.trainers import EXECUTIONS, PRECISIONS, Execution, Precision
-from fedlama.training.values import Job
+from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated, Job
 
 Weighting = Literal["uniform", "samples"]  # of a client in an average
-# Ema: the exponential moving average of the server's model
-Evaluated = Literal["model", "ema"]
 WEIGHTINGS = get_args(Weighting)
 EVALUATED = get_args(Evaluated)
 DEFAULT_EVALUATIONS = 20
@@ -82,7 +80,8 @@ def simulate(
     evaluate_every: int | None = None,
     evaluate: Evaluated = "model",
     evaluate_clients: bool = False,
-    average_steps: int = 120,
+    evaluate_average: bool = False,
+    average_steps: int = DEFAULT_AVERAGE_STEPS,
     device: str = "auto",
     execution: Execution = "auto",
     precision: Precision = "float32",
@@ -103,6 +102,7 @@ def simulate(
         evaluate_every=evaluate_every,
         evaluate=evaluate,
         evaluate_clients=evaluate_clients,
+        evaluate_average=evaluate_average,
         average_steps=average_steps,
         device=device,
         execution=execution,
@@ -121,9 +121,10 @@ def simulate(
     client_samples = None
     if evaluate_clients:
         client_samples = _client_samples(data, shards, metric)
-    averaged_over = None
-    if evaluate == "ema":
-        averaged_over = average_steps
+    if evaluate_average and metric is None:
+        raise InputError(
+            "evaluate_average needs a metric, and this task has none: pass metric="
+        )
     job = Job(
         policy=policy,
         local=local,
@@ -139,7 +140,9 @@ def simulate(
         loss=loss,
         metric=metric,
         faults=faults,
-        average_steps=averaged_over,
+        evaluate=evaluate,
+        evaluate_average=evaluate_average,
+        average_steps=average_steps,
         client_samples=client_samples,
     )
     started = time.perf_counter()
@@ -253,6 +256,7 @@ def check_options(
     evaluate_every: int | None,
     evaluate: Evaluated,
     evaluate_clients: bool,
+    evaluate_average: bool,
     average_steps: int,
     device: str,
     execution: Execution,
@@ -271,6 +275,11 @@ def check_options(
     check_choice("execution", execution, EXECUTIONS)
     check_choice("evaluate", evaluate, EVALUATED)
     check_flag("evaluate_clients", evaluate_clients)
+    check_flag("evaluate_average", evaluate_average)
+    if evaluate_average and evaluate == "ema":
+        raise InputError(
+            'evaluate="ema" evaluates the moving average in place of the model: evaluate_average has nothing to add'
+        )
     check_device(device)
 
 

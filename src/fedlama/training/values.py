@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from fedlama.server import Server, ServerRule, ServerState
 from fedlama.training.evaluation import ClientSamples, Loss, Metric
 from fedlama.training.faults import Discarded, Exclusion, Faults
 from fedlama.training.participation import Participation
+
+# Ema: the exponential moving average of the server's model
+Evaluated = Literal["model", "ema"]
+DEFAULT_AVERAGE_STEPS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +45,9 @@ class Job:
         faults: What may happen to clients, if anything.
         uplink: The code of what clients send, if any.
         downlink: The code of what clients that stay are sent, if any.
-        average_steps: Over how many steps the moving average reaches back that is evaluated, if one is.
+        evaluate: What is evaluated and returned: the global model or a moving average of it.
+        evaluate_average: Whether a moving average is also evaluated, beside the global model.
+        average_steps: Over how many steps that average reaches back.
         client_samples: What each client is evaluated on, if it is.
     """
 
@@ -61,7 +67,9 @@ class Job:
     faults: Faults | None = None
     uplink: Channel | None = None
     downlink: Channel | None = None
-    average_steps: int | None = None
+    evaluate: Evaluated = "model"
+    evaluate_average: bool = False
+    average_steps: int = DEFAULT_AVERAGE_STEPS
     client_samples: ClientSamples | None = None
 
     @property
@@ -83,8 +91,18 @@ class Job:
                 slots.append(slot)
         return tuple(slots)
 
+    def evaluated(self, server: ServerState) -> Tensor:
+        """The model that is evaluated and returned."""
+        if self.evaluate == "model":
+            return server.row
+        assert server.average is not None, "the server was asked to keep one"
+        return server.average
+
     def make_server(self, layout: Layout) -> Server:
         """The server of this run."""
+        average_steps = None
+        if self.evaluate == "ema" or self.evaluate_average:
+            average_steps = self.average_steps
         return Server(
             layout,
             self.policy,
@@ -92,7 +110,7 @@ class Job:
             local=self.local,
             uplink=self.uplink,
             downlink=self.downlink,
-            average_steps=self.average_steps,
+            average_steps=average_steps,
         )
 
     def uplink_share(self, ledger: Ledger, step: int) -> float:

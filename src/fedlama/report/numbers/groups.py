@@ -38,6 +38,7 @@ OPERATION = (
     "train.device",
     "train.execution",
     "evaluate.clients",
+    "evaluate.average",
 )
 WINDOW = "participation.window"
 METRIC = "train.metric"

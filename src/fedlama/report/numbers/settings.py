@@ -14,8 +14,8 @@ from fedlama.report.numbers.reading import config_of
 from fedlama.run.config import Config
 from fedlama.run.recorded import Run
 
-# Runs of one setting differ in these; what is written beside a run changes nothing in it.
-IGNORED = ("seed", "versions", "output", "hashes")
+# Runs of one setting differ in these; what is written or evaluated beside a run changes nothing in it.
+IGNORED = ("seed", "versions", "output", "hashes", "evaluate")
 
 
 @dataclass(frozen=True)
