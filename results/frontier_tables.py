@@ -1,7 +1,7 @@
 """Fill the tables of results/frontier.md from the summaries below results/frontier: python results/frontier_tables.py
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`, where NAME is a key of TABLES. A study without a
-finished baseline leaves its table as it is.
+finished baseline leaves its table as it is. The README's first table, `headline`, has some settings of three studies.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from statistics import fmean, stdev
 
 from paired import comparison_of
 
-from fedlama.report.tables.paired import paired_grid
+from fedlama.report.numbers.pairs import Pair, paired
+from fedlama.report.tables.paired import paired_grid, points
+from fedlama.report.words.formats import UNKNOWN, share_text
 from fedlama.study.study_file import load_study
 
 HERE = Path(__file__).parent
 PAGE = HERE / "frontier.md"
+README = HERE.parent / "README.md"
 STUDIES = HERE / "frontier"
 RECIPE = HERE.parent / "src/fedlama/paper/recipes/frontier.toml"
 TABLES: Mapping[str, tuple[Path, Path]] = {
@@ -45,6 +48,59 @@ TABLES: Mapping[str, tuple[Path, Path]] = {
         STUDIES / "unipen62-window24",
     ),
 }
+# The README's first table: what its columns are called, and which study they show
+COLUMNS: Mapping[str, str] = {
+    "digits": "digits, small CNN",
+    "unipen62": "UNIPEN-62 by writer, MLP",
+    "cifar10": "CIFAR-10, ResNet20",
+}
+# Its rows: what a setting is called there, and what it is called in the studies
+ROWS: Mapping[str, str] = {
+    "FedAvg(6)": "FedAvg(6)",
+    "FedLUAR(6, 1)": "FedLUAR(6, 1)",
+    "FedPart(6)": "FedPart(6)",
+    "FedAvg(12)": "FedAvg(12)",
+    "FedLAMA(6, 4)": "FedLAMA(6, 4)",
+    "FedAvg(24)": "FedAvg(24)",
+    "4 bits": "4 bits per number",
+    "Rotate(1)": "1 bit, EDEN",
+    "Top 1 % + feedback": "the largest 1 %, with feedback",
+    "frugal": "**frugal**",
+}
+
+
+def headline() -> str:
+    """Some settings on all data sets: the share of FedAvg(6)'s uplink, and the difference in points."""
+    of_columns: dict[str, dict[str, Pair]] = {}
+    for name in COLUMNS:
+        file, folder = TABLES[name]
+        pairs = paired(comparison_of(file, folder))
+        of_columns[name] = {pair.label: pair for pair in pairs}
+
+    heads: list[str] = []
+    for name, title in COLUMNS.items():
+        baseline = of_columns[name]["FedAvg(6)"]
+        heads.append(f"{title} ({100 * baseline.score:.1f} %)")
+    lines = [
+        f"| setting | {' | '.join(heads)} |",
+        "|---|" + "---:|" * len(heads),
+    ]
+    for setting, shown in ROWS.items():
+        cells = [_headline_cell(pairs.get(setting)) for pairs in of_columns.values()]
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _headline_cell(pair: Pair | None) -> str:
+    if pair is None:
+        return UNKNOWN
+    share = share_text(pair.uplink_share)
+    if pair.label == "FedAvg(6)":
+        return share
+    difference = points(pair.mean)
+    if pair.error is None:
+        return f"{difference} at {share}"
+    return f"{difference} ± {100 * pair.error:.2f} at {share}"
 
 
 def table(name: str) -> str:
@@ -97,11 +153,19 @@ def main() -> None:
         _, folder = TABLES[name]
         if not any(folder.glob("fedavg-6/seed*/summary.json")):
             continue
-        begins = f"<!-- table {name} -->"
-        before, rest = text.split(begins)
-        _, after = rest.split("<!-- end -->", maxsplit=1)
-        text = f"{before}{begins}\n{table(name)}\n<!-- end -->{after}"
+        text = filled(text, name, table(name))
     PAGE.write_text(text, encoding="utf-8")
+
+    text = README.read_text(encoding="utf-8")
+    README.write_text(filled(text, "headline", headline()), encoding="utf-8")
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """A page with this table in its place."""
+    begins = f"<!-- table {name} -->"
+    before, rest = text.split(begins)
+    _, after = rest.split("<!-- end -->", maxsplit=1)
+    return f"{before}{begins}\n{content}\n<!-- end -->{after}"
 
 
 if __name__ == "__main__":

@@ -63,3 +63,16 @@ def test_the_readmes_picture_is_drawn_from_the_runs_that_are_kept():
         check=True,
     )
     assert int(done.stdout) >= 15  # a label per setting
+
+
+def test_the_readmes_first_table_is_what_the_runs_that_are_kept_say():
+    program = "from frontier_tables import headline; print(headline())"
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=SCRIPT.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    readme = (SCRIPT.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert said in readme
