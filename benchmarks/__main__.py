@@ -145,7 +145,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, default=3, help="of every run")
     parser.add_argument(
-        "--rounds", type=int, help="timed rounds a run, in place of the jobs' own"
+        "--rounds", type=int, help="timed rounds per run, in place of the jobs' own"
     )
     parser.add_argument(
         "--minutes",

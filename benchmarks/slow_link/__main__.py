@@ -71,7 +71,7 @@ class Run:
     predicted_target: float | None = None
 
     def demand(self, rounds: int) -> Demand:
-        """What the replay is told of so many rounds of this run; bytes go on evenly."""
+        """What the replay is given of so many rounds of this run; bytes go on evenly."""
         share = rounds / self.rounds
         return Demand(
             step=0,

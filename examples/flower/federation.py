@@ -148,7 +148,7 @@ class Federation:
         Arguments:
             partition: Which client it is.
             partitions: How many there are.
-            register: Whether the SuperLink is told its key.
+            register: Whether its key is registered with the SuperLink.
             superlink: Where the SuperLink is, if not on 127.0.0.1.
             inside: What its command begins with.
             state_folder: Where it keeps the state of large models.

@@ -21,7 +21,7 @@ MAX_RANK = 1024
 
 SMALL = 1024  # numbers: a tensor with fewer shares a group with the other small ones
 MAX_DIMENSIONS = 16
-# Of a payload whose reader was told no shape, and which may be forged: in all, and in proportion to its length. The
+# Of a payload whose reader expects no shape, and which may be forged: in all, and in proportion to its length. The
 # least that a true one needs is 0.1 bit per number, or the factors of a large matrix: 1,024 numbers per byte.
 MAX_NUMBERS = 1 << 26
 FREE_NUMBERS = 1 << 20

@@ -67,7 +67,7 @@ class SenderSlots:
         for part in self._layout.slices_of(layers):
             here = _part(rows, part)
             target = self._codec.target(difference[part], here)
-            # All of it arrives, so the codec is told that it was decoded without an error.
+            # All of it arrives, so for the codec it was decoded without an error.
             self._codec.remember(target, target, here)
             difference[part] = target
         for part in self._layout.statistics:

@@ -210,6 +210,6 @@ def _end(problem: str, speaks: bool) -> None:
     if speaks:
         print(f"fedlama: {problem}", file=sys.stderr, flush=True)
     else:
-        # Torchrun ends the others when the first is gone, and that should be the one that speaks
+        # Torchrun ends the others when the first has ended, and that should be the one that speaks
         time.sleep(2 * BEAT)
     os._exit(FAILED)

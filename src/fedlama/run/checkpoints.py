@@ -202,7 +202,7 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
         # Runs of earlier versions do not have it.
         if key == "data.sha256" and key not in old:
             continue
-        # Code that changed is told, and does not stop a run from going on.
+        # Code that changed is reported, and does not stop a run from going on.
         if key.startswith("hashes."):
             continue
         if key in OPERATION:

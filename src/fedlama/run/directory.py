@@ -158,7 +158,7 @@ class RunDirectory:
             )
 
         if not (self.path / CONFIG).exists():
-            # The checkpoint vouches for the configuration; without the file, the run could not be read when it is done.
+            # The checkpoint proved the configuration right; without the file, the finished run could not be read.
             self._write_config(self._tables())
         self._note_changed_code(round_)
 

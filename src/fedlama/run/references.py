@@ -123,7 +123,7 @@ def is_reference(text: str) -> bool:
 
 
 def reference_to(thing: Any) -> str:
-    """`module:name` of a function, a class or a value of a class, as well as it can be told."""
+    """`module:name` of a function, a class or a value of a class, as well as it can be known."""
     if not hasattr(thing, "__qualname__"):
         # What functools.partial binds arguments to
         thing = getattr(thing, "func", thing)
@@ -156,7 +156,7 @@ def _as_name(text: str) -> str:
 def hash_of(thing: Any) -> str | None:
     """The SHA-256 of the user's file that a function or a class is written in, or of its own code without a file.
 
-    What a notebook or `python -` defines is in no file. What comes with fedlama or torch is told by their versions:
+    What a notebook or `python -` defines is in no file. What comes with fedlama or torch is known by their versions:
     None, unless arguments of the user's are bound to it.
     """
     if isinstance(thing, partial):

@@ -1,7 +1,7 @@
 """TensorBoard scalars, where the extra `fedlama[tensorboard]` is installed.
 
 The file is written here, record by record. TensorBoard's own writer does it in a thread, which prints a traceback when
-the disk is full or the folder is gone.
+the disk is full or the folder was removed.
 """
 
 from __future__ import annotations
