@@ -79,7 +79,7 @@ def chosen_jobs(options: argparse.Namespace) -> list[Job]:
             chosen = chosen.but(rounds=cycles * CYCLE)
         jobs.append(chosen)
     if "D" in options.jobs:
-        jobs += growing(options.quick)
+        jobs += [job for job in growing(options.quick) if options.only in job.title]
     return jobs
 
 
@@ -136,6 +136,12 @@ def parse() -> argparse.Namespace:
         type=names_of({*JOBS, "D"}),
         default=[*JOBS, "D"],
         help="of A, B, C, D",
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="of job D only the points whose name has this text in it",
     )
     parser.add_argument(
         "--contestants",
