@@ -1,5 +1,6 @@
 """The scripts that results/ quotes, on numbers that can be checked by hand."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,36 @@ def test_the_readmes_first_table_is_what_the_runs_that_are_kept_say():
     ).stdout
     readme = (SCRIPT.parents[1] / "README.md").read_text(encoding="utf-8")
     assert said in readme
+
+
+def test_moving_averages_stand_beside_the_models(tmp_path):
+    study = tmp_path / "study.toml"
+    study.write_text(
+        'data.name = "digits"\ntrain.iterations = 24\n'
+        '[study]\nseeds = [0, 1]\nbaseline = "FedAvg(6)"\n'
+        '[[study.setting]]\nname = "FedAvg(6)"\npolicy = { kind = "fedavg" }\n'
+        '[[study.setting]]\nname = "frugal"\npreset = "frugal"\n'
+    )
+    scores = {
+        ("fedavg-6", 0): (0.70, 0.71),
+        ("fedavg-6", 1): (0.72, 0.71),
+        ("frugal", 0): (0.69, 0.70),
+        ("frugal", 1): (0.68, 0.70),
+    }
+    for (setting, seed), (accuracy, average) in scores.items():
+        run = tmp_path / "runs" / setting / f"seed{seed}"
+        run.mkdir(parents=True)
+        summary = {"accuracy": accuracy, "average_score": average}
+        (run / "summary.json").write_text(json.dumps(summary))
+    command = [
+        sys.executable,
+        SCRIPT.with_name("averages.py"),
+        study,
+        tmp_path / "runs",
+    ]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # −1 and −4 points: −2.5 ± 3/√2/√2 = 1.5; of the averages −1 twice
+    assert said.splitlines()[2:] == [
+        "| FedAvg(6) | 71.00 % | – | 71.00 % | – | 0, 1 |",
+        "| frugal | 68.50 % | −2.50 ± 1.50 | 70.00 % | −1.00 ± 0.00 | 0, 1 |",
+    ]
