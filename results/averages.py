@@ -1,7 +1,7 @@
 """Moving averages beside the models of a study: python results/averages.py STUDY.toml FOLDER
 
-For every setting whose runs evaluated one: accuracy of the model and of its moving average, and the paired difference to
-the baseline's at the same seeds, each to its own kind: mean ± standard error over seeds.
+For every setting whose runs evaluated one: accuracy of the model and of its moving average, and the paired difference
+to the baseline's at the same seeds, each to its own kind: mean ± standard error over seeds.
 """
 
 from __future__ import annotations

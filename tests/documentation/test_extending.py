@@ -13,6 +13,10 @@ import torch
 import fedlama
 from documentation.pages import ROOT, python_blocks
 from doors.harness import CLIENTS, check_door, network, run, same_bits, samples
+from fedlama.report.numbers.comparison import compare
+from fedlama.report.words.formats import UNKNOWN
+from fedlama.report.words.notes import rate_text
+from fedlama.study.runs import find_runs
 
 NAMES = ("policy", "local_rule", "codec", "partition", "reader", "network")
 
@@ -60,6 +64,27 @@ def test_the_policy():
         ]
         assert intervals == expected
     assert any(6 in intervals for intervals in chosen.values())
+
+
+def test_runs_with_a_local_rule_and_a_codec_of_my_own_have_pages_and_hashes(tmp_path):
+    """The rule keeps its learning rate where only it knows, and the codec is inside fedlama's own feedback."""
+    local = example("local_rule").Clipped(fedlama.SGD(0.05, 4), limit=0.01)
+    signs = example("codec").Signs()
+    settings = {
+        "plain": {},
+        "coded": {"uplink": fedlama.compress.ErrorFeedback(signs)},
+    }
+    for name, options in settings.items():
+        folder = tmp_path / name
+        run(local=local, out=folder, **options)
+        assert "<!doctype html" in (folder / "report.html").read_text().lower()
+    recorded = (tmp_path / "coded" / "config.toml").read_text()
+    hashes = recorded[recorded.index("[hashes]") :]
+    assert "extending.local_rule:Clipped" in hashes
+    assert "extending.codec:Signs" in hashes
+
+    settings = compare(find_runs([tmp_path])).settings
+    assert [rate_text(setting) for setting in settings] == [UNKNOWN, UNKNOWN]
 
 
 def test_the_local_rule():

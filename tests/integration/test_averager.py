@@ -420,6 +420,30 @@ def test_a_state_of_other_settings_is_refused_by_name(alone, change, sentence):
         other.load_state_dict(averager.state_dict())
 
 
+class Heavy:
+    """A server rule that is no dataclass."""
+
+    slots = ()
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def apply(self, anchor, mean, own, *, count):
+        return anchor + self.rate * (mean - anchor)
+
+
+def test_a_rule_that_is_no_dataclass_is_known_by_its_fields(alone):
+    def averager(rule):
+        return fedlama.LayerwiseModelAverager(nn.Linear(3, 3), 2, 2, server=rule)
+
+    saved = averager(Heavy(0.5)).state_dict()
+    averager(Heavy(0.5)).load_state_dict(saved)
+    with pytest.raises(
+        fedlama.InputError, match=r"Heavy\(rate=0.5\)', not 'Heavy\(rate=1"
+    ):
+        averager(Heavy(1.0)).load_state_dict(saved)
+
+
 def test_a_state_of_something_else_is_refused(alone):
     _, averager = averager_with_bn(alone)
     with pytest.raises(

@@ -19,6 +19,9 @@ from fedlama.processes.exchange import Exchange, SharedWorld
 from fedlama.processes.world import Group, World
 from fedlama.run import execute as executing
 from fedlama.run.config import parse_config
+from fedlama.run.resolve import resolve
+from fedlama.study.side_by_side import _row_bytes, cells_at_once
+from fedlama.study.study_file import parse_study
 from fedlama.training import running
 
 GpuMachine = Callable[..., None]
@@ -101,6 +104,32 @@ def test_a_diagnosis_starts_one_worker_per_gpu(gpu_machine, monkeypatch, tmp_pat
     with pytest.raises(InputError, match="far enough"):
         diagnose(config)
     assert asked == [3]
+
+
+def test_runs_of_a_study_have_all_gpus_one_after_the_other(gpu_machine, monkeypatch):
+    tables = {
+        "data": {"name": "digits"},
+        "train": {"iterations": 6},
+        "study": {"seeds": [0, 1], "setting": [{"name": "one"}, {"name": "two"}]},
+    }
+    cells = parse_study(tables).cells({})
+    gpu_machine(2)
+    assert cells_at_once(cells, workers=2) == 1
+    gpu_machine(0)
+    assert cells_at_once(cells, workers=2) == 2
+
+
+def test_a_studys_memory_counts_what_codes_keep(monkeypatch):
+    kept = {"codec": "rotate", "bits": 1.0, "error_feedback": "run"}
+    rows = {}
+    for name, uplink in {"plain": {"codec": "none"}, "kept": kept}.items():
+        tables = {
+            "data": {"name": "digits"},
+            "train": {"iterations": 6},
+            "uplink": uplink,
+        }
+        rows[name] = _row_bytes(resolve(parse_config(tables)))
+    assert rows["kept"] == 2 * rows["plain"]  # the residual is as wide as the model
 
 
 def test_more_workers_than_gpus_are_refused(gpu_machine):

@@ -66,16 +66,31 @@ def settings_of(
     policy: Policy, warmup_steps: int, server: ServerRule, channel: Channel | None
 ) -> dict[str, Any]:
     """What must be the same on all ranks and in a state that is loaded."""
-    settings: dict[str, Any] = {"policy": repr(policy)}
+    settings: dict[str, Any] = {}
     if is_dataclass(policy) and not isinstance(policy, type):
         # By name, so that a message can say which one differs
         settings = asdict(policy)
+    settings["policy"] = identity_of(policy)
     settings["warmup_steps"] = warmup_steps
-    settings["server"] = repr(server)
+    settings["server"] = identity_of(server)
     settings["uplink"] = "none"
     if channel is not None:
-        settings["uplink"] = repr(channel.codec)
+        settings["uplink"] = identity_of(channel.codec)
     return settings
+
+
+def identity_of(value: object) -> str:
+    """A policy, rule or codec as text that is the same in every process, whether or not it is a dataclass.
+
+    Arguments:
+        value: Any object.
+    """
+    kind = type(value)
+    if kind.__repr__ is not object.__repr__:
+        return repr(value)
+    # Python's own text has an address in it.
+    fields = [f"{name}={field!r}" for name, field in vars(value).items()]
+    return f"{kind.__qualname__}({', '.join(fields)})"
 
 
 def facts_of(

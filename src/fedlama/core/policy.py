@@ -116,6 +116,8 @@ class Policy(Protocol):
     names what it asks of the server beside `spread`: other fields of the evidence, `RECYCLED` if its rounds may
     recycle, for which the server keeps the last change of every layer, and `FROZEN` if they may train some layers only,
     which not every runtime can do.
+
+    A policy whose intervals may be shorter than `base_interval` says so by a property `shortest_interval`.
     """
 
     @property

@@ -131,9 +131,8 @@ def diagnose(
     )
     constants = constants_of(points, curvature)
 
-    sgd = getattr(local, "base", local)  # FedProx and the like are built on one
-    assert isinstance(sgd, SGD), "every local rule takes its steps with an SGD"
-    effective_rate = sgd.learning_rate / (1 - sgd.momentum)
+    learning_rate, momentum = _rate_and_momentum(local)
+    effective_rate = learning_rate / (1 - momentum)
     theory = theory_of(constants, effective_rate, steps, iterations, active)
     if all(shards.size_of(client) == 1 for client in probed):
         omitted[GRADIENT_VARIANCE] = (
@@ -156,8 +155,8 @@ def diagnose(
     )
     note(1.0, "done")
     return Diagnosis(
-        learning_rate=sgd.learning_rate,
-        momentum=sgd.momentum,
+        learning_rate=learning_rate,
+        momentum=momentum,
         base_interval=base_interval,
         increase_factor=increase_factor,
         iterations=iterations,
@@ -174,6 +173,14 @@ def diagnose(
         recommendation=recommend(predictions, root_spread, base_interval),
         omitted=omitted,
     )
+
+
+def _rate_and_momentum(local: LocalRule) -> tuple[float, float]:
+    """What the theory's η follows from; a rule of the user's own is taken by its first rate, without momentum."""
+    sgd = getattr(local, "base", local)  # FedProx and the like are built on one
+    if isinstance(sgd, SGD):
+        return sgd.learning_rate, sgd.momentum
+    return local.rate(0), 0.0
 
 
 def _discrepancy(records: Sequence[Record], step: int) -> list[float]:

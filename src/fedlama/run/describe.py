@@ -14,6 +14,7 @@ from torch import nn
 
 from fedlama.base import check_number
 from fedlama.compress import Codec
+from fedlama.compress.forwarding import Forwarding
 from fedlama.core import Policy
 from fedlama.data import Dataset, Dirichlet, Partition, Shards
 from fedlama.local import LocalRule
@@ -82,7 +83,7 @@ def described(
 
     # All that may be code of the user's own
     own: list[Any] = [model, policy, local, server]
-    for code in (uplink, downlink, loss, data.transform):
+    for code in (_innermost(uplink), _innermost(downlink), loss, data.transform):
         if code is not None:
             own.append(code)
     if loss is not None:
@@ -140,6 +141,13 @@ def described(
         loss=loss,
         metric=metric,
     )
+
+
+def _innermost(codec: Codec | None) -> Codec | None:
+    """The codec that does the work: feedback and the like around it are fedlama's own."""
+    while isinstance(codec, Forwarding):
+        codec = codec.inner
+    return codec
 
 
 def _partition_table(partition: Partition, shards: Shards) -> dict[str, Any]:

@@ -225,12 +225,15 @@ def own_code(config: Config) -> list[Reference]:
         "policy.kind": config.policy.kind,
         "local.rule": config.local.rule,
         "server.rule": config.server.rule,
+        "uplink.codec": config.uplink.codec,
+        "downlink.codec": config.downlink.codec,
         "train.loss": config.train.loss,
         "train.metric": config.train.metric,
     }
     found: list[Reference] = []
     for key, text in named.items():
-        if text is not None and is_reference(text):
+        # A chain of codecs is a list of fedlama's own
+        if isinstance(text, str) and is_reference(text):
             found.append(Reference(key, text))
     return found
 

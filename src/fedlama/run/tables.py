@@ -221,6 +221,14 @@ class LocalSection(ChoiceSection[LocalRule]):
     choices = LOCAL_RULES
     defaults: ClassVar = {"learning_rate": 0.1, "batch_size": 32}
 
+    @property
+    def rate_if_known(self) -> float | None:
+        """The learning rate, where the rule has one under that name; one of the user's own need not."""
+        rate = getattr(self, "learning_rate", None)
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            return None
+        return float(rate)
+
 
 class ServerSection(ChoiceSection[ServerRule]):
     """[server] What the server makes of an average."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from fedlama.base import DivergenceError, InputError, RunError
-from fedlama.processes.devices import max_workers
+from fedlama.processes.devices import is_on_gpu, max_workers
 from fedlama.processes.forking import Emit, Failure, Forked, Forks, Item, Message
 from fedlama.processes.memory import available_memory
 from fedlama.processes.signals import stop_on_signals
@@ -34,6 +34,9 @@ FLOAT32 = 4  # bytes
 
 def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
     """How many runs go side by side: one per worker, or as many as have room for their rows."""
+    if any(is_on_gpu(cell.config.train.device) for cell in cells):
+        # One after the other, each on all GPUs: side by side, all of them would compute on the first one.
+        return 1
     available = available_memory()
     if not cells or available is None:
         return workers
@@ -60,8 +63,11 @@ def _row_bytes(run: Resolved) -> int:
         layout = describe(run.model())
 
     bytes_per_row = FLOAT32 * layout.width
-    # Beside the model, what its local rule remembers
-    rows_per_client = 1 + len(run.local.slots)
+    # Beside the model, what its local rule and its code remember
+    slots = [*run.local.slots]
+    if run.uplink is not None:
+        slots += run.uplink.slots
+    rows_per_client = 1 + len(slots)
     clients = run.participation.count(len(run.shards))
     return clients * rows_per_client * bytes_per_row
 

@@ -115,7 +115,7 @@ def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
         "downlink_bytes": setting.downlink_bytes,
-        "learning_rate": setting.config.local.learning_rate,
+        "learning_rate": setting.config.local.rate_if_known,
         "seeds": " ".join(map(str, setting.seeds)),
         **warning_fields(outcome.comparison),
     }

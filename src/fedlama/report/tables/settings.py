@@ -69,7 +69,7 @@ def cells(setting: Setting, comparison: Comparison) -> list[str]:
 
 
 def _rates_differ(comparison: Comparison) -> bool:
-    rates = {setting.config.local.learning_rate for setting in comparison.settings}
+    rates = {setting.config.local.rate_if_known for setting in comparison.settings}
     return len(rates) > 1
 
 

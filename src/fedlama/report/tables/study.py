@@ -142,7 +142,7 @@ def _record(setting: Setting, comparison: Comparison) -> dict[str, object]:
         "uplink_share": uplink_share(setting, comparison),
         "downlink_bytes": setting.downlink_bytes,
         "statistics_bytes": setting.statistics_bytes,
-        "learning_rate": setting.config.local.learning_rate,
+        "learning_rate": setting.config.local.rate_if_known,
         "seeds": " ".join(map(str, setting.seeds)),
         **warning_fields(comparison),
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.layers import is_coded
 from fedlama.report.numbers.outcomes import LOSS
-from fedlama.report.words.formats import joined, plural
+from fedlama.report.words.formats import UNKNOWN, joined, plural
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -168,4 +168,7 @@ def progress_text(setting: Setting) -> str:
 
 def rate_text(setting: Setting) -> str:
     """The learning rate, as the configuration has it."""
-    return f"{setting.config.local.learning_rate:g}"
+    rate = setting.config.local.rate_if_known
+    if rate is None:
+        return UNKNOWN
+    return f"{rate:g}"
