@@ -11,6 +11,7 @@ from torch import nn
 import fedlama
 from fedlama.cli import main
 from fedlama.diagnose import diagnose
+from fedlama.diagnose.diagnosis import _rate_and_momentum
 from fedlama.report.pictures.diagnosis import draw_diagnosis
 from fedlama.report.words.diagnosis import diagnosis_text
 
@@ -304,3 +305,16 @@ def test_noise_that_cannot_be_seen_is_left_out_and_named():
     page = diagnosis_text(found)
     assert "σ²  not estimated" in page
     assert "Left out: gradient variance" in page
+
+
+class Waning:
+    """As much of a local rule as is asked for its rate; it is built on no SGD."""
+
+    def rate(self, step):
+        return 0.25 / (1 + step)
+
+
+def test_a_rule_that_is_built_on_no_sgd_is_taken_by_its_first_rate():
+    assert _rate_and_momentum(Waning()) == (0.25, 0.0)
+    built_on = fedlama.FedProx(fedlama.SGD(0.1, 8, momentum=0.5), mu=0.1)
+    assert _rate_and_momentum(built_on) == (0.1, 0.5)

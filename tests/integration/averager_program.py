@@ -60,6 +60,14 @@ OPTIONS = {
 def averager_for(mode: str, model: nn.Module) -> fedlama.LayerwiseModelAverager:
     if mode == "other-interval":
         return fedlama.LayerwiseModelAverager(model, BASE + dist.get_rank(), FACTOR)
+    if mode == "other-adaptive":
+        kernels = [name for name, one in model.named_parameters() if one.ndim > 1]
+        chosen = kernels[dist.get_rank()]
+        return fedlama.LayerwiseModelAverager(model, BASE, FACTOR, adaptive=[chosen])
+    if mode == "other-seed":
+        return fedlama.LayerwiseModelAverager(
+            model, **{**OPTIONS["coded"], "seed": dist.get_rank()}
+        )
     if mode == "other-module" and dist.get_rank():  # as large, in other layers
         model = fedlama.models.mlp(classes=10, inputs=48, hidden=(64, 16))
     if mode == "other-weights":

@@ -119,8 +119,8 @@ def test_coded_messages_leave_all_ranks_with_the_same_model(mode, ranks, tmp_pat
         # one packed all-gather per round, and a second one where a message was longer than its buffer
         assert one["collectives"] <= 1.3 * plain["collectives"] / 2
         assert one["ledger_bytes"] < 0.1 * plain["ledger_bytes"]
-        # the first buffer has room for float32
-        assert one["handed_bytes"] < 0.25 * plain["handed_bytes"]
+        # an eighth to spare, and what was not foreseen where layers were due together for the first time
+        assert one["handed_bytes"] < 1.3 * one["ledger_bytes"]
 
 
 @pytest.mark.slow
@@ -512,6 +512,8 @@ def test_without_a_process_group_the_sentence_says_what_to_call():
     [
         ("other-interval", "has another module or other settings"),
         ("other-module", "has another module or other settings"),
+        ("other-adaptive", "has another module or other settings"),
+        ("other-seed", "has another module or other settings"),
         ("other-weights", "began with other weights"),
         ("too-large", "rank 1 are not finite, or too large to be sent, after step 3"),
     ],

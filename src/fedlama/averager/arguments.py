@@ -76,6 +76,7 @@ def settings_of(
     settings["uplink"] = "none"
     if channel is not None:
         settings["uplink"] = identity_of(channel.codec)
+        settings["seed"] = channel.seed
     return settings
 
 
@@ -97,9 +98,9 @@ def facts_of(
     layout: Layout, settings: Mapping[str, Any], policy: PolicyState, step: int
 ) -> str:
     """The model's layers, the settings and where the run stands, as text that is the same on all ranks."""
-    layers: list[tuple[str, int]] = []
+    layers: list[tuple[str, int, bool]] = []
     for layer in layout.layers:
-        layers.append((layer.name, layer.size))
+        layers.append((layer.name, layer.size, layer.adaptive))
     facts = [
         repr(layers),
         repr(layout.statistics_size),

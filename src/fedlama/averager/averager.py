@@ -203,7 +203,7 @@ class LayerwiseModelAverager(ModelAverager):
             residuals = self._messages.residuals
             for name in residuals:
                 residuals[name] = state.rows[OWN + name]
-            self._messages.capacity = state.capacity
+            self._messages.whole_length = state.capacity
         self._step = state.step
         self._common_model_checked = False
         self.overhead_bytes = state.overhead_bytes
@@ -222,7 +222,7 @@ class LayerwiseModelAverager(ModelAverager):
         capacity = 0
         residuals: dict[str, Tensor] = {}
         if self._messages is not None:
-            capacity = self._messages.capacity
+            capacity = self._messages.whole_length
             residuals = self._messages.residuals
         # Where averages are taken over as they are, the module itself is enough to go on.
         rows: dict[str, Tensor] = {}

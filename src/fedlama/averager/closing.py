@@ -95,7 +95,7 @@ def _close_coded(
 
     content = messages.code(row, anchor, plan, own_place, warm)
     before = messages.handed_bytes
-    contents = messages.exchange(content, step)
+    contents = messages.exchange(content, plan.due, step)
     handed = messages.handed_bytes - before
     padding = handed - len(contents[own])
 

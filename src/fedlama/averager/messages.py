@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import torch
@@ -15,16 +16,20 @@ from fedlama.core import RoundPlan
 
 CANNOT_BE_SENT = 0xFFFFFFFF  # in place of a message's length
 LENGTH = struct.Struct("<I")
-# A buffer is longer by an eighth than the longest message of the round before
+# A buffer is longer by an eighth than the longest message that is expected
 SPARE = 8
+FRAME = 64  # bytes of a message that no number takes: format, checksum, norms and scales of a few layers
+FLOAT32 = 32  # bits
+MAX_KNOWN = 1024  # lengths that are remembered
 
 
 class Messages:
     """Codes what this rank sends, and decodes what all ranks sent.
 
     Messages differ in length, and an all-gather needs buffers of one length that every rank knows before: that of the
-    longest message of the round before and an eighth more. Where a message is longer than that, everyone sees its
-    length, and a second all-gather brings the rest.
+    longest message when the same layers were due, and an eighth more. Where they were never due together, what a number
+    took in the round before tells how long a message will be. Where one is longer than that, everyone sees its length,
+    and a second all-gather brings the rest.
 
     Arguments:
         channel: The code.
@@ -38,7 +43,9 @@ class Messages:
         self.residuals: dict[str, Tensor] = {}
         for slot in channel.slots:
             self.residuals[slot.name] = torch.zeros_like(row)
-        self.capacity = 0  # of a buffer; 0 before the first message
+        # What a message of all layers would take, by the latest one; 0 before the first
+        self.whole_length = 0
+        self._longest: dict[tuple[int, ...], int] = {}  # by the layers that were due
         self.handed_bytes = 0  # to the process group, padding included
 
     def code(
@@ -97,24 +104,24 @@ class Messages:
             decoded.append(message)
         return decoded
 
-    def exchange(self, content: bytes | None, step: int) -> list[bytes]:
+    def exchange(
+        self, content: bytes | None, due: tuple[int, ...], step: int
+    ) -> list[bytes]:
         """Every rank's message, in their order.
 
         Arguments:
             content: This rank's; None where its weights cannot be sent, which ends the training on all ranks.
+            due: The layers in it.
             step: How many steps were taken, for the sentence that says so.
         """
-        if not self.capacity:
-            # Before the first message nobody knows its length: that of float32 is enough.
-            numbers = sum(self.channel.layout.sizes)
-            self.capacity = LENGTH.size + 4 * numbers
+        capacity = self._capacity(due)
         # A rank that cannot send says so in its message: if it raised here, the others would wait for it for ever.
         if content is None:
             buffer = LENGTH.pack(CANNOT_BE_SENT)
         else:
             buffer = LENGTH.pack(len(content)) + content
 
-        received = self._gather(buffer[: self.capacity], self.capacity)
+        received = self._gather(buffer[:capacity], capacity)
         lengths: list[int] = []
         for one in received:
             (length,) = LENGTH.unpack_from(one)
@@ -127,9 +134,9 @@ class Messages:
             )
 
         longest = LENGTH.size + max(lengths)
-        if longest > self.capacity:
-            received = self._with_rest(received, buffer, longest)
-        self.capacity = longest + longest // SPARE
+        if longest > capacity:
+            received = self._with_rest(received, buffer, capacity, longest)
+        self._note_length(due, max(lengths))
 
         messages: list[bytes] = []
         for one, length in zip(received, lengths, strict=True):
@@ -138,12 +145,43 @@ class Messages:
             messages.append(message)
         return messages
 
+    def _capacity(self, due: tuple[int, ...]) -> int:
+        """How long a buffer for these layers is, the same on all ranks."""
+        expected = self._longest.get(due)
+        if expected is None:
+            share = self._numbers(due) / self._numbers(None)
+            whole = self.whole_length or self._first_guess()
+            expected = FRAME + math.ceil(whole * share)
+        return LENGTH.size + expected + expected // SPARE
+
+    def _first_guess(self) -> int:
+        """What a message of all layers takes by the rate of its code, or as float32 where it has none."""
+        rate = self.channel.codec.rate
+        if rate is None:
+            rate = FLOAT32
+        return math.ceil(rate * self._numbers(None) / 8)
+
+    def _numbers(self, due: tuple[int, ...] | None) -> int:
+        """How many numbers a message of these layers holds, or of all of them."""
+        layout = self.channel.layout
+        layers = layout.layers
+        if due is not None:
+            layers = [layout.layers[layer] for layer in due]
+        return layout.statistics_size + sum(layer.size for layer in layers)
+
+    def _note_length(self, due: tuple[int, ...], longest: int) -> None:
+        if len(self._longest) >= MAX_KNOWN:
+            self._longest.clear()
+        self._longest[due] = longest
+        share = self._numbers(due) / self._numbers(None)
+        self.whole_length = math.ceil(longest / share)
+
     def _with_rest(
-        self, received: list[bytes], buffer: bytes, longest: int
+        self, received: list[bytes], buffer: bytes, capacity: int, longest: int
     ) -> list[bytes]:
         """What was received, with what did not fit into the first buffers, up to the longest message of all ranks."""
-        missing = longest - self.capacity
-        rest = self._gather(buffer[self.capacity :], missing)
+        missing = longest - capacity
+        rest = self._gather(buffer[capacity:], missing)
         whole: list[bytes] = []
         for begun, end in zip(received, rest, strict=True):
             whole.append(begun + end)

@@ -29,7 +29,7 @@ class AveragerState:
         ledger: Aggregations and bytes so far.
         overhead_bytes: What was handed over beside the layers.
         rows: The anchor, and what rules and codecs keep; empty where the module is all that there is.
-        capacity: How long the buffer of a coded message is.
+        capacity: How long a coded message of all layers would be, by the latest one.
     """
 
     settings: dict[str, Any]
