@@ -29,7 +29,21 @@ def network():
     )
 
 
-def run(**options):
+def wide_network():
+    """With two kernels of 1,280 numbers: below 1,024, tensors go into one small group, whatever the codec."""
+    return nn.Sequential(
+        nn.Linear(6, 40),
+        nn.BatchNorm1d(40),
+        nn.Tanh(),
+        nn.Linear(40, 32),
+        nn.Tanh(),
+        nn.Linear(32, 40),
+        nn.Tanh(),
+        nn.Linear(40, 3),
+    )
+
+
+def run(model=network, **options):
     """Windows of two cycles of three rounds, three of six clients at a time."""
     options = {
         "policy": fedlama.FedLAMA(2, 3),
@@ -38,7 +52,7 @@ def run(**options):
         "window": 12,
     } | options
     return fedlama.simulate(
-        network, samples(), participation=3, seed=5, execution="one-by-one", **options
+        model, samples(), participation=3, seed=5, execution="one-by-one", **options
     )
 
 

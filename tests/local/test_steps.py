@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedlama
-from doors.harness import check_door, run, same_bits, weights
+from doors.harness import check_door, run, same_bits, weights, wide_network
 from fedlama import SGD, InputError
 from fedlama.compress import Chain, ErrorFeedback, LowRank, Quantize, Rotate, TopK
 from fedlama.local import MODEL, steps_per_interval, steps_taken
@@ -148,7 +148,11 @@ def test_rounds_without_a_step_are_finite(rule, momentum):
     ids=repr,
 )
 def test_a_message_without_a_change_can_be_coded(codec):
-    result = accelerated(local=SGD(0.05, 4, steps=1), uplink=ErrorFeedback(codec))
+    result = accelerated(
+        model=wide_network,
+        local=SGD(0.05, 4, steps=1),
+        uplink=ErrorFeedback(codec),
+    )
     assert bool(torch.isfinite(weights(result)).all())
 
 

@@ -4,7 +4,16 @@ import pytest
 import torch
 
 import fedlama
-from doors.harness import CLIENTS, check_door, network, run, same_bits, samples, weights
+from doors.harness import (
+    CLIENTS,
+    check_door,
+    network,
+    run,
+    same_bits,
+    samples,
+    weights,
+    wide_network,
+)
 from fedlama.base import DivergenceError
 from fedlama.compress import (
     Cast,
@@ -23,21 +32,21 @@ from fedlama.rows import ClientStore, describe
 from fedlama.server import ListReduce, Server
 
 LAYOUT = describe(network())
-EVERY_LAYER = tuple(range(len(LAYOUT.layers)))
+WIDE = describe(wide_network())
 
 
 # A code that loses nothing changes nothing
 
 
 def test_a_code_that_leaves_nothing_out_gives_the_run_without_it_to_rounding():
-    plain = run()
-    as_it_is = run(uplink=Cast("float32"), downlink=Cast("float32"))
+    plain = run(wide_network)
+    as_it_is = run(wide_network, uplink=Cast("float32"), downlink=Cast("float32"))
     assert [record.due for record in as_it_is.records] == [
         record.due for record in plain.records
     ]
     torch.testing.assert_close(weights(as_it_is), weights(plain), rtol=1e-4, atol=1e-5)
-    for codec in (TopK(1.0), LowRank(12)):
-        coded = run(uplink=codec)
+    for codec in (TopK(1.0), LowRank(40)):
+        coded = run(wide_network, uplink=codec)
         assert [record.due for record in coded.records] == [
             record.due for record in plain.records
         ]
@@ -48,14 +57,16 @@ def test_a_code_that_leaves_nothing_out_gives_the_run_without_it_to_rounding():
     "codec", [Rotate(8.0, small_bits=8.0), Quantize(8), Cast("float16")], ids=str
 )
 def test_the_higher_the_rate_the_closer_to_the_run_without(codec):
-    plain = weights(run(iterations=12))
+    plain = weights(run(wide_network, iterations=12))
     coarse = {
         Rotate: Rotate(1.0, small_bits=1.0),
         Quantize: Quantize(2),
         Cast: Cast("bfloat16"),
     }[type(codec)]
-    fine_error = (weights(run(uplink=codec, iterations=12)) - plain).norm()
-    coarse_error = (weights(run(uplink=coarse, iterations=12)) - plain).norm()
+    fine = run(wide_network, uplink=codec, iterations=12)
+    fine_error = (weights(fine) - plain).norm()
+    rough = run(wide_network, uplink=coarse, iterations=12)
+    coarse_error = (weights(rough) - plain).norm()
     assert fine_error < coarse_error / 3
     assert fine_error < 0.02 * plain.norm()
 
@@ -73,59 +84,72 @@ def test_a_downlink_at_a_high_rate_is_close_to_none(codec):
 # Decisions
 
 
-@pytest.mark.parametrize("codec", [Rotate(2.0), Rotate(0.64), Quantize(4)], ids=str)
-def test_decisions_under_a_lossy_code_are_those_without_it_on_the_same_rows(codec):
+@pytest.mark.parametrize(
+    ("codec", "layout"),
+    [
+        (Rotate(2.0), LAYOUT),
+        (Rotate(0.64), LAYOUT),
+        (Quantize(4), LAYOUT),
+        (Rotate(2.0), WIDE),
+        (Rotate(0.64), WIDE),
+    ],
+    ids=["2 bits", "0.64 bits", "quantized", "2 bits, wide", "0.64 bits, wide"],
+)
+def test_decisions_under_a_lossy_code_are_those_without_it_on_the_same_rows(
+    codec, layout
+):
     """d_l from the norms that travelled against d_l of the rows themselves, averaged over many messages."""
     generator = torch.Generator().manual_seed(4)
     clients = 8
-    anchor = torch.rand(LAYOUT.width, generator=generator) + 0.5
-    channel = Channel(codec, LAYOUT, seed=3)
-    scale = torch.ones(LAYOUT.width)
-    for number, layer in enumerate(LAYOUT.layers):
+    every_layer = tuple(range(len(layout.layers)))
+    anchor = torch.rand(layout.width, generator=generator) + 0.5
+    channel = Channel(codec, layout, seed=3)
+    scale = torch.ones(layout.width)
+    for number, layer in enumerate(layout.layers):
         for part in layer.slices:
-            # Layers that differ as those of a network do
-            scale[part] = 0.01 * 2**number
-    common = torch.randn(LAYOUT.width, generator=generator) * scale
+            # Layers that differ as those of a network do, the last one by 2⁷ from the first
+            scale[part] = 0.01 * 2 ** (7 * number / (len(layout.layers) - 1))
+    common = torch.randn(layout.width, generator=generator) * scale
     rows = [
-        anchor + common + torch.randn(LAYOUT.width, generator=generator) * scale
+        anchor + common + torch.randn(layout.width, generator=generator) * scale
         for _ in range(clients)
     ]
     weights_of = [1 / clients] * clients
-    exact = ListReduce(LAYOUT, rows, weights_of)
+    exact = ListReduce(layout, rows, weights_of)
     mean = torch.stack(rows).double().mean(dim=0).float()
-    expected = exact.spread(mean, EVERY_LAYER)
-    measured = dict.fromkeys(EVERY_LAYER, 0.0)
+    expected = exact.spread(mean, every_layer)
+    measured = dict.fromkeys(every_layer, 0.0)
     repeats = 60
     for repeat in range(repeats):
         messages = []
         for client, row in enumerate(rows):
             messages.append(
                 channel.simulate(
-                    row - anchor, EVERY_LAYER, Place(repeat, client), anchor=anchor
+                    row - anchor, every_layer, Place(repeat, client), anchor=anchor
                 )
             )
         decoded = (
             torch.stack([message.row for message in messages]).mean(dim=0).double()
         )
         mean_sq = {}
-        for layer in EVERY_LAYER:
+        for layer in every_layer:
             mean_sq[layer] = sum(
                 float(decoded[part].square().sum())
-                for part in LAYOUT.layers[layer].slices
+                for part in layout.layers[layer].slices
             )
         found = channel.spread(weights_of, messages, mean_sq, Place(repeat, 0))
         for layer, value in found.items():
             measured[layer] += value / repeats
-    ratios = [measured[layer] / expected[layer] for layer in EVERY_LAYER]
-    kernels = [layer for layer in EVERY_LAYER if LAYOUT.layers[layer].size >= 64]
+    ratios = [measured[layer] / expected[layer] for layer in every_layer]
+    kernels = [layer for layer in every_layer if layout.layers[layer].size >= 64]
     assert [ratios[layer] for layer in kernels] == pytest.approx(
         [1.0] * len(kernels), rel=0.15
     )
-    sizes = [layer.size for layer in LAYOUT.layers]
-    adaptive = [layer.adaptive for layer in LAYOUT.layers]
+    sizes = [layer.size for layer in layout.layers]
+    adaptive = [layer.adaptive for layer in layout.layers]
     decisions = []
     for spread in (expected, measured):
-        per_number = [spread[layer] / (2 * sizes[layer]) for layer in EVERY_LAYER]
+        per_number = [spread[layer] / (2 * sizes[layer]) for layer in every_layer]
         decisions.append(
             fedlama.adjust_intervals(
                 per_number, sizes, base_interval=2, increase_factor=3, adaptive=adaptive
@@ -152,7 +176,7 @@ def test_who_enters_is_sent_what_coded_messages_left_out():
         state, server.plan(state, 99), ListReduce(LAYOUT, [moved], [1.0]), Traffic()
     )
     owed = coded.slots["downlink residual"]
-    for part in LAYOUT.slices_of(EVERY_LAYER):
+    for part in LAYOUT.slices_of(tuple(range(len(LAYOUT.layers)))):
         assert not torch.equal(coded.row[part], moved[part])
         torch.testing.assert_close(coded.row[part] + owed[part], moved[part])
     # The next clients are new, and those before did not move: all that was owed is in what they are sent.
@@ -160,7 +184,7 @@ def test_who_enters_is_sent_what_coded_messages_left_out():
     settled = server.close(
         coded, plan, ListReduce(LAYOUT, [coded.row], [1.0]), Traffic(), window_ends=True
     )
-    for part in LAYOUT.slices_of(EVERY_LAYER):
+    for part in LAYOUT.slices_of(tuple(range(len(LAYOUT.layers)))):
         torch.testing.assert_close(settled.row[part], moved[part])
     assert not settled.slots["downlink residual"].any()
 
@@ -324,7 +348,23 @@ COMBINATIONS = {
 
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_combinations_survive_workers_and_kills(name):
-    check_door(**COMBINATIONS[name])
+    check_door(model=wide_network, **COMBINATIONS[name])
+
+
+@pytest.mark.parametrize(
+    ("codec", "other"),
+    [
+        (TopK(0.2), TopK(0.9)),
+        (Chain(LowRank(2), Rotate(4.0)), Chain(LowRank(1), Rotate(4.0))),
+        (Rotate(1.6), Rotate(0.8)),
+        (Rotate(0.64), Rotate(0.64, allocation="water")),
+    ],
+    ids=str,
+)
+def test_the_network_of_these_runs_is_large_enough_for_their_codecs(codec, other):
+    one = run(wide_network, uplink=codec, iterations=12)
+    two = run(wide_network, uplink=other, iterations=12)
+    assert not same_bits(one, two)
 
 
 # Trainings that diverge
