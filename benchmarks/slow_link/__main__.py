@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.slow_link.links import Links, missing
@@ -65,21 +65,38 @@ class Run:
     down: float
     ledger_up: float
     ledger_down: float
+    # Of the ledger, in each round. Empty in the files of earlier measurements, which kept the sums only.
+    round_up: list[float] = field(default_factory=list)
+    round_down: list[float] = field(default_factory=list)
     target_rounds: int | None = None
     target_seconds: float | None = None
     predicted: float = 0.0
     predicted_target: float | None = None
 
-    def demand(self, rounds: int) -> Demand:
-        """What the replay is given of so many rounds of this run; bytes go on evenly."""
-        share = rounds / self.rounds
-        return Demand(
-            step=0,
-            rounds=rounds,
-            uplink_bytes=self.ledger_up * share,
-            downlink_bytes=self.ledger_down * share,
-            clients=CLIENTS,
-        )
+    def demand(self) -> Demand:
+        """What the replay is given of the whole run."""
+        return _demand(self.rounds, self.ledger_up, self.ledger_down)
+
+    def demand_until(self, last: int) -> Demand | None:
+        """What the replay is given of the rounds up to this one; None where nobody knows what they moved."""
+        if last == self.rounds:
+            return self.demand()
+        # No even share of the sum: FedLAMA sends everything in its first cycle, and frugal in its first round.
+        if not self.round_up:
+            return None
+        up = sum(self.round_up[:last])
+        down = sum(self.round_down[:last])
+        return _demand(last, up, down)
+
+
+def _demand(rounds: int, up: float, down: float) -> Demand:
+    return Demand(
+        step=0,
+        rounds=rounds,
+        uplink_bytes=up,
+        downlink_bytes=down,
+        clients=CLIENTS,
+    )
 
 
 def main() -> None:
@@ -201,6 +218,8 @@ def read(
         down=(after[1] - before[1]) / CLIENTS,
         ledger_up=summary["uplink_bytes"] / CLIENTS,
         ledger_down=summary["downlink_bytes"] / CLIENTS,
+        round_up=[record["uplink_bytes"] / CLIENTS for record in records],
+        round_down=[record["downlink_bytes"] / CLIENTS for record in records],
     )
     for record, seconds in zip(records, ends, strict=True):
         accuracy = record.get("accuracy")
@@ -213,15 +232,24 @@ def read(
 
 def predict(runs: list[Run]) -> float:
     """The fixed time per round is that of the run that moves the fewest bytes; the others are predicted with it."""
-    first = min(runs, key=lambda run: (run.ledger_up + run.ledger_down) / run.rate)
-    moving = first.demand(first.rounds).seconds(_network(first.rate, 0.0))
+    first = calibration(runs)
+    moving = first.demand().seconds(_network(first.rate, 0.0))
     overhead = (first.seconds - moving) / first.rounds
     for run in runs:
         network = _network(run.rate, overhead)
-        run.predicted = run.demand(run.rounds).seconds(network)
-        if run.target_rounds is not None:
-            run.predicted_target = run.demand(run.target_rounds).seconds(network)
+        run.predicted = run.demand().seconds(network)
+        run.predicted_target = None
+        if run.target_rounds is None:
+            continue
+        until_target = run.demand_until(run.target_rounds)
+        if until_target is not None:
+            run.predicted_target = until_target.seconds(network)
     return overhead
+
+
+def calibration(runs: list[Run]) -> Run:
+    """The run that the fixed time per round is taken from: bytes take the least of its time."""
+    return min(runs, key=lambda run: (run.ledger_up + run.ledger_down) / run.rate)
 
 
 def _network(rate: float, overhead: float) -> Network:
@@ -269,15 +297,26 @@ def table(
             _seconds(run.predicted_target),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    close = [run for run in runs if abs(run.predicted / run.seconds - 1) <= LIMIT]
-    lines.append("")
-    lines.append(
-        f"Predicted within {LIMIT:.0%} of what was measured: {len(close)} of {len(runs)}."
-    )
+    lines += _closing_lines(runs)
     lines.append("")
     for name, value in about.items():
         lines.append(f"* {name}: {value}")
     return "\n".join(lines) + "\n"
+
+
+def _closing_lines(runs: list[Run]) -> list[str]:
+    """How many predictions came close; none where nothing was predicted."""
+    first = calibration(runs)
+    # That run's own time is where the overhead comes from, so it is met by construction.
+    predicted = [run for run in runs if run is not first]
+    if not predicted:
+        return []
+    close = [run for run in predicted if abs(run.predicted / run.seconds - 1) <= LIMIT]
+    return [
+        "",
+        f"Predicted within {LIMIT:.0%} of what was measured: {len(close)} of {len(predicted)},",
+        "not counting the run that the overhead is taken from.",
+    ]
 
 
 def _chunk_lines(options: argparse.Namespace) -> list[str]:

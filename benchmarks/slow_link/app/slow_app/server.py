@@ -54,6 +54,11 @@ def train_with_flower(grid, config):
     """Flower's own FedAvg; when each round ended is written in the form of a run directory."""
     folder = Path(config["save-to"])
     folder.mkdir()
+    arrays = initial_arrays(network, SEED)
+    weight = sum(len(array.data) for array in arrays.values())
+    # Every client is sent the whole model in every round, and sends it back.
+    per_round = weight * CLIENTS
+    moved = {"uplink_bytes": per_round, "downlink_bytes": per_round}
     started = []
 
     def note(server_round: int, arrays: ArrayRecord) -> MetricRecord:
@@ -61,7 +66,7 @@ def train_with_flower(grid, config):
         if not server_round:
             started.append(time.perf_counter())
         else:
-            append(folder / "rounds.jsonl", {"round": server_round, **scores})
+            append(folder / "rounds.jsonl", {"round": server_round, **scores, **moved})
             append(
                 folder / "timings.jsonl",
                 {"round": server_round, "seconds": time.perf_counter() - started[0]},
@@ -71,7 +76,6 @@ def train_with_flower(grid, config):
     strategy = FedAvg(
         fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS
     )
-    arrays = initial_arrays(network, SEED)
     strategy.start(
         grid=grid,
         initial_arrays=arrays,
@@ -79,8 +83,7 @@ def train_with_flower(grid, config):
         timeout=3600,
         evaluate_fn=note,
     )
-    weight = sum(len(array.data) for array in arrays.values())
-    sent = weight * CLIENTS * config["rounds"]
+    sent = per_round * config["rounds"]
     append(folder / "summary.json", {"uplink_bytes": sent, "downlink_bytes": sent})
 
 
