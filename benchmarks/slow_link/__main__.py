@@ -1,7 +1,7 @@
 """Measure rounds on a slow link, and put what the network replay predicts beside them.
 
     python -m benchmarks.slow_link --rates 10 --rounds 8 --write results/slow-link.md
-    python -m benchmarks.slow_link --rates 2 --rounds 4 --chunk 1048576 --write results/slow-link-2.md
+    python -m benchmarks.slow_link --rates 2 --rounds 4 --write results/slow-link-2.md
 
 Needs root and iproute2: SuperLink and SuperNodes run in network namespaces whose cables are limited by tc. TLS is on.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -38,6 +37,8 @@ SETTINGS = {
 # Flower cuts what it sends into pieces of so many bytes, sends two at a time, and gives up on one after 30 seconds.
 # Pieces of its own 5 MB are lost on links below 2.8 Mbit/s, and sent again, for ever.
 CHUNK_VARIABLE = "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE"
+SMALL_CHUNK = 1_048_576
+SLOW = 3e6  # bits per second: links below it get small pieces
 LIMIT = 0.15  # how far a prediction may be from what was measured
 HEADINGS = (
     "link",
@@ -68,6 +69,7 @@ class Run:
     # Of the ledger, in each round. Empty in the files of earlier measurements, which kept the sums only.
     round_up: list[float] = field(default_factory=list)
     round_down: list[float] = field(default_factory=list)
+    chunk: int | None = None  # bytes of Flower's pieces; None for its own choice
     target_rounds: int | None = None
     target_seconds: float | None = None
     predicted: float = 0.0
@@ -103,8 +105,6 @@ def main() -> None:
     options = parse()
     if problem := missing():
         raise SystemExit(f"slow_link cannot run here: {problem}")
-    if options.chunk:
-        os.environ[CHUNK_VARIABLE] = str(options.chunk)
     started = time.monotonic()
     runs: list[Run] = []
     for rate in options.rates:
@@ -154,7 +154,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--chunk",
         type=int,
-        help=f"bytes: {CHUNK_VARIABLE} of all processes (default: Flower's own, 5 MB)",
+        help=f"bytes: {CHUNK_VARIABLE} of all processes (default: Flower's own, 5 MB; "
+        f"{SMALL_CHUNK} on links below {SLOW / 1e6:g} Mbit/s, where those do not pass)",
     )
     parser.add_argument(
         "--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS)
@@ -170,9 +171,15 @@ def parse() -> argparse.Namespace:
 
 def measure(links: Links, folder: Path, options: argparse.Namespace) -> Iterator[Run]:
     """All settings on these links, in one federation."""
-    with Federation(
+    federation = Federation(
         folder, seconds=14_400, inside=links.server, addresses=links.addresses
-    ) as federation:
+    )
+    chunk = chunk_for(links.rate, options.chunk)
+    # Pieces of another rate, or of the shell that this was started from, would not be those that the table names.
+    federation.environment.pop(CHUNK_VARIABLE, None)
+    if chunk is not None:
+        federation.environment[CHUNK_VARIABLE] = str(chunk)
+    with federation:
         for index in range(CLIENTS):
             federation.start_supernode(
                 index,
@@ -190,11 +197,21 @@ def measure(links: Links, folder: Path, options: argparse.Namespace) -> Iterator
             federation.wait_for(run, out / "summary.json")
             after = links.passed()
             measured = read(out, setting, links.rate, before, after, options.target)
+            measured.chunk = chunk
             print(
                 f"{links.rate / 1e6:g} Mbit/s, {setting}: {measured.seconds:.0f} s",
                 file=sys.stderr,
             )
             yield measured
+
+
+def chunk_for(rate: float, wanted: int | None) -> int | None:
+    """The bytes of Flower's pieces on links of this rate; None for its own choice."""
+    if wanted is not None:
+        return wanted
+    if rate < SLOW:
+        return SMALL_CHUNK
+    return None
 
 
 def read(
@@ -277,7 +294,7 @@ def table(
         "",
         f"TLS is on. The prediction is the replay with `--round-overhead {overhead:.1f}s`, taken from the run that",
         "moves the fewest bytes.",
-        *_chunk_lines(options),
+        *_chunk_lines(runs),
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|{'---|' * len(HEADINGS)}",
@@ -319,11 +336,18 @@ def _closing_lines(runs: list[Run]) -> list[str]:
     ]
 
 
-def _chunk_lines(options: argparse.Namespace) -> list[str]:
-    """What was changed about Flower, if anything."""
-    if not options.chunk:
-        return []
-    return ["", f"Every process has `{CHUNK_VARIABLE}={options.chunk}`."]
+def _chunk_lines(runs: list[Run]) -> list[str]:
+    """What was changed about Flower, and on which links."""
+    chunks = {run.rate: run.chunk for run in runs}
+    lines: list[str] = []
+    for rate, chunk in chunks.items():
+        if chunk is None:
+            continue
+        lines.append("")
+        lines.append(
+            f"At {rate / 1e6:g} Mbit/s every process has `{CHUNK_VARIABLE}={chunk}`."
+        )
+    return lines
 
 
 def _seconds(value: float | None) -> str:

@@ -11,7 +11,7 @@ pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
 from benchmarks.slow_link import __main__ as slow_link
 from benchmarks.slow_link import links
-from benchmarks.slow_link.__main__ import APP, Run, predict, read, table
+from benchmarks.slow_link.__main__ import APP, Run, chunk_for, predict, read, table
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import nn
 
@@ -43,7 +43,7 @@ def a_run(rate, megabytes, seconds, **more):
 
 def page_of(runs, **more):
     """The page of these runs."""
-    options = argparse.Namespace(rounds=10, target=0.85, chunk=None, **more)
+    options = argparse.Namespace(rounds=10, target=0.85, **more)
     return table(runs, predict(runs), {"memory": "25 GB"}, options)
 
 
@@ -90,6 +90,24 @@ def test_the_run_that_gives_the_overhead_is_not_counted_as_predicted():
     far = a_run(10e6, 10.0, 40.0)
     page = page_of([small, close, far])
     assert "of what was measured: 1 of 2,\nnot counting the run" in page
+
+
+def test_on_slow_links_flowers_pieces_are_small_unless_others_are_asked_for():
+    assert chunk_for(10e6, None) is None
+    assert chunk_for(3e6, None) is None
+    assert chunk_for(2e6, None) == 1_048_576
+    assert chunk_for(2e6, 5_242_880) == 5_242_880
+    assert chunk_for(10e6, 65_536) == 65_536
+
+
+def test_the_page_names_the_links_with_other_pieces():
+    fast = a_run(10e6, 1.25, 12.0)
+    slow = a_run(2e6, 1.25, 20.0, chunk=1_048_576)
+    page = page_of([fast, slow])
+    variable = slow_link.CHUNK_VARIABLE
+    assert f"At 2 Mbit/s every process has `{variable}=1048576`." in page
+    assert page.count(variable) == 1
+    assert variable not in page_of([fast])
 
 
 def test_a_run_is_read_from_its_folder_and_the_counters(tmp_path):
