@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -105,6 +106,7 @@ def main() -> None:
     options = parse()
     if problem := missing():
         raise SystemExit(f"slow_link cannot run here: {problem}")
+    signal.signal(signal.SIGTERM, end_everything)
     started = time.monotonic()
     runs: list[Run] = []
     for rate in options.rates:
@@ -117,6 +119,13 @@ def main() -> None:
                 # After every run: what an hour has measured must outlive the next one.
                 text = publish(runs, started, options)
     print(text)
+
+
+def end_everything(*_: object) -> None:
+    """Leave by an exception: SIGTERM itself would leave SuperLink, SuperNodes and namespaces behind."""
+    # A second signal must not break off the ending.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 def publish(runs: list[Run], started: float, options: argparse.Namespace) -> str:

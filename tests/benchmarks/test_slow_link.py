@@ -1,14 +1,21 @@
-"""The slow link: what is read from a run, what the replay predicts from it, and what is said where it cannot run."""
+"""The slow link: what is read from a run, what the replay predicts from it, and what is said where it cannot run.
+
+And the programs that start a federation, here and in examples/flower, with a stand-in for it.
+"""
 
 import argparse
 import json
+import os
+import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
+import deploy
 from benchmarks.slow_link import __main__ as slow_link
 from benchmarks.slow_link import links
 from benchmarks.slow_link.__main__ import APP, Run, chunk_for, predict, read, table
@@ -147,6 +154,108 @@ def test_it_says_what_is_missing_and_stops(monkeypatch):
     monkeypatch.setattr(links.os, "geteuid", lambda: 1000)
     with pytest.raises(SystemExit, match="network namespaces need root"):
         slow_link.main()
+
+
+class StandIn:
+    """In place of a federation and of links: nothing is started, a run has its summary at once."""
+
+    ended = 0
+
+    def __init__(self, *arguments, **options):
+        self.environment = {}
+        self.port = 9092
+        self.rate = 2e6
+        self.server = ()
+        self.addresses = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem):
+        # Asked to end once more: what has begun is not broken off.
+        if problem[0] is SystemExit:
+            os.kill(os.getpid(), signal.SIGTERM)
+        StandIn.ended += 1
+
+    def address(self, index):
+        return f"10.77.{index}.1"
+
+    def client(self, index):
+        return ()
+
+    def passed(self):
+        return 0, 0
+
+    def start_supernode(self, *arguments, **options):
+        pass
+
+    def run(self, app, *, save_to, setting, **options):
+        out = Path(save_to)
+        out.mkdir()
+        summary = {
+            "accuracy": 0.9,
+            "uplink_bytes": 4000,
+            "downlink_bytes": 8000,
+            "seconds": 5.0,
+        }
+        (out / "summary.json").write_text(json.dumps(summary))
+        return "1"
+
+    def wait_for(self, run, sign):
+        assert sign.exists()
+
+
+class AskedToEnd(StandIn):
+    """The program is asked to end while it waits for a run."""
+
+    def wait_for(self, run, sign):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture
+def terminable(monkeypatch):
+    """SIGTERM fails the test in place of ending all tests, and is what it was afterwards."""
+
+    def not_handled(*_):
+        raise AssertionError("the program does not handle SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, not_handled)
+    monkeypatch.setattr(StandIn, "ended", 0)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_the_example_deploys_every_setting_and_prints_a_table(
+    terminable, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "argv", ["deploy.py"])
+    monkeypatch.setattr(deploy, "Federation", StandIn)
+    deploy.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(deploy.SETTINGS)
+    assert lines[1].split() == ["FedAvg", "0.900", "4", "8", "5"]
+    assert StandIn.ended == 1
+
+
+def test_asked_to_end_the_example_ends_what_it_started(terminable, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["deploy.py", "fedavg"])
+    monkeypatch.setattr(deploy, "Federation", AskedToEnd)
+    with pytest.raises(SystemExit) as ending:
+        deploy.main()
+    assert ending.value.code == 143
+    assert StandIn.ended == 1
+
+
+def test_asked_to_end_the_benchmark_ends_what_it_started(terminable, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["slow_link", "--rates", "2"])
+    monkeypatch.setattr(slow_link, "missing", lambda: "")
+    monkeypatch.setattr(slow_link, "Links", StandIn)
+    monkeypatch.setattr(slow_link, "Federation", AskedToEnd)
+    with pytest.raises(SystemExit) as ending:
+        slow_link.main()
+    assert ending.value.code == 143
+    # The federation, and then the links
+    assert StandIn.ended == 2
 
 
 @pytest.fixture
