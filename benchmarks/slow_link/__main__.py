@@ -2,6 +2,7 @@
 
     python -m benchmarks.slow_link --rates 10 --rounds 8 --write results/slow-link.md
     python -m benchmarks.slow_link --rates 2 --rounds 4 --write results/slow-link-2.md
+    python -m benchmarks.slow_link --from results/slow-link-2.json
 
 Needs root and iproute2: SuperLink and SuperNodes run in network namespaces whose cables are limited by tc. TLS is on.
 """
@@ -102,22 +103,37 @@ def _demand(rounds: int, up: float, down: float) -> Demand:
     )
 
 
+@dataclass
+class Measurement:
+    """The runs of one call, and what their page says of it."""
+
+    command: str
+    target: float  # accuracy
+    about: dict[str, object]
+    runs: list[Run]
+
+
 def main() -> None:
     options = parse()
+    if options.source:
+        print(publish(load(options.source, options), options.write))
+        return
     if problem := missing():
         raise SystemExit(f"slow_link cannot run here: {problem}")
     signal.signal(signal.SIGTERM, end_everything)
     started = time.monotonic()
-    runs: list[Run] = []
+    measurement = Measurement(_command(), options.target, hardware(), runs=[])
     for rate in options.rates:
         with (
             Links(CLIENTS, rate * 1e6) as links,
             tempfile.TemporaryDirectory(prefix="fedlama-slow-") as folder,
         ):
             for run in measure(links, Path(folder), options):
-                runs.append(run)
+                measurement.runs.append(run)
+                minutes = (time.monotonic() - started) / 60
+                measurement.about["took"] = f"{minutes:.0f} minutes"
                 # After every run: what an hour has measured must outlive the next one.
-                text = publish(runs, started, options)
+                text = publish(measurement, options.write)
     print(text)
 
 
@@ -128,22 +144,39 @@ def end_everything(*_: object) -> None:
     sys.exit(128 + signal.SIGTERM)
 
 
-def publish(runs: list[Run], started: float, options: argparse.Namespace) -> str:
+def publish(measurement: Measurement, write: Path | None) -> str:
     """The table of the runs so far, in a file if one was named."""
-    overhead = predict(runs)
-    about = hardware()
-    about["took"] = f"{(time.monotonic() - started) / 60:.0f} minutes"
-    text = table(runs, overhead, about, options)
-    if options.write:
-        options.write.write_text(text)
-        plain = {
-            "about": about,
-            "round_overhead": overhead,
-            "runs": [asdict(run) for run in runs],
-        }
-        json_file = options.write.with_suffix(".json")
+    overhead = predict(measurement.runs)
+    text = table(measurement, overhead)
+    if write:
+        write.write_text(text)
+        plain = {"round_overhead": overhead, **asdict(measurement)}
+        json_file = write.with_suffix(".json")
         json_file.write_text(json.dumps(plain, indent=2) + "\n")
     return text
+
+
+def load(path: Path, options: argparse.Namespace) -> Measurement:
+    """What was measured earlier; what its file does not say is taken from the options."""
+    plain = json.loads(path.read_text())
+    runs: list[Run] = []
+    for values in plain["runs"]:
+        run = Run(**{"chunk": options.chunk, **values})
+        # Flower's own FedAvg sends the same in every round, also where only the sum was kept.
+        if run.setting == "flower" and not run.round_up:
+            run.round_up = [run.ledger_up / run.rounds] * run.rounds
+            run.round_down = [run.ledger_down / run.rounds] * run.rounds
+        runs.append(run)
+    return Measurement(
+        command=plain.get("command", _command()),
+        target=plain.get("target", options.target),
+        about=plain["about"],
+        runs=runs,
+    )
+
+
+def _command() -> str:
+    return " ".join(["python -m benchmarks.slow_link", *sys.argv[1:]])
 
 
 def parse() -> argparse.Namespace:
@@ -174,6 +207,14 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--write", type=Path, help="a Markdown file; the JSON goes beside it"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        help="measure nothing: make the page anew from this JSON file, without notes that "
+        "were added by hand. If it is an early one, --target and --chunk say what it was "
+        "measured with",
     )
     return parser.parse_args()
 
@@ -285,21 +326,17 @@ def _network(rate: float, overhead: float) -> Network:
     )
 
 
-def table(
-    runs: list[Run],
-    overhead: float,
-    about: dict[str, object],
-    options: argparse.Namespace,
-) -> str:
+def table(measurement: Measurement, overhead: float) -> str:
     """Markdown."""
+    runs = measurement.runs
     lines = [
         "# A slow link, measured",
         "",
-        f"`python -m benchmarks.slow_link {' '.join(sys.argv[1:])}`",
+        f"`{measurement.command}`",
         "",
-        f"The LEAF CNN (26 MB) on the embedded digits, two clients, both in every round, {options.rounds} rounds of",
+        f"The LEAF CNN (26 MB) on the embedded digits, two clients, both in every round, {runs[0].rounds} rounds of",
         "six steps. Each client has a link of its own (`tbf`, burst 32k, latency 50 ms, the same rate both ways).",
-        f"Bytes are those of one client, counted at its cable. The target is an accuracy of {options.target:g}.",
+        f"Bytes are those of one client, counted at its cable. The target is an accuracy of {measurement.target:g}.",
         "",
         f"TLS is on. The prediction is the replay with `--round-overhead {overhead:.1f}s`, taken from the run that",
         "moves the fewest bytes.",
@@ -325,7 +362,7 @@ def table(
         lines.append(f"| {' | '.join(cells)} |")
     lines += _closing_lines(runs)
     lines.append("")
-    for name, value in about.items():
+    for name, value in measurement.about.items():
         lines.append(f"* {name}: {value}")
     return "\n".join(lines) + "\n"
 

@@ -3,12 +3,11 @@
 And the programs that start a federation, here and in examples/flower, with a stand-in for it.
 """
 
-import argparse
 import json
 import os
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,15 @@ pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 import deploy
 from benchmarks.slow_link import __main__ as slow_link
 from benchmarks.slow_link import links
-from benchmarks.slow_link.__main__ import APP, Run, chunk_for, predict, read, table
+from benchmarks.slow_link.__main__ import (
+    APP,
+    Measurement,
+    Run,
+    chunk_for,
+    predict,
+    publish,
+    read,
+)
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import nn
 
@@ -48,10 +55,9 @@ def a_run(rate, megabytes, seconds, **more):
     return replace(run, **more)
 
 
-def page_of(runs, **more):
+def page_of(runs):
     """The page of these runs."""
-    options = argparse.Namespace(rounds=10, target=0.85, **more)
-    return table(runs, predict(runs), {"memory": "25 GB"}, options)
+    return publish(Measurement("slow_link", 0.85, {"memory": "25 GB"}, runs), None)
 
 
 def test_the_smallest_run_tells_the_overhead_and_the_others_are_predicted():
@@ -141,6 +147,51 @@ def test_a_run_is_read_from_its_folder_and_the_counters(tmp_path):
     assert run.round_up == [200, 0, 100]
     assert run.round_down == [250, 50, 100]
     assert (run.target_rounds, run.target_seconds) == (3, 30.0)
+
+
+def test_a_page_is_made_anew_from_its_file(monkeypatch, tmp_path, capsys):
+    runs = [a_run(10e6, 1.25, 12.0), a_run(2e6, 25.0, 200.0, chunk=1_048_576)]
+    measured = Measurement("as it was called", 0.7, {"took": "3 minutes"}, runs)
+    page = publish(measured, tmp_path / "page.md")
+    assert "`as it was called`" in page
+    assert "10 rounds of" in page
+    assert "an accuracy of 0.7." in page
+    monkeypatch.setattr(
+        sys, "argv", ["slow_link", "--from", str(tmp_path / "page.json")]
+    )
+    slow_link.main()
+    assert capsys.readouterr().out == f"{page}\n"
+
+
+def test_files_of_earlier_measurements_are_read(monkeypatch, tmp_path, capsys):
+    # As slow_link wrote them: sums only, and neither the command nor the target nor the pieces
+    early = []
+    for setting, target in ("frugal-both", 10), ("fedlama", 4), ("flower", 5):
+        megabytes = 1.25 if setting == "frugal-both" else 25.0
+        run = a_run(10e6, megabytes, 12.0, setting=setting, target_rounds=target)
+        values = asdict(run)
+        for name in ("round_up", "round_down", "chunk"):
+            del values[name]
+        early.append(values)
+    file = tmp_path / "early.json"
+    plain = {"about": {"took": "25 minutes"}, "round_overhead": 1.0, "runs": early}
+    file.write_text(json.dumps(plain))
+    monkeypatch.setattr(
+        sys, "argv", ["slow_link", "--from", str(file), "--chunk", "65536"]
+    )
+    slow_link.main()
+    page = capsys.readouterr().out
+    assert f"`{slow_link.CHUNK_VARIABLE}=65536`" in page
+    assert "* took: 25 minutes" in page
+    predicted = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 2 + len(slow_link.HEADINGS):
+            predicted[cells[2]] = cells[-2]
+    # 10 s of overhead; 25 MB each way take 40. Nobody knows what FedLAMA's first four rounds moved.
+    assert predicted["frugal, coded downlink"] == "120 s"
+    assert predicted["FedLAMA(6, 4)"] == "–"
+    assert predicted["Flower's FedAvg"] == "250 s"
 
 
 def test_it_says_what_is_missing_and_stops(monkeypatch):
