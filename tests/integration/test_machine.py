@@ -260,6 +260,17 @@ def test_deleting_the_lock_file_of_a_folder_lets_nobody_in(tmp_path):
     assert not is_locked(tmp_path)
 
 
+def test_one_who_only_looks_keeps_nobody_out(tmp_path, monkeypatch):
+    looking = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    # The look is over while the run waits.
+    monkeypatch.setattr(
+        "fedlama.run.files.time.sleep", lambda seconds: os.close(looking)
+    )
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
+
+
 def test_where_a_folder_cannot_be_locked_its_file_is(tmp_path, monkeypatch):
     """As on some network file systems."""
     flock = fcntl.flock

@@ -8,6 +8,7 @@ from torch import nn
 
 import fedlama
 from doors.harness import check_door, run, same_bits, weights
+from fedlama.compress import Channel, Rotate
 from fedlama.core import Evidence, RoundPlan, Traffic, advance
 from fedlama.rows import describe
 from fedlama.server import Adam, ListReduce, Mean, Momentum, Server, Yogi
@@ -211,6 +212,29 @@ def test_the_spread_is_around_the_clients_mean_whatever_the_server_makes_of_it()
     server = Server(LAYOUT, Watching(2), rule=Momentum(0.0, rate=10.0))
     closed(server, server.start(row_of(1.0, 2.0)), (0, 1), (0.0, 2.0), (4.0, 2.0))
     assert seen[0].spread == {0: pytest.approx(4.0), 1: pytest.approx(0.0)}
+
+
+def test_closing_a_round_leaves_the_state_before_it_as_it_was():
+    downlink = Channel(Rotate(1.0), LAYOUT, seed=1, direction="downlink")
+    server = Server(
+        LAYOUT,
+        fedlama.FedAvg(2),
+        rule=Momentum(0.9),
+        downlink=downlink,
+        average_steps=8,
+    )
+    state = server.start(row_of(1.0, 2.0))
+    for client in ((2.0, 4.0), (5.0, 1.0), (0.0, 3.0)):
+        row = state.row.clone()
+        slots = {name: slot.clone() for name, slot in state.slots.items()}
+        policy = state.policy
+        after = closed(server, state, (0, 1), client)
+        assert not torch.equal(after.row, row)
+        assert torch.equal(state.row, row)
+        assert state.policy == policy
+        for name, slot in slots.items():
+            assert torch.equal(state.slots[name], slot), name
+        state = after
 
 
 # The moving average

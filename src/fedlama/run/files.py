@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from fedlama.base import InputError, RunError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LOCK = ".lock"
+SECONDS_OF_A_LOOK = 0.1
 # A link that somebody put in the place of a file of ours must not lead to a file of somebody else's.
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 AT_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -110,7 +112,7 @@ def locked(path: Path) -> Iterator[Held]:
     a folder, and for people who look.
     """
     made_here = not path.exists()
-    file = FileLock(path / LOCK, timeout=0)
+    file = FileLock(path / LOCK, timeout=SECONDS_OF_A_LOOK)
     handle = -1
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -145,7 +147,9 @@ def _lock_folder(handle: int) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise
+        # It may be one who only looks (`is_locked`), which takes no longer than this.
+        time.sleep(SECONDS_OF_A_LOOK)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         pass  # some network file systems lock files only
 
