@@ -18,13 +18,16 @@ from fedlama.core import Layout
 from fedlama.core import Tensor as Entry
 
 CLIENTS = 8
-SIZES = (36 * 1024, 9 * 1024, 16 * 1024)
+# The last one is too small to be coded alone: another codec codes it, with another gain
+SIZES = (36 * 1024, 9 * 1024, 16 * 1024, 640)
 # Which share of its energy a layer's update has in common with the other clients'
-AGREEMENT = (0.1, 0.5, 0.8)
-SCALES = (1.0, 3.0, 0.5)
+AGREEMENT = (0.1, 0.5, 0.8, 0.5)
+SCALES = (1.0, 3.0, 0.5, 1.0)
 LAYOUT = Layout.pack(
     [Entry(f"layer{number}", size, adaptive=True) for number, size in enumerate(SIZES)]
 )
+
+EVERY_LAYER = range(len(SIZES))
 
 
 def test_two_clients_by_hand():
@@ -90,7 +93,7 @@ def measured_and_exact(codec, correlation=0.0, rounds=4, seed=0):
         for client in range(CLIENTS):
             place = Place(number, client, number, rounds)
             messages.append(
-                channel.simulate(rows[client], [0, 1, 2], place, own=slots[client])
+                channel.simulate(rows[client], EVERY_LAYER, place, own=slots[client])
             )
         column = torch.tensor(weights)[:, None]
         decoded_mean = (
@@ -107,7 +110,7 @@ def measured_and_exact(codec, correlation=0.0, rounds=4, seed=0):
         for layer, part in enumerate(LAYOUT.tensor_slices):
             exact = float((column * (rows[:, part] - mean[part]).square()).sum())
             ratios.append(measured[layer] / exact)
-    return torch.tensor(ratios).view(rounds, 3)
+    return torch.tensor(ratios).view(rounds, len(SIZES))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_unbiased_codes_measure_the_spread_of_the_rows(codec):
     ratios = torch.stack(
         [measured_and_exact(codec, seed=seed) for seed in range(3)]
     ).mean((0, 1))
-    assert ratios.tolist() == pytest.approx([1.0] * 3, abs=0.04)
+    assert ratios.tolist() == pytest.approx([1.0] * 4, abs=0.04)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,8 @@ def test_unbiased_codes_measure_the_spread_of_the_rows(codec):
     ids=repr,
 )
 @pytest.mark.parametrize(
-    ("correlation", "tolerances"), [(0.0, (0.02, 0.05, 0.1)), (0.3, (0.02, 0.06, 0.2))]
+    ("correlation", "tolerances"),
+    [(0.0, (0.02, 0.05, 0.1, 0.05)), (0.3, (0.02, 0.06, 0.2, 0.06))],
 )
 def test_under_error_feedback_the_spread_is_close(codec, correlation, tolerances):
     ratios = torch.stack(
@@ -164,7 +168,7 @@ def test_intervals_are_those_of_the_uncoded_run(codec):
         for part in LAYOUT.tensor_slices
     ]
     decisions = []
-    for factors in ((1.0, 1.0, 1.0), ratios.tolist()):
+    for factors in ((1.0,) * len(SIZES), ratios.tolist()):
         discrepancy = [
             spread * factor / (6 * size)
             for spread, factor, size in zip(spreads, factors, SIZES, strict=True)

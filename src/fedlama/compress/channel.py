@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fedlama.base import InputError, shown
 from fedlama.compress.codec import Codec
-from fedlama.compress.coded import Coded
 from fedlama.compress.discrepancy import estimated_spread
 from fedlama.compress.elsewhere import simulate_on_cpu
 from fedlama.compress.framing import Reader, unsealed
@@ -219,11 +218,7 @@ class Channel:
         reader = Reader(body)
         layers = sorted(set(due))
         norms = read_head(reader, len(layers))
-        coded: list[Coded] = []
-        for group in groups:
-            codec = self._group_code.codec_of(group)
-            expected = codec.expect(reader, group.shape)
-            coded.append(expected)
+        coded = self._group_code.expect(groups, reader)
         runs = all_runs(coded)
         read_stream(reader.rest(), runs)
 
@@ -261,11 +256,15 @@ class Channel:
             mean_sq: ‖Σ w_iΔ̂_i‖² of each due layer.
             place: Where the messages belong, whoever sent them.
         """
+        groups = self._groups(tuple(mean_sq))
+        codecs = self._group_code.main_codecs(groups)
+        gains = self._group_code.gains(groups, place)
         result: dict[int, float] = {}
         for layer, square in mean_sq.items():
             result[layer] = estimated_spread(
-                self.codec,
+                codecs[layer],
                 place.of_layer(layer),
+                gain=gains[layer],
                 weights=weights,
                 exact_sq=[message.exact_sq[layer] for message in messages],
                 decoded_sq=[message.decoded_sq[layer] for message in messages],

@@ -32,6 +32,7 @@ def estimated_spread(
     codec: Codec,
     turn: tuple[int, int],
     *,
+    gain: float,
     weights: Sequence[float],
     exact_sq: Sequence[float],
     decoded_sq: Sequence[float],
@@ -41,8 +42,9 @@ def estimated_spread(
     """Σ w_i‖x_i − u‖² of one layer as it would be without the code.
 
     Arguments:
-        codec: The code.
+        codec: What coded the layer.
         turn: Which of how many synchronisations of the layer in the window.
+        gain: By what the server has multiplied what it received of the layer.
         weights: Of the clients; they add up to one.
         exact_sq: ‖Δ_i‖² as they travelled.
         decoded_sq: ‖Δ̂_i‖² of what was decoded.
@@ -52,7 +54,6 @@ def estimated_spread(
     mean_kept = _mean_kept(weights, kept)
     if mean_kept is None:
         return coherent_spread(weights, exact_sq, decoded_sq, mean_sq)
-    _, gain = codec.for_round(*turn)
     echo = 1.0
     if codec.slots:
         sent = _weighted(weights, exact_sq)

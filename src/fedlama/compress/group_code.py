@@ -11,6 +11,7 @@ from torch import Tensor
 from fedlama.base import random_key
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded
+from fedlama.compress.framing import Reader
 from fedlama.compress.groups import Group
 from fedlama.compress.numbers import check_finite
 from fedlama.compress.place import Place
@@ -127,6 +128,15 @@ class GroupCode:
             )
         return coded
 
+    def expect(self, groups: Sequence[Group], reader: Reader) -> list[Coded]:
+        """Which runs of symbols belong to every group, as its side bytes say."""
+        coded: list[Coded] = []
+        for group in groups:
+            codec = self.codec_of(group)
+            expected = codec.expect(reader, group.shape)
+            coded.append(expected)
+        return coded
+
     def rebuild(
         self, groups: Sequence[Group], coded: Sequence[Coded], place: Place
     ) -> list[Tensor]:
@@ -149,8 +159,7 @@ class GroupCode:
         place: Place,
     ) -> None:
         """What the server gets, times the gain, into the row."""
-        codec = self.codec_of(group)
-        _, gain = codec.for_round(*_turn(group, place))
+        gain = self._gain(group, place)
         # Most codecs have none: spare them a pass over the numbers
         if gain != 1.0:
             decoded = decoded * gain
@@ -195,6 +204,35 @@ class GroupCode:
                 sums[layer] = before + share * size / layer_size
         return sums
 
+    def gains(self, groups: Sequence[Group], place: Place) -> dict[int, float]:
+        """By what the server has multiplied each layer: the mean over its numbers."""
+        parts: dict[int, list[tuple[float, int]]] = {}
+        for group in groups:
+            gain = self._gain(group, place)
+            for layer, size in group.sizes.items():
+                parts.setdefault(layer, []).append((gain, size))
+        result: dict[int, float] = {}
+        for layer, of_layer in parts.items():
+            result[layer] = _mean_gain(of_layer)
+        return result
+
+    def _gain(self, group: Group, place: Place) -> float:
+        """By what the server multiplies this group: small ones have a codec and a turn of their own."""
+        codec = self.codec_of(group)
+        _, gain = codec.for_round(*_turn(group, place))
+        return gain
+
+    def main_codecs(self, groups: Sequence[Group]) -> dict[int, Codec]:
+        """What codes each layer, or the larger part of it."""
+        result: dict[int, Codec] = {}
+        largest: dict[int, int] = {}
+        for group in groups:
+            for layer, size in group.sizes.items():
+                if size > largest.get(layer, 0):
+                    largest[layer] = size
+                    result[layer] = self.codec_of(group)
+        return result
+
     def codec_of(self, group: Group) -> Codec:
         """What codes this group."""
         if group.is_large:
@@ -232,6 +270,17 @@ def _turn(group: Group, place: Place) -> tuple[int, int]:
         (layer,) = group.sizes
         return place.of_layer(layer)
     return place.of_window
+
+
+def _mean_gain(parts: Sequence[tuple[float, int]]) -> float:
+    """The mean of gains over the numbers that each is of."""
+    different = {gain for gain, _ in parts}
+    # Most layers have one gain, and a mean of equal gains would only round it
+    if len(different) == 1:
+        return different.pop()
+    total = sum(gain * size for gain, size in parts)
+    numbers = sum(size for _, size in parts)
+    return total / numbers
 
 
 def _part(slots: Mapping[str, Tensor] | None, group: Group) -> dict[str, Tensor] | None:
