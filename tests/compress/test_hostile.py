@@ -13,7 +13,16 @@ from compress.test_message import ALL, ANCHOR, LAYOUT, difference
 from compress.test_message import CODECS as MESSAGE_CODECS
 from compress.vectors import gaussian
 from fedlama import InputError
-from fedlama.compress import Cast, Channel, LowRank, Place, Quantize, Rotate, TopK
+from fedlama.compress import (
+    Cast,
+    Channel,
+    ErrorFeedback,
+    LowRank,
+    Place,
+    Quantize,
+    Rotate,
+    TopK,
+)
 from fedlama.compress.framing import sealed, whole_number
 from fedlama.compress.payload import context_of
 from fuzz.guard import LargestTensor
@@ -79,10 +88,18 @@ def test_changed_bytes_with_a_right_checksum(codec, data):
     except InputError:
         return
     assert decoded.shape == (6, 50)
+    assert bool(decoded.isfinite().all())
 
 
 def head(*shape: int) -> bytes:
     return bytes((1, len(shape))) + b"".join(whole_number(size) for size in shape)
+
+
+def scaled(codec, scale: float) -> bytes:
+    """A true payload of `Rotate`, but for the scale that multiplies its codes."""
+    body = bytearray(codec.encode(X, key=7).to_bytes()[:-4])
+    struct.pack_into("<f", body, len(head(*X.shape)) + 2, scale)
+    return bytes(body)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +175,17 @@ def head(*shape: int) -> bytes:
         (TopK(0.5), head(1 << 20) + b"abcd", "bytes should follow"),
         (LowRank(1), head(1 << 10, 1 << 10) + b"abcd", "bytes should follow"),
         (LowRank(1), head(0, 7) + b"abcd", "4 bytes where none should follow"),
+        (
+            LowRank(1),
+            head(4, 4) + struct.pack("<8f", *[3e38] * 8),
+            "numbers that are not finite",
+        ),
+        (Rotate(1), scaled(Rotate(1), 3.3e38), "numbers that are not finite"),
+        (
+            Rotate(1),
+            head(0, 1 << 62, 1 << 62),
+            "a tensor of 0 numbers is refused unless its shape is expected",
+        ),
     ],
 )
 def test_lies_under_a_right_checksum(codec, body, sentence):
@@ -228,6 +256,20 @@ def test_changed_messages_with_a_right_checksum(codec, data):
     for number, part in enumerate(LAYOUT.statistics):
         if LAYOUT.roles[number] == "variance":
             assert bool((ANCHOR + received.row)[part].min() > 0)
+
+
+def test_numbers_that_only_the_gain_makes_infinite():
+    """Window feedback at 0.32 bits multiplies by 3.8: a scale of 10³⁸ decodes to finite numbers before that."""
+    channel = Channel(ErrorFeedback(Rotate(0.32)), LAYOUT, seed=3)
+    (layer,) = (number for number in ALL if LAYOUT.layers[number].size == 16 * 32 * 9)
+    body = bytearray(channel.pack(difference(), [layer], PLACE, anchor=ANCHOR)[:-4])
+    # Format, one norm, the step's index, and then the scale
+    struct.pack_into("<f", body, 1 + 4 + 2, 1e38)
+    content = sealed(bytes(body), channel._context([layer], PLACE))
+    out = torch.ones(LAYOUT.width)
+    with pytest.raises(InputError, match="numbers that are not finite"):
+        channel.unpack(content, [layer], PLACE, anchor=ANCHOR, out=out)
+    assert bool((out == 1).all())
 
 
 def test_a_refused_message_leaves_the_row_alone():

@@ -30,7 +30,6 @@ from fedlama.compress.message import (
     read_head,
     shared_out,
 )
-from fedlama.compress.numbers import check_finite
 from fedlama.compress.place import Place
 from fedlama.compress.scratch import begin_message
 from fedlama.compress.sender_slots import SenderSlots
@@ -132,7 +131,8 @@ class Channel:
             row = torch.zeros_like(difference)
         for group, target, values in zip(groups, targets, decoded, strict=True):
             self._group_code.remember(group, target, values, slots)
-            self._group_code.write(group, values, row, anchor, place)
+            received = self._group_code.received(group, values, anchor, place)
+            group.write(row, received)
 
         layers = list(exact_sq)
         nbytes = estimated_nbytes(head, coded)
@@ -223,14 +223,12 @@ class Channel:
         read_stream(reader.rest(), runs)
 
         # Everything is decoded before anything is written, so that a refused message leaves the row as it was.
-        decoded = self._group_code.rebuild(groups, coded, place)
-        for values in decoded:
-            check_finite(values)
+        received = self._group_code.read(groups, coded, anchor, place)
         row = out
         if row is None:
             row = torch.zeros(self.layout.width)
-        for group, values in zip(groups, decoded, strict=True):
-            self._group_code.write(group, values, row, anchor, place)
+        for group, values in zip(groups, received, strict=True):
+            group.write(row, values)
 
         exact_sq = dict(zip(layers, norms, strict=True))
         return Decoded(

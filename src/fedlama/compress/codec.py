@@ -26,7 +26,7 @@ from fedlama.compress.limits import (
     MAX_NUMBERS,
     MAX_NUMBERS_PER_BYTE,
 )
-from fedlama.compress.numbers import as_numbers
+from fedlama.compress.numbers import as_numbers, check_finite
 from fedlama.compress.payload import Payload, context_of
 from fedlama.compress.streams import read_stream
 from fedlama.core import Layout
@@ -252,7 +252,10 @@ class Codec(ABC):
             )
         if not math.prod(found):
             return torch.zeros(found)
-        return self.rebuild(coded, found, key=key)
+        x = self.rebuild(coded, found, key=key)
+        # Forged side bytes that are finite may still multiply to infinity
+        check_finite(x)
+        return x
 
     def _read(
         self, content: bytes, key: int, expected: Sequence[int] | None
@@ -285,7 +288,11 @@ def _check_shape(shape: Shape, expected: Sequence[int] | None, limit: int) -> No
             raise InputError(
                 f"the tensor must have the shape {tuple(expected)}, not {shape}"
             )
-    elif math.prod(shape) > limit:
+        return
+    # Without its zeros: torch multiplies the other sizes even of an empty tensor
+    extent = math.prod(max(size, 1) for size in shape)
+    if extent > limit:
         raise InputError(
-            f"a tensor of {math.prod(shape)} numbers is refused unless its shape is expected"
+            f"a tensor of {math.prod(shape)} numbers is refused unless its shape is expected, "
+            f"which is {shape}"
         )

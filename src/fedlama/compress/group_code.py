@@ -150,21 +150,30 @@ class GroupCode:
             decoded += codec.rebuild_all(coded[part], shapes, keys=keys)
         return decoded
 
-    def write(
-        self,
-        group: Group,
-        decoded: Tensor,
-        row: Tensor,
-        anchor: Tensor | None,
-        place: Place,
-    ) -> None:
-        """What the server gets, times the gain, into the row."""
+    def received(
+        self, group: Group, decoded: Tensor, anchor: Tensor | None, place: Place
+    ) -> Tensor:
+        """What the server makes of a decoded group: differences, times the gain."""
         gain = self._gain(group, place)
         # Most codecs have none: spare them a pass over the numbers
         if gain != 1.0:
             decoded = decoded * gain
-        values = group.from_codable(decoded, anchor)
-        group.write(row, values)
+        return group.from_codable(decoded, anchor)
+
+    def read(
+        self,
+        groups: Sequence[Group],
+        coded: Sequence[Coded],
+        anchor: Tensor | None,
+        place: Place,
+    ) -> list[Tensor]:
+        """What the server makes of every group of a message that may be forged: finite differences, or a refusal."""
+        values = self.rebuild(groups, coded, place)
+        for index, group in enumerate(groups):
+            # Last of all: a gain or a unit may make finite numbers infinite
+            values[index] = self.received(group, values[index], anchor, place)
+            check_finite(values[index])
+        return values
 
     def remember(
         self,
