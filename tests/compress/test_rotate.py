@@ -10,6 +10,7 @@ from fedlama.compress import Rotate
 from fedlama.compress.blocks import Blocks
 from fedlama.compress.draws import bit_source, rekey
 from fedlama.compress.normal import distortion, index_for, step_of, table
+from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.rotation import Rotations, hadamard, transform
 from fedlama.compress.water import shared_step_rates
 
@@ -212,6 +213,19 @@ def test_tiny_tensors_get_finer_steps_instead_of_nothing():
         x = gaussian(count)
         decoded = coded(Rotate(0.1), x, 0)
         assert float((decoded.double() * x).sum()) == pytest.approx(energy(x), rel=1e-5)
+
+
+@pytest.mark.parametrize("shapes", [[(40, 50)], [(40, 50), (40, 50)]], ids=str)
+def test_numbers_at_the_end_of_float32_are_refused(shapes):
+    """Each is finite, but the transform adds up to 1,024 of them; alone and rotated together with others."""
+    tensors = [3e38 * gaussian(math.prod(shape)).sign().view(shape) for shape in shapes]
+    count = len(tensors)
+    with pytest.raises(NotCodableError, match="too large to be coded"):
+        Rotate(1).code_all(
+            tensors, keys=range(count), bits=[None] * count, warm=[None] * count
+        )
+    with pytest.raises(NotCodableError, match="too large to be coded"):
+        Rotate(1).encode(tensors[0], key=7)
 
 
 def test_shared_step_rates_meet_the_budget_and_follow_the_size_of_a_change():

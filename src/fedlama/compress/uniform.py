@@ -24,7 +24,7 @@ from fedlama.compress.normal import (
     step_of,
     table,
 )
-from fedlama.compress.numbers import SLAB, squared_norm
+from fedlama.compress.numbers import SLAB, NotCodableError, squared_norm
 from fedlama.compress.scratch import lasting_tensor
 
 # Σ|j| below which the step is halved: with fewer, a tiny tensor's scale would be a lottery
@@ -63,6 +63,7 @@ def quantised(y: Tensor, rate: float, count: int) -> Quantised | None:
         count: How many numbers there are without padding.
     """
     square = squared_norm(y)
+    _check_energy(square)
     sigma = math.sqrt(square / len(y))
     if sigma < TOO_SMALL:
         return None
@@ -109,6 +110,7 @@ def quantised_together(
     indices = [index_for(rate) for rate in rates]
     for part, index in zip(exact, indices, strict=True):
         square = float(torch.dot(part, part))
+        _check_energy(square)
         sigma = math.sqrt(square / len(part))
         factor = 0.0
         if sigma >= TOO_SMALL:
@@ -257,6 +259,12 @@ def _joint_costs(index: int) -> _JointCosts:
         weights = of_the_first + weights
         offset += rows * offset
     return _JointCosts(bits, torch.tensor(weights), offset)
+
+
+def _check_energy(square: float) -> None:
+    """Refuse numbers so near to float32's end that their rotation, whose sums are larger, has left it."""
+    if not math.isfinite(square):
+        raise NotCodableError("the numbers are too large to be coded")
 
 
 def _are_too_few(result: Quantised) -> bool:
