@@ -146,6 +146,14 @@ def test_under_error_feedback_the_spread_is_close(codec, correlation, tolerances
         assert ratio == pytest.approx(1.0, abs=tolerance)
 
 
+@pytest.mark.parametrize(("bits", "ratio"), [(2, 3.2), (3, 1.7), (4, 1.1), (6, 1.0)])
+def test_feedback_around_quantize_is_an_approximation(bits, ratio):
+    """Where clients agree to 0.8, as docs/compression.md says of it: its errors pass for drift."""
+    codec = ErrorFeedback(Quantize(bits))
+    ratios = measured_and_exact(codec).mean(0)
+    assert float(ratios[2]) == pytest.approx(ratio, abs=0.06)
+
+
 def test_a_code_that_errs_alike_on_all_clients_is_measured_by_what_it_kept():
     assert coherent_spread([0.5, 0.5], [4.0, 4.0], [1.0, 1.0], 0.5) == 2.0
     assert coherent_spread([0.5, 0.5], [4.0, 4.0], [0.0, 0.0], 0.0) == 4.0

@@ -125,6 +125,7 @@ def test_a_gain_is_the_default_where_it_is_known():
         ErrorFeedback(Rotate(0.3), gain=False),
         ErrorFeedback(Rotate(0.3), "run"),
         ErrorFeedback(TopK(0.1)),
+        ErrorFeedback(Quantize(2)),
     ):
         assert codec.for_round(0, 4) == (None, 1.0)
     update = gaussian(COUNT)
@@ -138,6 +139,17 @@ def test_a_gain_is_the_default_where_it_is_known():
     assert float(
         own["uplink residual"].square().sum() / update.square().sum()
     ) == pytest.approx(distortion(0.3), rel=0.05)
+
+
+def test_the_error_of_the_nearest_level_is_not_known():
+    """Rounded to the nearest of three levels, most numbers of a normal tensor are lost: no gain is known for that."""
+    assert Quantize(2).kept() == 1.0
+    feedback = ErrorFeedback(Quantize(2))
+    payload = feedback.encode(gaussian(2000), key=1)
+    assert feedback.kept() is None
+    assert feedback.kept_of(payload.coded) is None
+    with pytest.raises(InputError, match="a gain needs a codec whose error is known"):
+        ErrorFeedback(Quantize(2), gain=True)
 
 
 def test_a_flat_profile_is_no_profile():

@@ -80,7 +80,7 @@ class ErrorFeedback(Forwarding):
             raise InputError(
                 "a gain makes up for what is lost at a window's end, so lifetime must be window"
             )
-        if gain and self.codec.kept() is None:
+        if gain and self.kept() is None:
             raise InputError(
                 f"a gain needs a codec whose error is known, not {self.codec!r}"
             )
@@ -111,7 +111,7 @@ class ErrorFeedback(Forwarding):
         # By default wherever it can be computed, as the class says
         if self.lifetime != "window":
             return False
-        return self.codec.kept() is not None
+        return self.kept() is not None
 
     @cached_property
     def inner(self) -> Codec:

@@ -116,6 +116,12 @@ class Quantize(Codec):
         values = blocks.reshape(-1)[:count]
         return values.reshape(shape)
 
+    def kept(self, bits: float | None = None) -> float | None:
+        """1 if rounded at random; to the nearest level it depends on the numbers."""
+        if self.stochastic:
+            return 1.0
+        return None
+
     def under_feedback(self) -> Quantize:
         """The nearest level."""
         return replace(self, stochastic=False)
