@@ -116,6 +116,34 @@ def test_a_window_in_simulation(rates, noise, gain):
     assert measured == pytest.approx(noise, rel=0.05, abs=0.005)
 
 
+TWO_LAYERS = Layout.pack([Entry("far", COUNT), Entry("near", COUNT)])
+
+
+@pytest.mark.parametrize("profile", [None, (1 / 6, 1 / 6, 1 / 6, 1 / 2)], ids=str)
+@pytest.mark.parametrize("further", [3.0, 10.0])
+def test_a_window_of_water_filled_layers_arrives_whole(further, profile):
+    """Whatever bits water gives a layer, the sum over a window is that of its updates, also of one that hardly moved."""
+    codec = ErrorFeedback(Rotate(0.64, allocation="water"), profile=profile)
+    channel = Channel(codec, TWO_LAYERS, seed=4)
+    rounds = 4
+    far, near = TWO_LAYERS.tensor_slices
+    arrived = torch.zeros(TWO_LAYERS.width)
+    total = torch.zeros(TWO_LAYERS.width)
+    own = {"uplink residual": torch.zeros(TWO_LAYERS.width)}
+    for number in range(rounds):
+        update = torch.zeros(TWO_LAYERS.width)
+        update[far] = further * gaussian(COUNT, seed=number)
+        update[near] = gaussian(COUNT, seed=100 + number)
+        place = Place(number, 0, number, rounds)
+        total += update
+        arrived += channel.simulate(update, [0, 1], place, own=own).row
+    for part in (far, near):
+        delivered_share = float(
+            arrived[part] @ total[part] / total[part].square().sum()
+        )
+        assert delivered_share == pytest.approx(1.0, abs=0.08)
+
+
 def test_a_gain_is_the_default_where_it_is_known():
     """A layer that is sent once in a window arrives whole on average: the gain turns S_min into the unbiased scale."""
     assert ErrorFeedback(Rotate(0.3)).for_round(0, 4) == ErrorFeedback(

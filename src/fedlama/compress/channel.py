@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedlama.base import InputError, shown
 from fedlama.compress.codec import Codec
-from fedlama.compress.discrepancy import estimated_spread
+from fedlama.compress.discrepancy import estimated_spread, mean_kept
 from fedlama.compress.elsewhere import simulate_on_cpu
 from fedlama.compress.framing import Reader, unsealed
 from fedlama.compress.group_code import GroupCode
@@ -129,9 +129,10 @@ class Channel:
         row = out
         if row is None:
             row = torch.zeros_like(difference)
-        for group, target, values in zip(groups, targets, decoded, strict=True):
+        parts = zip(groups, targets, coded, decoded, strict=True)
+        for group, target, one, values in parts:
             self._group_code.remember(group, target, values, slots)
-            received = self._group_code.received(group, values, anchor, place)
+            received = self._group_code.received(group, one, values, anchor, place)
             group.write(row, received)
 
         layers = list(exact_sq)
@@ -256,7 +257,8 @@ class Channel:
         """
         groups = self._groups(tuple(mean_sq))
         codecs = self._group_code.main_codecs(groups)
-        gains = self._group_code.gains(groups, place)
+        kept = mean_kept(weights, [message.kept for message in messages], mean_sq)
+        gains = self._group_code.gains(groups, place, kept)
         result: dict[int, float] = {}
         for layer, square in mean_sq.items():
             result[layer] = estimated_spread(
@@ -266,7 +268,7 @@ class Channel:
                 weights=weights,
                 exact_sq=[message.exact_sq[layer] for message in messages],
                 decoded_sq=[message.decoded_sq[layer] for message in messages],
-                kept=[message.kept[layer] for message in messages],
+                kept=kept[layer],
                 mean_sq=square,
             )
         return result

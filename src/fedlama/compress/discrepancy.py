@@ -20,7 +20,7 @@ all clients; see `coherent_spread`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fedlama.compress.codec import Codec
 
@@ -36,7 +36,7 @@ def estimated_spread(
     weights: Sequence[float],
     exact_sq: Sequence[float],
     decoded_sq: Sequence[float],
-    kept: Sequence[float | None],
+    kept: float | None,
     mean_sq: float,
 ) -> float:
     """Σ w_i‖x_i − u‖² of one layer as it would be without the code.
@@ -48,24 +48,23 @@ def estimated_spread(
         weights: Of the clients; they add up to one.
         exact_sq: ‖Δ_i‖² as they travelled.
         decoded_sq: ‖Δ̂_i‖² of what was decoded.
-        kept: Which part of a difference the code keeps on average, per client; None where that depends on the numbers.
+        kept: Which part of a difference the code keeps on average; None where that depends on the numbers.
         mean_sq: ‖Σ w_iΔ̂_i‖².
     """
-    mean_kept = _mean_kept(weights, kept)
-    if mean_kept is None:
+    if kept is None:
         return coherent_spread(weights, exact_sq, decoded_sq, mean_sq)
     echo = 1.0
     if codec.slots:
         sent = _weighted(weights, exact_sq)
         arrived = _weighted(weights, decoded_sq) / gain**2
-        earlier = _earlier_distortions(codec, mean_kept, *turn)
-        echo = measured_echo(mean_kept, earlier, sent, arrived)
+        earlier = _earlier_distortions(codec, kept, *turn)
+        echo = measured_echo(kept, earlier, sent, arrived)
     spread, _ = corrected_spread(
         weights,
         exact_sq,
         decoded_sq,
         mean_sq,
-        kept=mean_kept * gain,
+        kept=kept * gain,
         echo=echo,
     )
     return spread
@@ -74,6 +73,24 @@ def estimated_spread(
 def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
     pairs = zip(weights, values, strict=True)
     return math.fsum(weight * value for weight, value in pairs)
+
+
+def mean_kept(
+    weights: Sequence[float],
+    kept: Sequence[Mapping[int, float | None]],
+    layers: Iterable[int],
+) -> dict[int, float | None]:
+    """Which part of each layer's difference the code keeps, over all clients; None if that is unknown of one.
+
+    Arguments:
+        weights: Of the clients; they add up to one.
+        kept: The part of each layer, per client.
+        layers: Which layers.
+    """
+    return {
+        layer: _mean_kept(weights, [of_client[layer] for of_client in kept])
+        for layer in layers
+    }
 
 
 def _mean_kept(weights: Sequence[float], kept: Sequence[float | None]) -> float | None:

@@ -174,6 +174,30 @@ class ErrorFeedback(Forwarding):
         rate = rates[round_in_window]
         return rate, gain
 
+    def gain_where(
+        self, kept: float, round_in_window: int, rounds_per_window: int
+    ) -> float:
+        """The gain of a window for a layer that was given other bits than planned, as its step shows.
+
+        Both ends know the step of this round only, so the layer is taken to have got as much more or less in the
+        others: ln D is about proportional to the bits.
+
+        Arguments:
+            kept: 1 − D of this round's coding.
+            round_in_window: Which round, counted from 0.
+            rounds_per_window: Of how many.
+        """
+        # Nothing was sent, and nothing can make up for it
+        if not self._has_gain or not 0 < kept < 1:
+            return 1.0
+        rates, _ = _plan(self, rounds_per_window)
+        planned = [1.0 - (self.kept(rate) or 0.0) for rate in rates]
+        here = planned[round_in_window]
+        if not 0 < here < 1:
+            return 1.0
+        ratio = math.log(1.0 - kept) / math.log(here)
+        return window_gain([distortion**ratio for distortion in planned])
+
     def _rates(
         self, profile: tuple[float, ...], rounds_per_window: int
     ) -> list[float | None]:

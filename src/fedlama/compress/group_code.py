@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from fedlama.base import random_key
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded
+from fedlama.compress.error_feedback import ErrorFeedback
 from fedlama.compress.framing import Reader
 from fedlama.compress.groups import Group
 from fedlama.compress.numbers import check_finite
 from fedlama.compress.place import Place
-from fedlama.compress.water import shared_step_rates
+from fedlama.compress.water import pour
 from fedlama.core import Layout
 
 
@@ -68,40 +67,8 @@ class GroupCode:
             rate, _ = codec.for_round(*_turn(group, place))
             rates.append(rate)
         if self._large_codec.sharing == "water":
-            self._pour(groups, targets, rates)
+            pour(groups, targets, rates, self._large_codec)
         return rates
-
-    def _pour(
-        self,
-        groups: Sequence[Group],
-        targets: Sequence[Tensor],
-        rates: list[float | None],
-    ) -> None:
-        """Share the bits of the large groups among them as `water.py` says, in place."""
-        large = [number for number, group in enumerate(groups) if group.is_large]
-        sizes: list[int] = []
-        sigmas: list[float] = []
-        budget = 0.0
-        for number in large:
-            size = groups[number].size
-            norm = torch.linalg.vector_norm(targets[number])
-            sigma = float(norm) / math.sqrt(size)
-            planned = rates[number]
-            if planned is None:
-                planned = self._large_codec.rate or 0.0
-            sizes.append(size)
-            sigmas.append(sigma)
-            budget += size * planned
-        if budget <= 0:
-            return
-
-        # As many bits in all as without sharing them anew
-        mean_rate = budget / sum(sizes)
-        # What is skipped now is sent later
-        has_residual = bool(self._large_codec.slots)
-        poured = shared_step_rates(sigmas, sizes, mean_rate, may_skip=has_residual)
-        for number, rate in zip(large, poured, strict=True):
-            rates[number] = rate
 
     def code(
         self,
@@ -151,10 +118,16 @@ class GroupCode:
         return decoded
 
     def received(
-        self, group: Group, decoded: Tensor, anchor: Tensor | None, place: Place
+        self,
+        group: Group,
+        coded: Coded,
+        decoded: Tensor,
+        anchor: Tensor | None,
+        place: Place,
     ) -> Tensor:
         """What the server makes of a decoded group: differences, times the gain."""
-        gain = self._gain(group, place)
+        kept = self.codec_of(group).kept_of(coded)
+        gain = self._gain(group, place, kept)
         # Most codecs have none: spare them a pass over the numbers
         if gain != 1.0:
             decoded = decoded * gain
@@ -170,8 +143,9 @@ class GroupCode:
         """What the server makes of every group of a message that may be forged: finite differences, or a refusal."""
         values = self.rebuild(groups, coded, place)
         for index, group in enumerate(groups):
+            one = coded[index]
             # Last of all: a gain or a unit may make finite numbers infinite
-            values[index] = self.received(group, values[index], anchor, place)
+            values[index] = self.received(group, one, values[index], anchor, place)
             check_finite(values[index])
         return values
 
@@ -213,23 +187,33 @@ class GroupCode:
                 sums[layer] = before + share * size / layer_size
         return sums
 
-    def gains(self, groups: Sequence[Group], place: Place) -> dict[int, float]:
-        """By what the server has multiplied each layer: the mean over its numbers."""
+    def gains(
+        self,
+        groups: Sequence[Group],
+        place: Place,
+        kept: Mapping[int, float | None],
+    ) -> dict[int, float]:
+        """By what the server has multiplied each layer, of which the code kept so much: the mean over its numbers."""
         parts: dict[int, list[tuple[float, int]]] = {}
         for group in groups:
-            gain = self._gain(group, place)
             for layer, size in group.sizes.items():
+                gain = self._gain(group, place, kept[layer])
                 parts.setdefault(layer, []).append((gain, size))
         result: dict[int, float] = {}
         for layer, of_layer in parts.items():
             result[layer] = _mean_gain(of_layer)
         return result
 
-    def _gain(self, group: Group, place: Place) -> float:
+    def _gain(self, group: Group, place: Place, kept: float | None) -> float:
         """By what the server multiplies this group: small ones have a codec and a turn of their own."""
         codec = self.codec_of(group)
-        _, gain = codec.for_round(*_turn(group, place))
-        return gain
+        turn = _turn(group, place)
+        _, planned = codec.for_round(*turn)
+        is_poured = group.is_large and codec.sharing == "water"
+        # Where bits were shared out anew, the plan is not what the layer got
+        if is_poured and kept is not None and isinstance(codec, ErrorFeedback):
+            return codec.gain_where(kept, *turn)
+        return planned
 
     def main_codecs(self, groups: Sequence[Group]) -> dict[int, Codec]:
         """What codes each layer, or the larger part of it."""

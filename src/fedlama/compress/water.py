@@ -7,14 +7,59 @@ which an entropy coder gets from the same step δ for all. Groups that moved fur
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from fedlama.compress.codec import Codec
+from fedlama.compress.groups import Group
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.compress.normal import entropy_of_steps, index_for, step_of
 
 HALVINGS = 50
+
+
+def pour(
+    groups: Sequence[Group],
+    targets: Sequence[Tensor],
+    rates: list[float | None],
+    codec: Codec,
+) -> None:
+    """Share the bits of the large groups of a message among them, in place.
+
+    Arguments:
+        groups: Of the message.
+        targets: What is coded of each.
+        rates: The planned rate of each, None for the codec's own.
+        codec: Codes the large ones.
+    """
+    large = [number for number, group in enumerate(groups) if group.is_large]
+    sizes: list[int] = []
+    sigmas: list[float] = []
+    budget = 0.0
+    for number in large:
+        size = groups[number].size
+        norm = torch.linalg.vector_norm(targets[number])
+        sigma = float(norm) / math.sqrt(size)
+        planned = rates[number]
+        if planned is None:
+            planned = codec.rate or 0.0
+        sizes.append(size)
+        sigmas.append(sigma)
+        budget += size * planned
+    if budget <= 0:
+        return
+
+    # As many bits in all as without sharing them anew
+    mean_rate = budget / sum(sizes)
+    # What is skipped now is sent later, but never if the residual is dropped when the window ends
+    may_skip = any(slot.lifetime == "run" for slot in codec.slots)
+    poured = shared_step_rates(sigmas, sizes, mean_rate, may_skip=may_skip)
+    for number, rate in zip(large, poured, strict=True):
+        rates[number] = rate
 
 
 def shared_step_rates(
