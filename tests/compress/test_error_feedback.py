@@ -257,6 +257,25 @@ def test_a_profile_fits_layers_of_every_interval(policy, window, shares):
     assert result.records[-1].step == 24
 
 
+def test_a_profile_over_a_single_round_is_refused_before_training():
+    """FedAvg's window has one round by default, over which there is nothing to share out."""
+    halves = ErrorFeedback(Rotate(0.6), profile=(0.4, 0.6))
+    records = []
+    with pytest.raises(
+        InputError, match="profile has 2 shares, but the window has 1 round: set window"
+    ):
+        run(
+            window=None,
+            policy=fedlama.FedAvg(4),
+            uplink=halves,
+            on_record=records.append,
+        )
+    assert not records
+    whole = ErrorFeedback(Rotate(0.6), profile=(1.0,))
+    run(window=None, policy=fedlama.FedAvg(4), iterations=8, uplink=whole)
+    run(policy=fedlama.FedAvg(4), window=8, iterations=8, uplink=halves)
+
+
 def test_a_profile_that_does_not_fit_is_refused_before_training():
     """As many rounds as the layers with the shortest interval have, which may come later in the run."""
     thirds = ErrorFeedback(Rotate(0.6), profile=(0.2, 0.3, 0.5))

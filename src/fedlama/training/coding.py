@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedlama.compress import Channel, Codec, Decoded, Place
+from fedlama.base import InputError
+from fedlama.compress import Channel, Codec, Decoded, ErrorFeedback, Place
 from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.scratch import kept_memory
 from fedlama.core import Policy, RoundPlan
@@ -172,6 +173,14 @@ def check_window(codec: Codec | None, policy: Policy, window_steps: int) -> None
         return
     shortest: int = getattr(policy, "shortest_interval", policy.base_interval)
     most_rounds = max(1, window_steps // shortest)
+    # A single layer may be synchronised once in a window; if all are, a profile would silently do nothing
+    if most_rounds == 1 and isinstance(codec, ErrorFeedback):
+        shares = len(codec.profile or ())
+        if shares > 1:
+            raise InputError(
+                f"profile has {shares} shares, but the window has 1 round: "
+                f"set window to several rounds, or leave out profile"
+            )
     codec.for_round(0, most_rounds)
 
 
