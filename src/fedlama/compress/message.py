@@ -47,7 +47,8 @@ class Decoded:
 
 @dataclass
 class CodedMessage(Decoded):
-    """A coded message at its sender; its bytes are those that a simulator charges, within 8 of the real ones.
+    """A coded message at its sender; its bytes are those that a simulator charges, within 8 of the real ones and 3 more
+    per million numbers.
 
     Arguments:
         head: The bytes in front of the groups: format and norms.

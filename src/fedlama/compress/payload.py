@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Payload:
     """A coded tensor on its way: `to_bytes` for the wire, `nbytes` its length.
 
-    `estimated_nbytes` is what the length will be within 8 bytes, without running the entropy coder. Made by `encode`.
+    `estimated_nbytes` is what the length will be within 8 bytes, and 3 more per million numbers, without running the
+    entropy coder. Made by `encode`.
 
     Arguments:
         codec: Who coded it.
