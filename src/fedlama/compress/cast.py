@@ -1,5 +1,7 @@
 """Shorter floats: half the bytes for a relative error of 2⁻⁸ (bfloat16) or 2⁻¹¹ (float16).
 
+There is no paper behind it: these are the formats themselves, bfloat16 and IEEE 754's binary16.
+
 Numbers go to the nearest short float, so the error is tiny but not unbiased: equal numbers err alike on all clients.
 
 bfloat16 keeps float32's range. float16 ends at 65,504 and loses digits below 6·10⁻⁵, where the differences of a model

@@ -1,5 +1,7 @@
 """One codec after another: what the first leaves as numbers, the second codes.
 
+There is no one paper behind it: each codec of a chain cites its own.
+
 The first is a `Projection` (`TopK`, `LowRank`), which turns a tensor into fewer numbers: the kept values, the factors.
 Those are the second codec's input. A codec that leaves as many numbers as there were cannot begin a chain: of two codes
 for the same numbers only the second one's bytes would travel, with the errors of both.

@@ -1,5 +1,7 @@
 """`Rotate` at the rate that makes a whole message a given share of float32, whatever the model.
 
+There is no paper behind it: it is this package's own reckoning, around the code that `rotate.py` cites.
+
 A rate per number says little of a message: scales, norms, biases and BatchNorm's statistics take room, in small
 networks most of it. Here the message is given, and what the kernels may take of it follows from the model.
 """
