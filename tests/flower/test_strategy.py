@@ -360,6 +360,14 @@ HOSTILE = {
     "a loss of 400 digits": lambda data, kind, report: reply_with(
         data=data, stype=f"{kind} {json.dumps({**json.loads(report), 'loss': 10**400})}"
     ),
+    # Both would be accepted as numbers; the first would have all others refused in the next round.
+    "a counter as large as can be": lambda data, kind, report: reply_with(
+        data=data,
+        stype=f"{kind} {json.dumps({**json.loads(report), 'counters': [2**62 - 1]})}",
+    ),
+    "a counter that went back": lambda data, kind, report: reply_with(
+        data=data, stype=f"{kind} {json.dumps({**json.loads(report), 'counters': [-1]})}"
+    ),
     "brackets without end": lambda data, kind, report: reply_with(
         data=data, stype=f"{kind} {'[' * 100_000}"
     ),

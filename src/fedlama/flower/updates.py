@@ -25,7 +25,7 @@ from fedlama.flower.packing import (
     plain_numbers,
     size_of,
 )
-from fedlama.flower.wire import check_loss, read_reply
+from fedlama.flower.wire import check_counters, check_loss, read_reply
 from fedlama.rows import exact_means, magnitudes, squared_distances, unpack
 from fedlama.training.coding import Uplink
 from fedlama.training.faults import FAILED_DURING, LATE, NOT_FINITE
@@ -115,6 +115,11 @@ class Reader:
         report, packed = read_reply(content, len(self.position.counters))
         if report.lost or report.tag != self.tag:
             raise InputError("it replied to another round")
+        check_counters(
+            report.counters,
+            before=self.position.counters.tolist(),
+            steps=self.plan.steps,
+        )
 
         decoded: Decoded | None = None
         if self.uplink is None:

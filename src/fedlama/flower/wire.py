@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ LAYERS = "layers"  # the ArrayRecord's name, and that of its Array
 KIND_ENDS = " "  # in the Array's type, between what its bytes are and the JSON
 MAX_JSON = 1 << 20  # characters of a report
 MAX_COUNTER = 1 << 62
+MAX_COUNTED = 1 << 20  # in one round, beyond its steps
 
 Keep = Literal["everything", "run", "nothing"]
 
@@ -240,6 +242,27 @@ def check_loss(loss: float) -> None:
     """
     if not math.isfinite(loss):
         raise NotFiniteError("not finite")
+
+
+def check_counters(
+    counters: Sequence[int], *, before: Sequence[int], steps: int
+) -> None:
+    """Refuse whole-number buffers that no round of so many steps could have counted to.
+
+    The server keeps the largest: one client with a number close to `MAX_COUNTER` would have all others refused from
+    the next round on, in which they count past it.
+
+    Arguments:
+        counters: A client's, after the round.
+        before: Those that it was sent.
+        steps: How many steps the round has.
+    """
+    for number, sent in zip(counters, before, strict=True):
+        counted = number - sent
+        if counted < 0 or counted > steps + MAX_COUNTED:
+            raise InputError(
+                f"a whole-number buffer went from {sent} to {number} in {steps} steps"
+            )
 
 
 def layout_digest(layout: Layout, counters: int) -> str:
