@@ -25,6 +25,7 @@ class Options:
     downlink: Codec | None
     participation: Participation
     weights: str
+    norm_limit: float | None
     min_clients: int
     on_too_few: OnTooFew
     deadline: float

@@ -6,24 +6,30 @@ A message holds the float32 numbers of its layers and of the statistics one behi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, printable
+from fedlama.base import InputError, printable, shown
 from fedlama.core import Layout
-from fedlama.rows import pack, unpack
+from fedlama.rows import pack, squared_distances, unpack
 
 PLAIN = "fedlama.float32"
 CODED = "fedlama.coded"
 MAX_KIND = 40  # characters of a kind in an error
 BYTES_PER_NUMBER = 4
+SLACK = 4096  # bytes that a coded message may be longer than plain numbers
 
 
 class NotFiniteError(InputError):
     """An update holds NaN or infinity."""
+
+
+class TooLargeError(InputError):
+    """An update is larger than the limit."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,47 @@ def plain_numbers(packed: Packed, size: int) -> Tensor:
     if not bool(finite):
         raise NotFiniteError("not finite")
     return numbers
+
+
+def check_coded(packed: Packed, size: int) -> None:
+    """Refuse what cannot be a coded message of so many numbers, before anything is decoded.
+
+    Arguments:
+        packed: What was sent.
+        size: How many numbers were due.
+    """
+    if packed.kind == PLAIN:
+        # A client whose numbers no code can hold sends them as they are, and is refused by their name.
+        plain_numbers(packed, size)
+        raise InputError("plain numbers where a coded message was due")
+    if packed.kind != CODED:
+        raise InputError(
+            f"wrong type: {shown(packed.kind)} where a coded message was due"
+        )
+
+    # No code makes numbers much longer than they are.
+    length = len(packed.content)
+    longest = BYTES_PER_NUMBER * size + SLACK
+    if length > longest:
+        raise InputError(f"wrong shape: {length} coded bytes for {size} numbers")
+
+
+def check_norm(
+    row: Tensor, anchor: Tensor, slices: Sequence[slice], *, limit: float
+) -> None:
+    """Refuse an update whose L2 norm is beyond the limit.
+
+    Arguments:
+        row: The client's.
+        anchor: The server's before the round.
+        slices: Which numbers the update is of.
+        limit: The largest norm.
+    """
+    # In float64: the square of a large float32 is none.
+    squares = squared_distances(anchor, row[None], slices)
+    norm = math.sqrt(float(squares.sum()))
+    if norm > limit:
+        raise TooLargeError(f"an update of norm {norm:g}, the limit is {limit:g}")
 
 
 def size_of(slices: Sequence[slice]) -> int:

@@ -134,7 +134,14 @@ class Rounds:
         self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str
     ) -> tuple[dict[int, Update], Bytes]:
         """Send every client its task; what each replied, and what all were sent."""
-        reader = Reader(position, plan, self.layout, self.uplink, tag=tag)
+        reader = Reader(
+            position,
+            plan,
+            self.layout,
+            self.uplink,
+            tag=tag,
+            norm_limit=self.options.norm_limit,
+        )
         sender = self.sender.round(position, plan, tag)
 
         def send_the_whole_model(client: int, reply: Message) -> RecordDict | None:

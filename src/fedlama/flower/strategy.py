@@ -25,7 +25,7 @@ from fedlama.rows import Grouping
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import check_choice, check_codecs
 from fedlama.training.coding import check_window
-from fedlama.training.faults import OnTooFew
+from fedlama.training.faults import LARGEST_LIMIT, OnTooFew
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
 from fedlama.training.simulation import WEIGHTINGS
@@ -45,6 +45,8 @@ class LayerwiseStrategy(Strategy):
         clients: How many clients train at a time, in place of a share.
         window: How many steps a cohort stays (default: one cycle of the policy).
         weights: What a client weighs: "uniform", or "samples" for as much as it has samples.
+        norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded until the next cycle
+            (default: none, and one client that sends large numbers can ruin the model).
         min_clients: With fewer updates a round does not count.
         on_too_few: What happens then: "repeat" it with new clients, or "stop".
         deadline: Seconds that a round may take; a client whose reply is not there by then is excluded until the next
@@ -69,6 +71,7 @@ class LayerwiseStrategy(Strategy):
         clients: int | None = None,
         window: int | None = None,
         weights: str = "uniform",
+        norm_limit: float | None = None,
         min_clients: int = 1,
         on_too_few: OnTooFew = "repeat",
         deadline: float = 600.0,
@@ -91,6 +94,8 @@ class LayerwiseStrategy(Strategy):
         check_codecs(uplink=uplink, downlink=downlink)
         check_choice("weights", weights, WEIGHTINGS)
         check_choice("on_too_few", on_too_few, get_args(OnTooFew))
+        if norm_limit is not None:
+            check_number("norm_limit", norm_limit, above=0, maximum=LARGEST_LIMIT)
         check_whole("min_clients", min_clients, minimum=1)
         check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
         check_number("deadline", deadline, above=0)
@@ -112,6 +117,7 @@ class LayerwiseStrategy(Strategy):
             downlink=downlink,
             participation=participation,
             weights=weights,
+            norm_limit=norm_limit,
             min_clients=min_clients,
             on_too_few=on_too_few,
             deadline=deadline,

@@ -16,23 +16,22 @@ from fedlama.compress import Decoded
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
 from fedlama.flower.packing import (
-    BYTES_PER_NUMBER,
-    CODED,
-    PLAIN,
     NotFiniteError,
     Packed,
+    TooLargeError,
     all_slices,
+    check_coded,
+    check_norm,
     plain_numbers,
     size_of,
 )
 from fedlama.flower.wire import check_counters, check_loss, read_reply
 from fedlama.rows import exact_means, magnitudes, squared_distances, unpack
 from fedlama.training.coding import Uplink
-from fedlama.training.faults import FAILED_DURING, LATE, NOT_FINITE
+from fedlama.training.faults import FAILED_DURING, LATE, NOT_FINITE, TOO_LARGE
 from fedlama.training.values import Position
 
 REFUSED = "refused"
-SLACK = 4096  # bytes that a coded message may be longer than plain numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +55,7 @@ class Reader:
         layout: The model's.
         uplink: The code of the replies, if any.
         tag: What a reply to this round's tasks is marked with.
+        norm_limit: The largest L2 norm of an update of the due layers; None for any.
     """
 
     def __init__(
@@ -66,12 +66,14 @@ class Reader:
         uplink: Uplink | None,
         *,
         tag: str,
+        norm_limit: float | None = None,
     ) -> None:
         self.position = position
         self.plan = plan
         self.layout = layout
         self.uplink = uplink
         self.tag = tag
+        self.norm_limit = norm_limit
 
     def has_lost_its_state(self, reply: Message) -> bool:
         """Whether the client says that it cannot go on from where the server thinks it is.
@@ -105,6 +107,8 @@ class Reader:
             return self._accept(client, reply.content)
         except NotFiniteError:
             reason = NOT_FINITE
+        except TooLargeError:
+            reason = TOO_LARGE
         except InputError as refusal:
             reason = f"{REFUSED}: {refusal}"
         upload = self._weight(reply.content)
@@ -130,6 +134,10 @@ class Reader:
             row = self._moved_row(decoded)
             upload = decoded.charged
         check_loss(report.loss)
+        if self.norm_limit is not None:
+            # As in the simulator: of the layers, not of the statistics, which no learning rate scales.
+            slices = self.layout.slices_of(self.plan.due)
+            check_norm(row, self.position.row, slices, limit=self.norm_limit)
         return Update(
             row=row,
             loss=report.loss,
@@ -160,22 +168,7 @@ class Reader:
         return all_slices(self.layout, self.plan.due)
 
     def _decoded(self, client: int, packed: Packed, uplink: Uplink) -> Decoded:
-        if packed.kind == PLAIN:
-            # A client whose numbers no code can hold sends them as they are, and is refused by their name.
-            plain_numbers(packed, size_of(self._due_slices()))
-            raise InputError("plain numbers where a coded message was due")
-        if packed.kind != CODED:
-            raise InputError(
-                f"wrong type: {shown(packed.kind)} where a coded message was due"
-            )
-
-        # Before anything is decoded: no code makes numbers much longer than they are.
-        length = len(packed.content)
-        numbers = size_of(self._due_slices())
-        longest = BYTES_PER_NUMBER * numbers + SLACK
-        if length > longest:
-            raise InputError(f"wrong shape: {length} coded bytes for {numbers} numbers")
-
+        check_coded(packed, size_of(self._due_slices()))
         place = uplink.place(self.position, self.plan, client)
         return uplink.channel.unpack(
             packed.content,

@@ -1,0 +1,68 @@
+"""Clients of a Flower run that send numbers which are well formed and harmful."""
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
+
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+
+import fedlama
+from fedlama.base import InputError
+from fedlama.compress import Cast
+from fedlama.flower import layerwise
+from fedlama.training.faults import TOO_LARGE
+from flower.grid import MemoryGrid
+from flower.test_strategy import CLIENTS, app, network, strategy, train
+
+
+def with_numbers_of(reply, number):
+    """The same reply with this number in place of all that it holds."""
+    array = reply.content["layers"]["layers"]
+    count = len(array.data) // 4
+    data = torch.full((count,), number).numpy().tobytes()
+    large = Array(dtype="uint8", shape=array.shape, stype=array.stype, data=data)
+    return RecordDict({"layers": ArrayRecord({"layers": large})})
+
+
+@pytest.mark.parametrize("number", [1e20, 1e30, 3e38])
+def test_finite_numbers_beyond_the_norm_limit_do_not_reach_the_model(number):
+    def misbehave(partition, message, reply):
+        if message.metadata.message_type != "train" or partition != 2:
+            return reply
+        return Message(with_numbers_of(reply, number), reply_to=message)
+
+    plan = strategy(clients=None, norm_limit=50.0)
+    grid = MemoryGrid(app(), range(CLIENTS), misbehave=misbehave)
+    result = train(grid, plan, iterations=16)
+    excluded = [entry for record in plan.records for entry in record.excluded]
+    assert {entry["client"] for entry in excluded} == {2}
+    assert {entry["reason"] for entry in excluded} == {TOO_LARGE}
+    for values in result.arrays.to_torch_state_dict().values():
+        assert values.abs().max() < 100
+
+
+# 64 · 12 weights of the first layer move by 1, nothing else does: the norm is √768 = 27.7….
+@pytest.mark.parametrize(("limit", "is_excluded"), [(27.0, True), (28.0, False)])
+@pytest.mark.parametrize("uplink", [None, Cast("float16")])
+def test_a_norm_beyond_the_limit_by_hand(limit, is_excluded, uplink):
+    def moves(module, steps, context):
+        if context.node_config["partition-id"] == 1:
+            with torch.no_grad():
+                module[1].weight += 1.0
+        return 0.5
+
+    plan = strategy(fedlama.FedAvg(1), clients=None, norm_limit=limit, uplink=uplink)
+    grid = MemoryGrid(layerwise(network)(moves), range(CLIENTS))
+    train(grid, plan, iterations=1)
+    excluded = plan.records[0].excluded
+    expected = []
+    if is_excluded:
+        expected.append({"client": 1, "reason": TOO_LARGE, "attempt": 1})
+    assert excluded == expected
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), 1e31])
+def test_a_norm_limit_is_above_zero_and_fits_a_float(limit):
+    with pytest.raises(InputError, match="norm_limit"):
+        strategy(norm_limit=limit)
