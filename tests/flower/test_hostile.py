@@ -66,3 +66,57 @@ def test_a_norm_beyond_the_limit_by_hand(limit, is_excluded, uplink):
 def test_a_norm_limit_is_above_zero_and_fits_a_float(limit):
     with pytest.raises(InputError, match="norm_limit"):
         strategy(norm_limit=limit)
+
+
+def says(grid, partition, clients):
+    grid.context(partition).node_config["num-partitions"] = clients
+
+
+@pytest.mark.parametrize("clients", [10**15, 2**20, 1, 4])
+def test_most_nodes_say_how_many_clients_there_are(clients):
+    grid = MemoryGrid(app(), range(CLIENTS))
+    # Node ids fall with the partition, so this one has the smallest and is read first.
+    says(grid, CLIENTS - 1, max(clients, CLIENTS))
+    if clients < CLIENTS:
+        grid.context(CLIENTS - 1).node_config["partition-id"] = 0
+        says(grid, CLIENTS - 1, clients)
+    plan = strategy(clients=None, wait=0.1)
+    train(grid, plan, iterations=2)
+    assert [entry["client"] for entry in plan.records[0].excluded] == [CLIENTS - 1]
+
+
+def test_of_a_tie_between_nodes_the_smaller_number_counts():
+    grid = MemoryGrid(app(), [0, 1], population=2)
+    says(grid, 1, 1000)
+    plan = strategy(clients=None, wait=0.1)
+    train(grid, plan, iterations=2)
+    assert [entry["client"] for entry in plan.records[0].excluded] == [1]
+
+
+def test_nodes_that_come_later_still_outvote_the_first():
+    class Arriving(MemoryGrid):
+        """Its first node is alone when it is asked."""
+
+        asked = 0
+
+        def get_node_ids(self):
+            self.asked += 1
+            nodes = super().get_node_ids()
+            return nodes[-1:] if self.asked == 1 else nodes
+
+    grid = Arriving(app(), range(CLIENTS))
+    grid.join(7, population=1000)
+    plan = strategy(clients=None, wait=60.0)
+    train(grid, plan, iterations=2)
+    # All of the others are there, so the run begins at once.
+    assert grid.asked < 10
+    assert not plan.records[0].excluded
+
+
+def test_a_run_with_a_few_clients_at_a_time_is_not_drawn_from_a_number_that_one_node_says():
+    grid = MemoryGrid(app(), range(CLIENTS))
+    says(grid, CLIENTS - 1, 10**15)
+    plan = strategy(clients=2, wait=0.1)
+    train(grid, plan, iterations=16)
+    drawn = {partition for partition, kind, *_ in grid.sent if kind == "train"}
+    assert drawn <= set(range(CLIENTS))

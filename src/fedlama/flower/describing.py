@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +11,7 @@ from flwr import __version__ as flower_version
 
 from fedlama.base import InputError
 from fedlama.compress import Chain, Codec, ErrorFeedback
+from fedlama.flower.nodes import Member
 from fedlama.flower.options import Options
 from fedlama.run.choices import CODECS, POLICIES, SERVER_RULES
 from fedlama.run.config import Config, parse_config
@@ -71,6 +72,37 @@ def config_of(
     except InputError:
         # What clients say of themselves is no configuration, and the run is described without it.
         return parse_config(plain, "the strategy")
+
+
+def local_rules(members: Iterable[Member]) -> str:
+    """How the clients train, as they say themselves.
+
+    Arguments:
+        members: The nodes that said who they are.
+    """
+    # The keys of a dictionary: each once, in the order in which they came.
+    names: dict[str, None] = {}
+    for member in members:
+        names[member.local] = None
+    return ", ".join(names)
+
+
+def local_options(members: Iterable[Member]) -> dict[str, Any]:
+    """The table of a configuration that says how the clients train; empty where they say nothing, or disagree.
+
+    Arguments:
+        members: The nodes that said who they are.
+    """
+    answers = {member.options for member in members}
+    if len(answers) != 1:
+        return {}
+    try:
+        options = json.loads(answers.pop())
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(options, dict):
+        return {}
+    return options
 
 
 def _chosen(

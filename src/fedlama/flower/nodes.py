@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import WARNING
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common import log
@@ -23,6 +22,7 @@ REFRESH_SECONDS = 1.0
 MAX_REASON = 400  # characters of a node's error
 MAX_RULE = 200  # characters of what a client says of its local rule
 MAX_OPTIONS = 2000
+MAX_CLIENTS = 1 << 20  # cohorts are drawn from a list of all of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,9 @@ class Nodes:
         self._question = RecordDict({RECORD: question})
         # Nodes that did not say who they are, and when to ask again
         self._ask_again: dict[int, float] = {}
+        # How many clients each node says there are; of use until the run begins
+        self._votes: dict[int, int] = {}
+        self._is_settled = False
 
     def refresh(self) -> None:
         """Ask nodes that came who they are, and forget those that left."""
@@ -72,6 +75,7 @@ class Nodes:
         newcomers = self._newcomers(there)
         requests = {node: Request(node, self._question) for node in newcomers}
         replies = self.exchange.ask(requests, MessageType.QUERY)
+        answers: list[Member] = []
         for node in newcomers:
             reply = replies.get(node)
             if reply is None:
@@ -83,9 +87,19 @@ class Nodes:
                 continue
             try:
                 member = read_member(node, reply)
-                self._add(member)
             except InputError as error:
                 self._refuse(node, str(error), pause=ASK_AGAIN_SECONDS)
+                continue
+            answers.append(member)
+            self._votes[node] = member.clients
+
+        # Before anyone is added: all answers count alike, whatever the order of node ids.
+        self._count_votes(there)
+        for member in answers:
+            try:
+                self._add(member)
+            except InputError as error:
+                self._refuse(member.node, str(error), pause=ASK_AGAIN_SECONDS)
 
     def wait_for(self, minimum: int, seconds: float) -> None:
         """Wait until so many clients are there.
@@ -140,29 +154,9 @@ class Nodes:
             follow_up,
         )
 
-    def local_rules(self) -> str:
-        """How the clients train, as they say themselves."""
-        # The keys of a dictionary: each once, in the order in which they came.
-        names: dict[str, None] = {}
-        for member in self.members.values():
-            names[member.local] = None
-        return ", ".join(names)
-
-    def local_options(self) -> dict[str, Any]:
-        """The table of a configuration that says how the clients train; empty where they say nothing, or disagree."""
-        answers = {member.options for member in self.members.values()}
-        if len(answers) != 1:
-            return {}
-        try:
-            options = json.loads(answers.pop())
-        except (ValueError, RecursionError):
-            return {}
-        if not isinstance(options, dict):
-            return {}
-        return options
-
     def check_population(self) -> int:
-        """How many clients there are, or an error that says what is missing."""
+        """How many clients there are, from now on unchanged, or an error that says what is missing."""
+        self._is_settled = True
         if not self.members:
             why = self.last_refusal or "no node is connected"
             raise RunError(
@@ -196,16 +190,42 @@ class Nodes:
         if known is not None and known.node != member.node:
             raise InputError(f"another node is client {client} already")
 
-        # The first node says how many clients there are, and the others must agree.
-        if not self.population:
-            self.population = member.clients
+        self._check_agrees(member)
+        self.members[client] = member
+        self.samples[client] = member.samples
+
+    def _count_votes(self, there: set[int]) -> None:
+        """How many clients there are is what most nodes say that answered before the run; of a tie, the smaller."""
+        if self._is_settled:
+            return
+        votes: Counter[int] = Counter()
+        for node, clients in self._votes.items():
+            if node in there and clients:
+                votes[clients] += 1
+        if not votes:
+            return
+
+        before = self.population
+        self.population = max(votes, key=lambda clients: (votes[clients], -clients))
+        if self.population == before:
+            return
+        for client, member in list(self.members.items()):
+            try:
+                self._check_agrees(member)
+            except InputError as error:
+                del self.members[client]
+                self._refuse(member.node, str(error), pause=ASK_AGAIN_SECONDS)
+        # Nodes that were refused while others were the majority need not wait.
+        for node, clients in self._votes.items():
+            if clients == self.population:
+                self._ask_again.pop(node, None)
+
+    def _check_agrees(self, member: Member) -> None:
         if member.clients != self.population:
             raise InputError(
                 f"it says that there are {member.clients} clients, "
                 f"the others say {self.population}"
             )
-        self.members[client] = member
-        self.samples[client] = member.samples
 
     def _refuse(self, node: int, why: str, *, pause: float) -> None:
         log(WARNING, "node %s takes no part: %s", node, why)
@@ -230,6 +250,10 @@ def read_member(node: int, reply: Message) -> Member:
     client = _count(answer, "client")
     clients = _count(answer, "clients")
     samples = _count(answer, "samples")
+    if clients > MAX_CLIENTS:
+        raise InputError(
+            f"it says that there are {clients} clients; at most {MAX_CLIENTS} can be"
+        )
     if samples < 1:
         raise InputError(f"client {client} has no samples")
     if clients and client >= clients:

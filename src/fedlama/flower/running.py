@@ -17,7 +17,7 @@ from torch import nn
 
 from fedlama.core import RoundPlan
 from fedlama.flower.cohorts import Cohorts
-from fedlama.flower.describing import config_of
+from fedlama.flower.describing import config_of, local_options, local_rules
 from fedlama.flower.making import make_server, make_uplink
 from fedlama.flower.modules import arrays_of
 from fedlama.flower.nodes import Nodes
@@ -210,7 +210,7 @@ class FlowerRun:
             layout=self.layout,
             options=self.options,
             population=self.nodes.population,
-            local=self.nodes.local_rules(),
+            local=local_rules(self.nodes.members.values()),
             seconds=seconds,
         )
         recording.finish(result)
@@ -253,6 +253,6 @@ class FlowerRun:
             population=population,
             iterations=self.iterations,
             evaluate_every=self.evaluate_every,
-            local=self.nodes.local_options(),
+            local=local_options(self.nodes.members.values()),
         )
         return Recording(folder, config, run_name=name, resume=resume)
