@@ -81,8 +81,11 @@ def load_outliving(
         one_before = _from_file(_before(path))
         candidates = [latest, one_before]
 
-    # The latest may be of a window that the server, killed and started again, plays a second time.
     for state in candidates:
+        # A file that is missing or torn, because the node was killed while it wrote, is of no run.
+        if state.run != run:
+            continue
+        # The latest may be of a window that the server, killed and started again, plays a second time.
         if state.window < window:
             return _checked(state, run, width)
     return ClientState()
@@ -102,9 +105,7 @@ def store_state(
     folder = _folder(context)
     if folder is not None:
         path = _path(folder, state.run, client, part)
-        if part == "run" and path.exists():
-            path.replace(_before(path))
-        _to_file(path, state)
+        _to_file(path, state, keeps_the_one_before=part == "run")
         return
 
     size = _bytes_of(state.rows)
@@ -240,7 +241,7 @@ def _from_file(path: Path) -> ClientState:
         return ClientState()
 
 
-def _to_file(path: Path, state: ClientState) -> None:
+def _to_file(path: Path, state: ClientState, *, keeps_the_one_before: bool) -> None:
     """Whole or not at all: to another name first, synced, then renamed."""
     about = json.dumps(_about(state))
     metadata = {STATE: about}
@@ -251,6 +252,15 @@ def _to_file(path: Path, state: ClientState) -> None:
             file.write(save(state.rows, metadata=metadata))
             file.flush()
             os.fsync(file.fileno())
+        # Only now: a disk that is full must leave the old file where it is.
+        if keeps_the_one_before and _is_earlier(path, state):
+            path.replace(_before(path))
         partial.replace(path)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _is_earlier(path: Path, state: ClientState) -> bool:
+    """Whether this file is of an earlier window; a torn one, or one of the same window, replaces no file before it."""
+    old = _from_file(path)
+    return old.run == state.run and old.window < state.window
