@@ -6,15 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
 
-from fedlama.base import InputError
+from fedlama.base import InputError, printable, read_regular
 from fedlama.core import Layout, PolicyState, RoundPlan
 from fedlama.flower.options import Options
+from fedlama.flower.saving import checkpoint_of
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import Config
-from fedlama.run.directory import CHECKPOINTS, RunDirectory
-from fedlama.run.files import write_atomically
+from fedlama.run.directory import CHECKPOINTS, ROUNDS, WEIGHTS, RunDirectory
+from fedlama.run.files import write_atomically, writing
+from fedlama.run.reading import read_records
 from fedlama.training.faults import Discarded, Exclusion
 from fedlama.training.records import Record, Result
 from fedlama.training.results import layer_summaries
@@ -22,6 +26,7 @@ from fedlama.training.values import Position
 
 RUN_NAME = "flower.json"  # beside the checkpoints
 MAX_RUN_NAME = 64  # characters
+MAX_WEIGHTS = 64 << 30  # bytes
 
 
 def record_of(
@@ -146,26 +151,42 @@ class Recording:
     ) -> None:
         self.directory: RunDirectory | None = None
         self.earlier: list[Record] = []
-        self.checkpoint: bytes = b""
+        self.checkpoint: bytes = b""  # empty where the run begins at its first step
+        self.is_finished = False
         self.run_name = run_name
         if folder is None or config is None:
             return
+        if not resume:
+            _check_free(folder, config)
         self.directory = RunDirectory(folder, config, resume=resume)
         if resume:
             self._resume(self.directory, config)
 
     def _resume(self, directory: RunDirectory, config: Config) -> None:
         directory.check_same_config()
+        if directory.is_finished():
+            self.is_finished = True
+            self.earlier = list(read_records(directory.path / ROUNDS))
+            return
+
         tables = config.model_dump(exclude_none=True)
         folder = directory.path / CHECKPOINTS
         recorded = directory.recorded()
         found = find_checkpoint(folder, tables, recorded)
+        # It was ended in its first window, and begins anew; its first record replaces those that are there.
         if found is None:
-            raise InputError(f"{directory.path} has no checkpoint to resume from")
+            return
 
         self.checkpoint = found.content
         self.earlier = directory.continue_after(found.round)
         self.run_name = _read_run_name(directory.path, self.run_name)
+
+    @property
+    def how_to_go_on(self) -> str:
+        """The end of a sentence about a run that stops; empty where nothing is saved."""
+        if self.directory is None:
+            return ""
+        return "; start with resume_from to go on from there"
 
     def record(self, record: Record) -> None:
         """Append one round.
@@ -200,6 +221,60 @@ class Recording:
         """
         if self.directory is not None:
             self.directory.finish(result)
+
+
+    def finish_without_score(self, module: nn.Module, end: Position) -> None:
+        """Write the model, and a checkpoint by which a run that is resumed sees that nothing is left to train.
+
+        A summary has the loss of the global model, which nobody evaluated.
+
+        Arguments:
+            module: The model with the global weights.
+            end: Where the run stands.
+        """
+        if self.directory is None:
+            return
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in module.state_dict().items():
+            # safetensors refuses tensors that share memory, as tied weights do.
+            tensors[name] = tensor.detach().clone().contiguous()
+        path = self.directory.path / WEIGHTS
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+        write_atomically(path, save(tensors))
+        self.save(checkpoint_of(end), end.state)
+
+    def load_model(self, module: nn.Module) -> None:
+        """Give a module the weights of the run, which is finished.
+
+        Arguments:
+            module: The model.
+        """
+        assert self.directory is not None, "a run without a directory is never resumed"
+        path = self.directory.path / WEIGHTS
+        try:
+            content = read_regular(path, MAX_WEIGHTS, "a model")
+            module.load_state_dict(load(content))
+        except (OSError, SafetensorError, RuntimeError):
+            raise InputError(
+                f"{printable(path)} does not hold the weights of this model, although the run has ended"
+            ) from None
+
+
+def _check_free(folder: Path, config: Config) -> None:
+    """Refuse a folder that cannot take a new run, by the names that Flower's users know."""
+    try:
+        RunDirectory(folder, config)
+    except InputError:
+        name = printable(folder)
+        if not folder.is_dir():
+            raise InputError(
+                f"{name} is a file; a run needs a folder: choose another save_to"
+            ) from None
+        raise InputError(
+            f"{name} already holds a run, or a part of one: go on with it by resume_from in place of save_to, "
+            f"choose another save_to, or delete that folder first"
+        ) from None
 
 
 def _read_run_name(folder: Path, otherwise: str) -> str:

@@ -280,8 +280,7 @@ class Rounds:
         return RunError(
             f"stopped at step {position.step} of {iterations}: "
             f"fewer than min_clients = {minimum} clients were left "
-            f"in round {number} ({listed}); "
-            f"start with resume_from to go on from there"
+            f"in round {number} ({listed}){self.recording.how_to_go_on}"
         )
 
 

@@ -96,6 +96,12 @@ class FlowerRun:
         # Refuses more active clients than there are, before a folder is made.
         self.options.participation.count(population)
         recording = self._open(folder, population, resume=resume)
+        self.records += recording.earlier
+        if recording.is_finished:
+            recording.load_model(self.module)
+            self.result.arrays = arrays_of(self.module)
+            return self.result
+
         identity = self._identity(recording.run_name)
         sender = Sender(identity, self.server, self.cohorts)
         rounds = Rounds(
@@ -108,7 +114,6 @@ class FlowerRun:
             recording=recording,
         )
 
-        self.records += recording.earlier
         position = self._first()
         if recording.checkpoint:
             position = position_from(
@@ -194,14 +199,15 @@ class FlowerRun:
         return scores
 
     def _finish(self, position: Position, recording: Recording) -> None:
-        """Give Flower the model, and write the summary; a run that was never evaluated has none."""
+        """Give Flower the model, and write it; with a summary, where its loss is known."""
         self._write_to_module(position)
         self.result.arrays = arrays_of(self.module)
+        self.binding.release()
         last = self.records[-1]
         if last.test_loss is None:
+            recording.finish_without_score(self.module, position)
             return
 
-        self.binding.release()
         seconds = time.perf_counter() - self.started
         result = result_of(
             position,

@@ -148,12 +148,12 @@ class LayerwiseStrategy(Strategy):
                 `fedlama.flower.initial_arrays(build, seed)`.
             iterations: How many global steps to train; every client of a cohort takes each of them.
             evaluate_fn: Called with the round and the global model; of the MetricRecord that it returns, `accuracy`
-                and `loss` go into the records.
+                and `loss` go into the records. Without a `loss` a run directory has no summary.
             model: The module itself, where a record of arrays does not say enough: with frozen or tied weights, or
                 with buffers other than BatchNorm's.
             save_to: A run directory to write: a record of every round and a checkpoint at each window's end.
-            resume_from: A run directory that an earlier run wrote; this one goes on from its last checkpoint and
-                writes there.
+            resume_from: A run directory that an earlier run wrote; this one goes on from the last window's end, or from
+                the beginning where no window had ended, and writes there. Of a finished run, nothing is trained again.
         """
         check_whole("iterations", iterations, minimum=1)
         if (
