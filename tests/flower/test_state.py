@@ -9,9 +9,14 @@ pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
 from flwr.app import Context, RecordDict
 
-from fedlama.base import InputError
+import fedlama
+from fedlama.base import InputError, RunError
+from fedlama.flower import layerwise
 from fedlama.flower import state as states
 from fedlama.flower.state import ClientState, load_outliving, store_state
+from fedlama.rows import describe
+from flower.grid import MemoryGrid
+from flower.test_strategy import CLIENTS, network, strategy, train
 
 RUN, CLIENT, WIDTH = "abc", 3, 4
 
@@ -87,3 +92,32 @@ def test_a_window_that_is_played_three_times_begins_with_the_same_rows(tmp_path)
         assert found(context, 1) == 0
         keep(context, 1)
     assert found(context, 2) == 1
+
+
+def test_a_state_that_is_too_large_is_refused_before_training(monkeypatch):
+    trained = []
+
+    def counts(module, steps, context):
+        trained.append(steps)
+        return 0.5
+
+    # Row and anchor: two rows of the model's width, of which one alone would fit.
+    width = describe(network()).width
+    monkeypatch.setattr(states, "MAX_IN_CONTEXT", 2 * 4 * width - 1)
+    grid = MemoryGrid(layerwise(network)(counts), range(CLIENTS))
+    with pytest.raises(RunError, match="name a folder for it") as stopped:
+        train(grid, strategy(on_too_few="stop"))
+    assert not trained
+    assert "state-folder" in str(stopped.value)
+
+    # A window of one round keeps nothing, and so needs no room.
+    train(grid, strategy(fedlama.FedAvg(2)))
+    assert trained
+
+
+def test_a_state_of_the_largest_size_is_kept(monkeypatch):
+    width = describe(network()).width
+    monkeypatch.setattr(states, "MAX_IN_CONTEXT", 2 * 4 * width)
+    plan = strategy()
+    train(MemoryGrid(layerwise(network)(lambda *_: 0.5), range(CLIENTS)), plan)
+    assert not any(record.excluded for record in plan.records)

@@ -502,7 +502,7 @@ def test_errors_and_silence_exclude_until_the_next_cycle():
     ]
     assert reasons[1] == [
         (1, "missed the deadline"),
-        (3, "failed during the cycle (Flower's error 2)"),
+        (3, "failed during the cycle (Flower's error 2: out of memory)"),
     ]
     assert not any(reasons[:1])
     assert not any(reasons[2:])

@@ -21,6 +21,7 @@ from fedlama.flower.packing import (
 )
 from fedlama.flower.state import (
     ClientState,
+    check_size,
     forget_state,
     load_outliving,
     load_state,
@@ -89,6 +90,8 @@ class ClientRound:
         else:
             rows = self._enter(download.layers)
         self._read_rule_rows(rows, download.beside)
+        # Before the client spends minutes on training what it then cannot keep.
+        check_size(self.context, self._kept(rows))
 
         counters = torch.tensor(task.counters, dtype=torch.int64)
         loss = self.trainer.train(
@@ -233,7 +236,7 @@ class ClientRound:
             tag=task.tag,
             run=task.run,
             window=task.window,
-            rows=rows,
+            rows=self._kept(rows),
         )
         if task.keep == "everything":
             store_state(context, task.client, state)
@@ -244,10 +247,16 @@ class ClientRound:
             forget_state(context, task.client, task.run, part="run")
             return
 
-        outliving = self._outliving
-        if outliving:
-            state.rows = {name: rows[name] for name in outliving}
+        if state.rows:
             store_state(context, task.client, state, part="run")
+
+    def _kept(self, rows: Rows) -> Rows:
+        """Those of the rows that the task says to keep."""
+        if self.task.keep == "everything":
+            return rows
+        if self.task.keep == "nothing":
+            return {}
+        return {name: rows[name] for name in self._outliving}
 
 
 def _is_finite(row: Tensor, slices: Sequence[slice]) -> bool:

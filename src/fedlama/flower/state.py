@@ -108,13 +108,7 @@ def store_state(
         _to_file(path, state, keeps_the_one_before=part == "run")
         return
 
-    size = _bytes_of(state.rows)
-    if size > MAX_IN_CONTEXT:
-        raise InputError(
-            f"the client's state is {size >> 20} MB, and Flower loses large ones: name a folder for it, "
-            f"with --node-config '{FOLDER}=\"/var/lib/fedlama\"' at flower-supernode"
-        )
-
+    check_size(context, state.rows)
     # An exception on the way leaves a state without a tag, which counts as none.
     forget_state(context, client, state.run, part=part)
     arrays: dict[str, Array] = {}
@@ -129,6 +123,21 @@ def store_state(
     about = _about(state)
     context.state[_record(part)] = ArrayRecord(arrays)
     context.state[_tag_record(part)] = ConfigRecord(about)
+
+
+def check_size(context: Context, rows: Mapping[str, Tensor]) -> None:
+    """Refuse rows that are too many for Flower's context, where no folder is named.
+
+    Arguments:
+        context: Flower's.
+        rows: What is to be kept, by name.
+    """
+    size = _bytes_of(rows)
+    if _folder(context) is None and size > MAX_IN_CONTEXT:
+        raise InputError(
+            f"the client's state is {size >> 20} MB, and Flower loses large ones: name a folder for it, "
+            f"with --node-config '{FOLDER}=\"/var/lib/fedlama\"' at flower-supernode"
+        )
 
 
 def forget_state(

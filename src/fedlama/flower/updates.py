@@ -11,7 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.common import log
 from torch import Tensor
 
-from fedlama.base import InputError, shown
+from fedlama.base import InputError, printable, shown
 from fedlama.compress import Decoded
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
@@ -32,6 +32,7 @@ from fedlama.training.faults import FAILED_DURING, LATE, NOT_FINITE, TOO_LARGE
 from fedlama.training.values import Position
 
 REFUSED = "refused"
+MAX_REASON = 200  # characters of a client's error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,11 @@ class Reader:
         if reply.has_error():
             error = reply.error
             log(WARNING, "client %s: %s", client, shown(error.reason or ""))
-            return Update(reason=f"{FAILED_DURING} (Flower's error {error.code})")
+            why = f"Flower's error {error.code}"
+            if error.reason:
+                # What the client says, such as how to name a folder for its state
+                why += f": {printable(error.reason, MAX_REASON)}"
+            return Update(reason=f"{FAILED_DURING} ({why})")
 
         try:
             return self._accept(client, reply.content)
