@@ -74,6 +74,8 @@ class Exchange:
         requests: Mapping[int, Request],
         kind: str,
         follow_up: FollowUp | None = None,
+        *,
+        seconds: float | None = None,
     ) -> dict[int, Message]:
         """Send all requests; the replies that came before the deadline, by the same keys.
 
@@ -81,8 +83,11 @@ class Exchange:
             requests: What to send, by a key of the caller's own.
             kind: Flower's type of the message.
             follow_up: Asked about each reply, by key: what to send to this node at once in answer, or None.
+            seconds: After how many seconds a reply is late, where that is before the deadline.
         """
-        end = time.monotonic() + self.deadline
+        if seconds is None:
+            seconds = self.deadline
+        end = time.monotonic() + min(seconds, self.deadline)
         awaited = _Awaited(kind, end, arrived=queue.Queue())
         waiting: set[int] = set()
         for key, request in requests.items():

@@ -19,6 +19,10 @@ from fedlama.flower.wire import RECORD
 # After an answer that could not be used: the node may just have started
 ASK_AGAIN_SECONDS = 5.0
 REFRESH_SECONDS = 1.0
+# To say who one is takes no training: one silent node must not hold up all others for a round's deadline
+ASK_SECONDS = 60.0
+# However little time is left: a process has to start before a node can answer
+MIN_ASK_SECONDS = 5.0
 MAX_REASON = 400  # characters of a node's error
 MAX_RULE = 200  # characters of what a client says of its local rule
 MAX_OPTIONS = 2000
@@ -57,6 +61,7 @@ class Nodes:
         self.samples: dict[int, int] = {}  # by client, also of those that left
         self.population = 0
         self.last_refusal = ""
+        self._waited = 0.0
         question = ConfigRecord({"seed": str(seed), "rule": rule})
         self._question = RecordDict({RECORD: question})
         # Nodes that did not say who they are, and when to ask again
@@ -65,8 +70,13 @@ class Nodes:
         self._votes: dict[int, int] = {}
         self._is_settled = False
 
-    def refresh(self) -> None:
-        """Ask nodes that came who they are, and forget those that left."""
+    def refresh(self, seconds: float = ASK_SECONDS) -> None:
+        """Ask nodes that came who they are, and forget those that left.
+
+        Arguments:
+            seconds: For how long to wait for their answers; never longer than the deadline.
+        """
+        seconds = min(seconds, self.deadline)
         there = set(self.grid.get_node_ids())
         for client, member in list(self.members.items()):
             if member.node not in there:
@@ -74,15 +84,17 @@ class Nodes:
 
         newcomers = self._newcomers(there)
         requests = {node: Request(node, self._question) for node in newcomers}
-        replies = self.exchange.ask(requests, MessageType.QUERY)
+        replies = self.exchange.ask(requests, MessageType.QUERY, seconds=seconds)
         answers: list[Member] = []
+        had_its_time = seconds >= min(ASK_SECONDS, self.deadline)
+        pause = self.deadline if had_its_time else ASK_AGAIN_SECONDS
         for node in newcomers:
             reply = replies.get(node)
             if reply is None:
                 self._refuse(
                     node,
-                    f"it did not say within {self.deadline:g} seconds who it is",
-                    pause=self.deadline,
+                    f"it did not say within {seconds:.3g} seconds who it is",
+                    pause=pause,
                 )
                 continue
             try:
@@ -108,9 +120,12 @@ class Nodes:
             minimum: How many; 0 for all that there are.
             seconds: For how long at most.
         """
+        self._waited = seconds
         end = time.monotonic() + seconds
         while True:
-            self.refresh()
+            left = end - time.monotonic()
+            time_to_answer = max(MIN_ASK_SECONDS, min(ASK_SECONDS, left))
+            self.refresh(time_to_answer)
             wanted = minimum or self.population
             if wanted and len(self.members) >= wanted:
                 return
@@ -160,7 +175,7 @@ class Nodes:
         if not self.members:
             why = self.last_refusal or "no node is connected"
             raise RunError(
-                f"no node could say within {self.deadline:g} seconds which client it is ({why}): start SuperNodes with "
+                f"no node could say within {self._waited:g} seconds which client it is ({why}): start SuperNodes with "
                 f"--node-config 'partition-id=0 num-partitions=4' and the client app of fedlama.flower"
             )
         if not self.population:
