@@ -12,9 +12,16 @@ from fedlama.base import InputError, RunError
 from fedlama.flower import initial_arrays
 from fedlama.run.recorded import read_run
 from flower.grid import MemoryGrid
-from flower.test_strategy import CLIENTS, ITERATIONS, SEED, app, evaluate, network
+from flower.test_strategy import (
+    CLIENTS,
+    ITERATIONS,
+    SEED,
+    app,
+    evaluate,
+    network,
+    train,
+)
 from flower.test_strategy import strategy as strategy_of
-from flower.test_strategy import train
 
 
 class KilledError(Exception):
@@ -77,7 +84,7 @@ def test_a_run_that_was_killed_in_its_first_window_begins_anew(tmp_path):
 def test_a_file_in_place_of_a_folder_is_named(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
-    with pytest.raises(InputError, match="is a file; .* choose another save_to"):
+    with pytest.raises(InputError, match=r"is a file; .* choose another save_to"):
         train(grid(), strategy(), save_to=path)
 
 

@@ -366,7 +366,8 @@ HOSTILE = {
         stype=f"{kind} {json.dumps({**json.loads(report), 'counters': [2**62 - 1]})}",
     ),
     "a counter that went back": lambda data, kind, report: reply_with(
-        data=data, stype=f"{kind} {json.dumps({**json.loads(report), 'counters': [-1]})}"
+        data=data,
+        stype=f"{kind} {json.dumps({**json.loads(report), 'counters': [-1]})}",
     ),
     "brackets without end": lambda data, kind, report: reply_with(
         data=data, stype=f"{kind} {'[' * 100_000}"

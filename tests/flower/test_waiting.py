@@ -4,10 +4,18 @@ import pytest
 
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
-from flower.grid import MemoryGrid
-from flower.test_strategy import CLIENTS, app, evaluate, network, strategy, train
-
+import fedlama
 from fedlama.flower import initial_arrays
+from flower.grid import MemoryGrid
+from flower.test_strategy import (
+    CLIENTS,
+    app,
+    evaluate,
+    network,
+    strategy,
+    task_of,
+    train,
+)
 
 
 def test_a_question_who_a_node_is_has_its_own_deadline():
@@ -49,3 +57,50 @@ def test_a_run_begins_without_a_node_that_does_not_say_who_it_is():
     grid = MemoryGrid(app(), range(CLIENTS), misbehave=misbehave)
     train(grid, plan, iterations=2)
     assert {entry["client"] for entry in plan.records[0].excluded} == {1}
+
+
+def test_who_is_back_inside_a_window_gets_the_whole_model_and_the_others_what_is_due():
+    # By the step before the round: what each client was sent, and whether it was expected to have a state.
+    tasks = {}
+
+    def listen(partition, message, reply):
+        if message.metadata.message_type == "train":
+            task = task_of(message)
+            tasks.setdefault(task["step"], {})[partition] = task
+        return reply
+
+    def evaluate_and_change(round_, arrays):
+        if round_ == 2:
+            grid.join(CLIENTS - 1, CLIENTS)
+        return evaluate(round_, arrays)
+
+    grid = MemoryGrid(app(), range(CLIENTS - 1), population=CLIENTS, misbehave=listen)
+    # Two cycles of two rounds in one window: after the first round of each, the weights of the first layer are not due.
+    policy = fedlama.Fixed(2, {"1.weight": 4})
+    plan = strategy(policy, clients=None, window=8, wait=1.0, evaluate_every=1)
+    plan.start(
+        grid,
+        initial_arrays(network, 0),
+        iterations=8,
+        evaluate_fn=evaluate_and_change,
+    )
+    returned = CLIENTS - 1
+    everything = list(range(6))
+    due = everything[1:]
+    assert [sorted(tasks[step]) for step in (0, 2)] == [list(range(returned))] * 2
+    assert [sorted(tasks[step]) for step in (4, 6)] == [list(range(CLIENTS))] * 2
+    for client, task in tasks[4].items():
+        # It is sent all layers because it has none, the others because a cycle has just ended.
+        assert bool(task["expects"]) == (client != returned)
+        assert task["sent"] == everything
+    for task in (*tasks[2].values(), *tasks[6].values()):
+        assert task["expects"]
+        assert task["sent"] == due
+
+    # The whole model at the start, and to everyone at the second cycle's start; otherwise what was due.
+    numbers = 64 * 12 + 12 + 2 * 12 + 12 * 10 + 10
+    statistics = 2 * 12
+    whole = 4 * (numbers + statistics)
+    part = whole - 4 * 64 * 12
+    downlink = [record.downlink_bytes for record in plan.records]
+    assert downlink == [4 * whole, 4 * part, 5 * whole, 5 * part]

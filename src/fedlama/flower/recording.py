@@ -222,7 +222,6 @@ class Recording:
         if self.directory is not None:
             self.directory.finish(result)
 
-
     def finish_without_score(self, module: nn.Module, end: Position) -> None:
         """Write the model, and a checkpoint by which a run that is resumed sees that nothing is left to train.
 

@@ -45,8 +45,8 @@ class LayerwiseStrategy(Strategy):
         clients: How many clients train at a time, in place of a share.
         window: How many steps a cohort stays (default: one cycle of the policy).
         weights: What a client weighs: "uniform", or "samples" for as much as it has samples.
-        norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded until the next cycle
-            (default: none, and one client that sends large numbers can ruin the model).
+        norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded until the next
+            cycle (default: none, and one client that sends large numbers can ruin the model).
         min_clients: With fewer updates a round does not count.
         on_too_few: What happens then: "repeat" it with new clients, or "stop".
         deadline: Seconds that a round may take; a client whose reply is not there by then is excluded until the next
