@@ -122,7 +122,7 @@ TWO_LAYERS = Layout.pack([Entry("far", COUNT), Entry("near", COUNT)])
 @pytest.mark.parametrize("profile", [None, (1 / 6, 1 / 6, 1 / 6, 1 / 2)], ids=str)
 @pytest.mark.parametrize("further", [3.0, 10.0])
 def test_a_window_of_water_filled_layers_arrives_whole(further, profile):
-    """Whatever bits water gives a layer, the sum over a window is that of its updates, also of one that hardly moved."""
+    """Whatever bits water gives a layer, its sum over a window is that of its updates, also where it hardly moved."""
     codec = ErrorFeedback(Rotate(0.64, allocation="water"), profile=profile)
     channel = Channel(codec, TWO_LAYERS, seed=4)
     rounds = 4
