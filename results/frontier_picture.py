@@ -6,6 +6,7 @@ FedAvg's line, FedLAMA, what others published, and frugal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -37,6 +38,7 @@ SHOWN: Mapping[str, str] = {
     "frugal": FRUGAL,
     "Rotate(0.135)": FRUGAL,
     "Rotate(0.15)": FRUGAL,
+    "FedLAMA(6, 4) + Rotate(0.58)": FRUGAL,
 }
 NAMES: Mapping[str, str] = {
     "Rotate(1)": "one-bit EDEN",
@@ -44,6 +46,7 @@ NAMES: Mapping[str, str] = {
     "Rotate(0.15)": "its code at 0.5 %",
     "Top 1 % + feedback": "top 1 %",
     "Rank 1 + feedback": "rank 1",
+    "FedLAMA(6, 4) + Rotate(0.58)": "FedLAMA(6, 4), coded",
 }
 # Where there is room for a label
 BELOW = (
@@ -66,6 +69,13 @@ RIGHT_BELOW = {
     ("UNIPEN-62 by writer, an MLP", "Budget(6, 24, 0.4)"),
     ("UNIPEN-62 by writer, an MLP", "FedLUAR(6, 1)"),
 }
+MEANINGS: Mapping[str, str] = {
+    FRUGAL: "codes of about a hundredth: frugal, and FedLAMA with codes",
+    OURS: "layer-wise intervals without codes",
+    PUBLISHED: "what others published",
+    MUTED: "FedAvg at longer intervals",
+}
+COLUMNS = 2
 LEAST_SETTINGS = 4  # of a panel
 WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
 # Points; what lost more is marked at the lower edge, or it would press the others together
@@ -74,6 +84,7 @@ RECIPE = ROOT / "src/fedlama/paper/recipes/frontier.toml"
 PANELS = (
     ("digits, a small CNN", RECIPE, HERE / "digits"),
     ("UNIPEN-62 by writer, an MLP", HERE / "unipen62.toml", HERE / "unipen62"),
+    ("CIFAR-10, ResNet20", HERE / "cifar10.toml", HERE / "cifar10"),
 )
 
 
@@ -139,7 +150,7 @@ def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
 def _mark_below(axes: Axes, pair: Pair) -> None:
     colour = SHOWN[pair.label]
     axes.plot(pair.uplink_share, LOWEST, "v", color=colour, markersize=6)
-    is_left = pair.label in BELOW
+    is_left = pair.label in BELOW or pair.is_plain
     axes.annotate(
         f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]: {100 * pair.mean:.1f}".replace(
             "-", "−"
@@ -161,12 +172,34 @@ def picture() -> Figure:
         pairs = shown_pairs(file, folder)
         if len(pairs) >= LEAST_SETTINGS:
             panels.append((title, pairs))
-    figure = Figure(figsize=(2.5 + 6.0 * len(panels), 4.6), layout="constrained")
-    grid = figure.subplots(1, len(panels), squeeze=False)
-    for axes, (title, pairs) in zip(grid[0], panels, strict=True):
+    rows = math.ceil(len(panels) / COLUMNS)
+    figure = Figure(figsize=(14.5, 4.6 * rows), layout="constrained")
+    places = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
+    for axes, (title, pairs) in zip(places, panels, strict=False):
         draw(axes, title, pairs)
-    figure.axes[0].set_ylabel("accuracy beside FedAvg(6), points")
+    for axes in places[::COLUMNS]:
+        axes.set_ylabel("accuracy beside FedAvg(6), points")
+    for axes in places[len(panels) :]:
+        explain(axes)
     return figure
+
+
+def explain(axes: Axes) -> None:
+    """What the colours mean, where no data set is."""
+    axes.set_axis_off()
+    for number, (colour, meaning) in enumerate(MEANINGS.items()):
+        height = 0.8 - 0.14 * number
+        axes.plot(0.06, height, "D", color=colour, markersize=8)
+        axes.text(0.1, height, meaning, color=colour, fontsize=12, va="center")
+    axes.text(
+        0.06,
+        0.8 - 0.14 * len(MEANINGS),
+        f"grey band: within {WITHIN} points of FedAvg(6)\nbars: one standard error of paired differences",
+        fontsize=11,
+        va="center",
+    )
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
 
 
 if __name__ == "__main__":
