@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
 import fedlama
+from fedlama.flower import exchange as exchanging
 from fedlama.flower import initial_arrays
 from flower.grid import MemoryGrid
 from flower.test_strategy import (
@@ -104,3 +105,19 @@ def test_who_is_back_inside_a_window_gets_the_whole_model_and_the_others_what_is
     part = whole - 4 * 64 * 12
     downlink = [record.downlink_bytes for record in plan.records]
     assert downlink == [4 * whole, 4 * part, 5 * whole, 5 * part]
+
+
+def test_a_node_that_stays_silent_is_left_alone_for_longer_and_longer(monkeypatch):
+    """Late once, it may be back at once; then it is not addressed for 1, 2, 4 and at most 8 deadlines."""
+    now = [100.0]
+    monkeypatch.setattr(exchanging.time, "monotonic", lambda: now[0])
+    exchange = exchanging.Exchange(grid=None, deadline=10.0)
+    pauses = []
+    for _ in range(6):
+        exchange._note_late(7)
+        began = now[0]
+        while exchange.is_busy(7):
+            now[0] += 1.0
+        pauses.append(now[0] - began)
+    assert pauses == [0.0, 10.0, 20.0, 40.0, 80.0, 80.0]
+    assert not exchange.is_busy(8)

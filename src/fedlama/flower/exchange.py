@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 POLL_SECONDS = 0.2
 MAX_POLL_SECONDS = 2.0
 POLL_GROWTH = 1.2
+MAX_PAUSES = 8  # deadlines for which a node that stays silent is left alone
 
 # Asked about each reply: what to send to this addressee at once in answer, or None
 FollowUp = Callable[[int, Message], RecordDict | None]
@@ -47,6 +48,14 @@ class _Awaited:
         return max(0.0, left)
 
 
+@dataclass(frozen=True)
+class _Late:
+    """A node whose latest replies did not come before their deadlines."""
+
+    times: int  # in a row
+    not_before: float  # on the monotonic clock: when it is worth a message again
+
+
 class Exchange:
     """Sends messages to nodes and waits for their replies, never longer than the deadline.
 
@@ -59,15 +68,19 @@ class Exchange:
         self.grid = grid
         self.deadline = deadline
         self._pulling: dict[int, threading.Thread] = {}  # by node
+        self._late: dict[int, _Late] = {}  # by node, until its next reply
 
     def is_busy(self, node: int) -> bool:
-        """Whether a reply of this node is still being pulled, after its deadline.
+        """Whether a node is not worth a message now: its reply is still being pulled, or it is late again and again.
 
         Arguments:
             node: Flower's id of it.
         """
         thread = self._pulling.get(node)
-        return thread is not None and thread.is_alive()
+        if thread is not None and thread.is_alive():
+            return True
+        late = self._late.get(node)
+        return late is not None and time.monotonic() < late.not_before
 
     def ask(
         self,
@@ -103,6 +116,7 @@ class Exchange:
             # The thread may still be about to end; its node is free all the same.
             node = requests[key].node
             self._pulling.pop(node, None)
+            self._late.pop(node, None)
 
             answer = None
             if follow_up is not None:
@@ -113,7 +127,21 @@ class Exchange:
                     continue
             waiting.discard(key)
             replies[key] = reply
+        for key in waiting:
+            self._note_late(requests[key].node)
         return replies
+
+    def _note_late(self, node: int) -> None:
+        """Late once, a node may be back in the next cycle; staying silent, it would cost all others every round."""
+        times = 1
+        known = self._late.get(node)
+        if known is not None:
+            times = known.times + 1
+        pauses = 0
+        if times > 1:
+            pauses = min(2 ** (times - 2), MAX_PAUSES)
+        not_before = time.monotonic() + pauses * self.deadline
+        self._late[node] = _Late(times, not_before)
 
     def _send(self, key: int, request: Request, awaited: _Awaited) -> bool:
         """Push one message and let a thread wait for its reply; False if it could not be pushed."""
