@@ -32,11 +32,14 @@ def draw_figures(
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
-    for outcome in outcomes:
-        # By its place in the paper, whether or not the panels before it are finished
+    for position, outcome in enumerate(outcomes):
+        place = position
+        if len(outcomes) < len(made.panels):
+            # By its place in the paper, although panels before it are not finished
+            place = made.panels.index(outcome.panel)
         letter = ""
-        if len(made.panels) > 1:
-            letter = ascii_lowercase[made.panels.index(outcome.panel)]
+        if max(len(outcomes), len(made.panels)) > 1:
+            letter = ascii_lowercase[place]
         charts = _charts(made, outcome.comparison)
         for number, chart in enumerate(charts, start=1):
             name = f"{made.file_name}{letter}"
