@@ -42,10 +42,10 @@ def test_a_question_who_a_node_is_has_its_own_deadline():
     )
     *at_the_start, in_the_run = times_to_live
     assert len(at_the_start) == CLIENTS - 1
-    # No more than is left of `wait`, or five seconds.
-    assert max(at_the_start) <= 5
+    # No more than is left of `wait`, or thirty seconds.
+    assert max(at_the_start) <= 30
     # The last client came in the first cycle, and was asked before the second.
-    assert 5 < in_the_run <= 60
+    assert 30 < in_the_run <= 60
 
 
 def test_a_run_begins_without_a_node_that_does_not_say_who_it_is():

@@ -22,7 +22,7 @@ REFRESH_SECONDS = 1.0
 # To say who one is takes no training: one silent node must not hold up all others for a round's deadline
 ASK_SECONDS = 60.0
 # However little time is left: a process has to start before a node can answer
-MIN_ASK_SECONDS = 5.0
+MIN_ASK_SECONDS = 30.0
 MAX_REASON = 400  # characters of a node's error
 MAX_RULE = 200  # characters of what a client says of its local rule
 MAX_OPTIONS = 2000

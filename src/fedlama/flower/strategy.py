@@ -52,7 +52,7 @@ class LayerwiseStrategy(Strategy):
         deadline: Seconds that a round may take; a client whose reply is not there by then is excluded until the next
             cycle.
         wait: Seconds to wait at the start for all clients to connect and to say who they are; the run then begins with
-            those that did. A node that is asked at the last moment has five seconds to answer.
+            those that did. A node that is asked at the last moment has thirty seconds to answer.
         seed: Decides the cohorts, and the clients' batches where they train with `client_app`.
         layers: What is averaged as one: each "tensor", or all tensors of one "module".
         adaptive: Patterns of the names of layers that may get a longer interval (default: those with a kernel).
