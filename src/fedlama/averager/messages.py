@@ -149,10 +149,17 @@ class Messages:
         """How long a buffer for these layers is, the same on all ranks."""
         expected = self._longest.get(due)
         if expected is None:
-            share = self._numbers(due) / self._numbers(None)
             whole = self.whole_length or self._first_guess()
-            expected = FRAME + math.ceil(whole * share)
-        return LENGTH.size + expected + expected // SPARE
+            of_numbers = math.ceil(whole * self._share(due))
+            expected = FRAME + of_numbers
+        spare = expected // SPARE
+        return LENGTH.size + expected + spare
+
+    def _share(self, due: tuple[int, ...]) -> float:
+        """Which share of all numbers a message of these layers holds."""
+        in_message = self._numbers(due)
+        altogether = self._numbers(None)
+        return in_message / altogether
 
     def _first_guess(self) -> int:
         """What a message of all layers takes by the rate of its code, or as float32 where it has none."""
@@ -173,8 +180,8 @@ class Messages:
         if len(self._longest) >= MAX_KNOWN:
             self._longest.clear()
         self._longest[due] = longest
-        share = self._numbers(due) / self._numbers(None)
-        self.whole_length = math.ceil(longest / share)
+        whole = longest / self._share(due)
+        self.whole_length = math.ceil(whole)
 
     def _with_rest(
         self, received: list[bytes], buffer: bytes, capacity: int, longest: int

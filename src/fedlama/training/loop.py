@@ -140,20 +140,12 @@ class Federation:
         if not is_last and not (plan.ends_cycle and has_passed):
             return _Scores()
 
-        self.binding.point_at(job.evaluated(position.server))
         self.binding.load_counters(position.counters)
         key = random_key(job.seed, "evaluate", step)
         clients = None
         average = None
         with phase("evaluate"):
-            loss, score = evaluate(
-                self.binding,
-                job.data,
-                job.loss,
-                job.metric,
-                self.world,
-                key,
-            )
+            loss, score = self._tested(job.evaluated(position.server), key)
             if job.client_samples is not None and job.metric is not None:
                 clients = evaluate_clients(
                     self.binding,
@@ -165,15 +157,7 @@ class Federation:
                 )
             if job.evaluate_average:
                 assert position.server.average is not None, "make_server asked for one"
-                self.binding.point_at(position.server.average)
-                _, average = evaluate(
-                    self.binding,
-                    job.data,
-                    job.loss,
-                    job.metric,
-                    self.world,
-                    key,
-                )
+                _, average = self._tested(position.server.average, key)
 
         is_finite = math.isfinite(loss)
         if score is not None:
@@ -185,6 +169,18 @@ class Federation:
                 f"{first_step}): the training diverged, so lower local.learning_rate"
             )
         return _Scores(loss, score, clients, average)
+
+    def _tested(self, row: Tensor, key: int) -> tuple[float, float | None]:
+        """The loss and the metric of a row on the test samples; the module stays pointed at it."""
+        self.binding.point_at(row)
+        return evaluate(
+            self.binding,
+            self.job.data,
+            self.job.loss,
+            self.job.metric,
+            self.world,
+            key,
+        )
 
     def _record(self, before: Position, played: Played) -> Record:
         """The round as observers see it."""
