@@ -15,7 +15,7 @@ from two_hosts import REPOSITORY, SECONDS, TwoHosts, why_not
 
 from fedlama.base import InputError, RunError
 from fedlama.processes import world
-from fedlama.processes.hosts import BEAT, Place, Watch, silence_allowed
+from fedlama.processes.hosts import BEAT, HostPlace, Watch, silence_allowed
 
 COMPARED = ("rounds.jsonl", "checkpoint/model.safetensors", "config.toml")
 # Before the cable is pulled; a checkpoint is saved every second round
@@ -215,8 +215,8 @@ class Memory:
         return self.kept[key]
 
 
-def place(host: int, speaks: bool = True) -> Place:
-    return Place(host=host, hosts=2, speaks=speaks, meeting_point="first-host")
+def place(host: int, speaks: bool = True) -> HostPlace:
+    return HostPlace(host=host, hosts=2, speaks=speaks, meeting_point="first-host")
 
 
 def looks(watch: Watch, seconds: float) -> list[str | None]:
@@ -263,6 +263,16 @@ def test_a_store_that_does_not_answer_is_named():
     )
 
 
+def test_a_host_that_never_beat_is_not_blamed_for_the_store():
+    watch = Watch(place(1), 10)
+    # Before the first host has sent a beat, the store answers once; then the network is cut
+    watch.look()
+    watch.exchange(Memory())
+    said_in_turn = looks(watch, 11)
+    assert said_in_turn[:10] == [None] * 10
+    assert (said_in_turn[10] or "").startswith("first-host, where the hosts meet")
+
+
 def test_one_process_of_a_host_beats_for_all():
     store = Memory()
     Watch(place(1, speaks=False), 10).exchange(store)
@@ -276,10 +286,10 @@ def test_the_place_is_what_torchrun_says():
         "LOCAL_RANK": "2",
         "MASTER_ADDR": "a",
     }
-    assert Place.from_environment(environment) == Place(
+    assert HostPlace.from_environment(environment) == HostPlace(
         1, 3, speaks=False, meeting_point="a"
     )
-    assert Place.from_environment({}).hosts == 1
+    assert HostPlace.from_environment({}).hosts == 1
 
 
 def test_the_silence_allowed_is_a_number_of_seconds():

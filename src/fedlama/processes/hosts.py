@@ -47,7 +47,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class HostPlace:
     """Which host this process is on, as torchrun numbers them, and whether it speaks for its host."""
 
     host: int
@@ -56,9 +56,9 @@ class Place:
     meeting_point: str
 
     @staticmethod
-    def from_environment(environment: Mapping[str, str] = os.environ) -> Place:
+    def from_environment(environment: Mapping[str, str] = os.environ) -> HostPlace:
         """From the variables that torchrun sets."""
-        return Place(
+        return HostPlace(
             host=int(environment.get("GROUP_RANK", "0")),
             hosts=int(environment.get("GROUP_WORLD_SIZE", "1")),
             speaks=environment.get("LOCAL_RANK", "0") == "0",
@@ -92,7 +92,7 @@ class Watch:
         silence: After how many seconds without a beat a host is lost.
     """
 
-    def __init__(self, place: Place, silence: float) -> None:
+    def __init__(self, place: HostPlace, silence: float) -> None:
         self.place = place
         self.silence = silence
         others = [host for host in range(place.hosts) if host != place.host]
@@ -131,6 +131,10 @@ class Watch:
             return (
                 f"{where}, where the hosts meet, has not answered for {seconds}{ADVICE}"
             )
+        # What other hosts do can only be said while the store answers: a host that began a little later than this
+        # process would otherwise be blamed just before the store is.
+        if self._looks_since_answer > 1:
+            return None
         for host, looks in self._looks_since_beat.items():
             if self._is_too_long(looks):
                 name = self._name_of(host)
@@ -158,7 +162,7 @@ def _key(host: int) -> str:
 
 @contextmanager
 def watched(
-    connect: Callable[[], Store], place: Place, silence: float
+    connect: Callable[[], Store], place: HostPlace, silence: float
 ) -> Iterator[None]:
     """Inside, this process ends with a sentence when another host falls silent.
 
@@ -189,13 +193,14 @@ def watched(
 
 def _beat(watch: Watch, connect: Callable[[], Store], ended: threading.Event) -> None:
     store: Store | None = None
-    while not ended.wait(BEAT):
+    while not ended.is_set():
         try:
             store = store or connect()
             watch.exchange(store)
         except RuntimeError:
             # Of torch's store: whether it stays away is for `_look` to say.
             store = None
+        ended.wait(BEAT)
 
 
 def _look(watch: Watch, ended: threading.Event) -> None:

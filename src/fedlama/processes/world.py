@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedlama.base import RunError
 from fedlama.processes.devices import is_on_gpu
-from fedlama.processes.hosts import Place, silence_allowed, watched
+from fedlama.processes.hosts import HostPlace, silence_allowed, watched
 
 
 class World:
@@ -100,7 +100,7 @@ class World:
         return self.rank
 
 
-class Group(World):
+class DistributedWorld(World):
     """One of several processes in a torch.distributed group."""
 
     shares_files = False
@@ -157,15 +157,15 @@ def torchrun_world(backend: str) -> Iterator[World]:
     """The group that torchrun describes in the environment, or the one that the caller's program has already made."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if dist.is_initialized():
-        yield Group(dist.get_rank(), dist.get_world_size(), local_rank)
+        yield DistributedWorld(dist.get_rank(), dist.get_world_size(), local_rank)
         return
     rank = int(os.environ["RANK"])
     size = int(os.environ["WORLD_SIZE"])
     silence = silence_allowed()
     dist.init_process_group(backend, store=_meeting_point(), rank=rank, world_size=size)
     try:
-        with watched(_meeting_point, Place.from_environment(), silence):
-            yield Group(rank, size, local_rank)
+        with watched(_meeting_point, HostPlace.from_environment(), silence):
+            yield DistributedWorld(rank, size, local_rank)
     except RuntimeError as error:
         if not _is_lost_connection(error):
             raise
@@ -205,6 +205,6 @@ def local_world(
     store = dist.FileStore(str(meeting_point), size)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
-        yield Group(rank, size)
+        yield DistributedWorld(rank, size)
     finally:
         dist.destroy_process_group()
