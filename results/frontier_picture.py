@@ -39,6 +39,7 @@ SHOWN: Mapping[str, str] = {
     "Rotate(0.135)": FRUGAL,
     "Rotate(0.15)": FRUGAL,
     "FedLAMA(6, 4) + Rotate(0.58)": FRUGAL,
+    "frugal, averaged 0.5": FRUGAL,
 }
 NAMES: Mapping[str, str] = {
     "Rotate(1)": "one-bit EDEN",
@@ -64,10 +65,17 @@ LEFT = (
     "FedAvg(24)",
     "FedAvg(48)",
 )
-# In the second panel these two have no room on the left
-RIGHT_BELOW = {
-    ("UNIPEN-62 by writer, an MLP", "Budget(6, 24, 0.4)"),
-    ("UNIPEN-62 by writer, an MLP", "FedLUAR(6, 1)"),
+DIGITS = "digits, a small CNN"
+WRITERS = "UNIPEN-62 by writer, an MLP"
+RESNET = "CIFAR-10, ResNet20"
+# Where others leave no room for them: the offset of a label in points, and its alignment
+MOVED: Mapping[tuple[str, str], tuple[float, float, str]] = {
+    (DIGITS, "Budget(6, 24, 0.4)"): (8, -9, "left"),
+    (WRITERS, "Budget(6, 24, 0.4)"): (8, -14, "left"),
+    (WRITERS, "FedLUAR(6, 1)"): (8, -14, "left"),
+    (DIGITS, "FedPart(6)"): (8, -13, "left"),
+    (WRITERS, "Rotate(0.15)"): (-8, -24, "left"),
+    (RESNET, "FedLAMA(6, 4) + Rotate(0.58)"): (8, -12, "left"),
 }
 MEANINGS: Mapping[str, str] = {
     FRUGAL: "codes of about a hundredth: frugal, and FedLAMA with codes",
@@ -82,9 +90,9 @@ WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
 LOWEST = -4.0
 RECIPE = ROOT / "src/fedlama/paper/recipes/frontier.toml"
 PANELS = (
-    ("digits, a small CNN", RECIPE, HERE / "digits"),
-    ("UNIPEN-62 by writer, an MLP", HERE / "unipen62.toml", HERE / "unipen62"),
-    ("CIFAR-10, ResNet20", HERE / "cifar10.toml", HERE / "cifar10"),
+    (DIGITS, RECIPE, HERE / "digits"),
+    (WRITERS, HERE / "unipen62.toml", HERE / "unipen62"),
+    (RESNET, HERE / "cifar10.toml", HERE / "cifar10"),
 )
 
 
@@ -112,10 +120,8 @@ def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
             continue
         error = None if pair.error is None else 100 * pair.error
         colour = SHOWN[pair.label]
-        is_frugal = pair.label == "frugal"
-        is_moved = (title, pair.label) in RIGHT_BELOW
-        is_left = pair.label in LEFT and not is_moved
-        is_below = pair.label in BELOW or is_moved
+        is_frugal = pair.label.startswith("frugal")
+        across, up, side = _label_place(title, pair.label)
         axes.errorbar(
             pair.uplink_share,
             100 * pair.mean,
@@ -129,9 +135,9 @@ def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
         axes.annotate(
             f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]",
             (pair.uplink_share, 100 * pair.mean),
-            xytext=(-8 if is_left else 8, -14 if is_below else 6),
+            xytext=(across, up),
             textcoords="offset points",
-            ha="right" if is_left else "left",
+            ha=side,
             fontsize=11 if is_frugal else 7.5,
             fontweight="bold" if is_frugal else "normal",
             color=colour,
@@ -145,6 +151,17 @@ def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
     axes.set_xlabel("uplink bytes, as a share of FedAvg(6)'s")
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     titled(axes, f"{title}; seeds in brackets")
+
+
+def _label_place(title: str, label: str) -> tuple[float, float, str]:
+    """Where the label of a point stands beside it."""
+    moved = MOVED.get((title, label))
+    if moved is not None:
+        return moved
+    up = -14 if label in BELOW else 6
+    if label in LEFT:
+        return -8, up, "right"
+    return 8, up, "left"
 
 
 def _mark_below(axes: Axes, pair: Pair) -> None:
@@ -189,7 +206,8 @@ def explain(axes: Axes) -> None:
     axes.set_axis_off()
     for number, (colour, meaning) in enumerate(MEANINGS.items()):
         height = 0.8 - 0.14 * number
-        axes.plot(0.06, height, "D", color=colour, markersize=8)
+        marker = "o" if colour == MUTED else "D"
+        axes.plot(0.06, height, marker, color=colour, markersize=8)
         axes.text(0.1, height, meaning, color=colour, fontsize=12, va="center")
     axes.text(
         0.06,

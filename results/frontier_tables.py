@@ -68,9 +68,10 @@ ROWS: Mapping[str, tuple[str, ...]] = {
     "1 bit, EDEN": ("Rotate(1)",),
     "the largest 1 %, with feedback": ("Top 1 % + feedback",),
     "**frugal**": ("frugal",),
+    "**frugal**, `averaged = 0.5`": ("frugal, averaged 0.5",),
     "FedLAMA(6, 4), coded": (
-        "FedLAMA(6, 4) + Rotate(0.85) + window feedback",
-        "FedLAMA(6, 4) + Rotate(0.78) + window feedback",
+        "FedLAMA(6, 4) + Rotate(0.85)",
+        "FedLAMA(6, 4) + Rotate(0.78)",
         "FedLAMA(6, 4) + Rotate(0.58)",
     ),
 }

@@ -80,6 +80,11 @@ def is_static(value: object) -> bool:
     return isinstance(value, staticmethod)
 
 
+def test_the_docstring_of_a_result_explains_each_field_itself():
+    # Editors show the docstring of the class in hand, not those of the classes it derives from.
+    assert not set(parameters(fedlama.Result)) - explained(fedlama.Result.__doc__)
+
+
 @pytest.mark.parametrize("name", sorted(public_names()))
 def test_every_argument_is_explained(name):
     value = public_names()[name]

@@ -36,8 +36,13 @@ def main() -> None:
     ):
         for partition in range(CLIENTS):
             federation.start_supernode(partition, CLIENTS)
-        print(f"{'':16} {'accuracy':>8} {'up, kB':>8} {'down, kB':>8} {'seconds':>8}")
+        print(
+            f"{'':16} {'accuracy':>8} {'up, kB':>8} {'down, kB':>8} {'seconds':>8}",
+            flush=True,
+        )
         for setting in chosen:
+            # Not in the table: a run takes a minute or more.
+            print(f"{SETTINGS[setting]} begins", file=sys.stderr, flush=True)
             out = Path(folder) / setting
             run = federation.run(APP, save_to=str(out), setting=setting)
             federation.wait_for(run, out / "summary.json")
@@ -45,7 +50,8 @@ def main() -> None:
             up = said["uplink_bytes"] / 1000
             down = said["downlink_bytes"] / 1000
             print(
-                f"{SETTINGS[setting]:16} {said['accuracy']:8.3f} {up:8.0f} {down:8.0f} {said['seconds']:8.0f}"
+                f"{SETTINGS[setting]:16} {said['accuracy']:8.3f} {up:8.0f} {down:8.0f} {said['seconds']:8.0f}",
+                flush=True,
             )
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.__main__ import is_run_alone
 from benchmarks.coding import CycleShares, ProcessorSeconds
 from benchmarks.job import seconds_per_round
 from benchmarks.jobs import JOBS, growing, prepare
 from benchmarks.measure import CONTESTANTS, Contestant, Outcome, run, with_token
 from benchmarks.table import Entry, Results
+from benchmarks.turns import TurnError, take_turns
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = JOBS["C"].but(rounds=4, warmup=1)
@@ -29,13 +32,72 @@ def results(**seconds: list[float]) -> Results:
 def test_a_ratio_compares_runs_of_the_same_repetition():
     measured = results(bare=[1.0, 2.0, 4.0], fedlama=[0.5, 1.2, 2.0])
     assert measured.ratios("C", "fedlama") == [0.5, 0.6, 0.5]
-    assert measured.rows()[1][2:5] == ("1.20 s", "0.500 (0.500–0.600)", "3")
+    assert measured.rows()[1][2:5] == ("1.20 s", "0.500 (0.500–0.600)", "3 runs")
     assert (
         "C: × bare loop",
         "≤ 0.75",
         "0.500 (0.500–0.600)",
         "yes",
     ) in measured.checks()
+
+
+def test_turns_count_where_both_took_them():
+    measured = results(bare=[1.0], fedlama=[9.0], pfl=[3.0])
+    for entry, turns in zip(
+        measured.entries, [[2.0, 4.0], [1.0, 3.0], []], strict=True
+    ):
+        entry.turns = turns
+    assert measured.ratios("C", "fedlama") == [0.5, 0.75]
+    assert measured.ratios("C", "pfl") == [3.0]  # runs of the same repetition
+    assert measured.rows()[1][2:5] == (
+        "2.00 s",
+        "0.625 (0.500–0.750)",
+        "2 turns, 1 runs",
+    )
+
+
+def test_who_takes_turns_runs_alone_only_beside_those_that_cannot():
+    bare, fedlama, coded, pfl = (
+        Entry(TINY, name) for name in ("bare", "fedlama", "fedlama-rotate", "pfl")
+    )
+    for entry in (bare, fedlama, coded):
+        entry.turns = [1.0]
+    assert not is_run_alone(bare, [bare, fedlama])
+    assert is_run_alone(bare, [bare, fedlama, coded, pfl])
+    assert is_run_alone(pfl, [bare, fedlama, coded, pfl])
+    assert not is_run_alone(coded, [bare, fedlama, coded, pfl])
+    bare.turns = []  # they did not work
+    assert is_run_alone(bare, [bare, fedlama])
+
+
+@pytest.mark.slow
+def test_contestants_take_turns_and_nothing_is_left_of_them(tmp_path: Path):
+    job, _ = prepare(TINY, tmp_path)
+    pair = [CONTESTANTS["bare"], CONTESTANTS["fedlama"]]
+    found = take_turns(pair, job, turns=3, seconds=60)
+    assert [len(seconds) for seconds in found] == [3, 3]
+    assert all(0 < value < 60 for seconds in found for value in seconds)
+    assert not children()
+
+
+@pytest.mark.slow
+def test_a_contestant_that_cannot_take_its_turn_ends_them_for_all(tmp_path: Path):
+    job, _ = prepare(TINY, tmp_path)
+    pair = [CONTESTANTS["bare"], Contestant("nobody", "nobody")]
+    with pytest.raises(TurnError, match=r"nobody: .*No module named"):
+        take_turns(pair, job, turns=3, seconds=60)
+    assert not children()
+
+
+def children() -> list[str]:
+    """The processes that this one has started and that are still there."""
+    found = subprocess.run(
+        ["ps", "-o", "args=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [line for line in found.stdout.splitlines() if "contestants" in line]
 
 
 def test_a_burst_of_other_work_in_one_cycle_does_not_count():
@@ -81,7 +143,7 @@ def test_a_contestant_that_failed_has_no_numbers():
             "Flower simulation",
             "–",
             "–",
-            "0, failed: exit 1: ImportError: flwr",
+            "0 runs, failed: exit 1: ImportError: flwr",
             "–",
         ),
     ]
@@ -154,7 +216,9 @@ def test_quick_run_from_the_command_line(tmp_path: Path):
     )
     assert "bare loop" in done.stdout
     runs = json.loads(report.with_suffix(".json").read_text(encoding="utf-8"))["runs"]
-    assert [len(entry["seconds"]) for entry in runs] == [1, 1]
+    assert [len(entry["turns"]) for entry in runs] == [1, 1]
+    # Nobody is there who could not take turns
+    assert [len(entry["seconds"]) for entry in runs] == [0, 0]
     assert all(entry["memory"] > 10**7 and entry["failure"] is None for entry in runs)
 
 

@@ -7,7 +7,7 @@ import fedlama
 from fedlama.compress import (
     Channel,
     ErrorFeedback,
-    Place,
+    MessagePlace,
     Quantize,
     Rotate,
     TopK,
@@ -91,7 +91,7 @@ def measured_and_exact(codec, correlation=0.0, rounds=4, seed=0):
         rows = updates(generator, rows, correlation)
         messages = []
         for client in range(CLIENTS):
-            place = Place(number, client, number, rounds)
+            place = MessagePlace(number, client, number, rounds)
             messages.append(
                 channel.simulate(rows[client], EVERY_LAYER, place, own=slots[client])
             )
@@ -105,7 +105,7 @@ def measured_and_exact(codec, correlation=0.0, rounds=4, seed=0):
             for layer, part in enumerate(LAYOUT.tensor_slices)
         }
         measured = channel.spread(
-            weights, messages, mean_sq, Place(number, 0, number, rounds)
+            weights, messages, mean_sq, MessagePlace(number, 0, number, rounds)
         )
         for layer, part in enumerate(LAYOUT.tensor_slices):
             exact = float((column * (rows[:, part] - mean[part]).square()).sum())

@@ -5,9 +5,19 @@ import torch
 
 import fedlama
 from compress.vectors import gaussian
-from doors.harness import run
+from compress.wrapped import Wrapped
+from doors.harness import run, same_bits, wide_network
 from fedlama.base import InputError
-from fedlama.compress import Cast, Channel, ErrorFeedback, Place, Quantize, Rotate, TopK
+from fedlama.compress import (
+    Cast,
+    Channel,
+    Codec,
+    ErrorFeedback,
+    MessagePlace,
+    Quantize,
+    Rotate,
+    TopK,
+)
 from fedlama.compress.error_feedback import delivered, window_gain, window_noise
 from fedlama.compress.normal import distortion
 from fedlama.core import Layout
@@ -109,7 +119,7 @@ def test_a_window_in_simulation(rates, noise, gain):
         missing = torch.zeros(LAYOUT.width)
         for number in range(rounds):
             update = gaussian(COUNT, seed=100 * window + number)
-            place = Place(rounds * window + number, 0, number, rounds)
+            place = MessagePlace(rounds * window + number, 0, number, rounds)
             message = channel.simulate(update, [0], place, own=own)
             missing += update - message.row
         measured += float(missing.square().mean()) / 0.01**2 / rounds / windows
@@ -134,7 +144,7 @@ def test_a_window_of_water_filled_layers_arrives_whole(further, profile):
         update = torch.zeros(TWO_LAYERS.width)
         update[far] = further * gaussian(COUNT, seed=number)
         update[near] = gaussian(COUNT, seed=100 + number)
-        place = Place(number, 0, number, rounds)
+        place = MessagePlace(number, 0, number, rounds)
         total += update
         arrived += channel.simulate(update, [0, 1], place, own=own).row
     for part in (far, near):
@@ -159,9 +169,11 @@ def test_a_gain_is_the_default_where_it_is_known():
     update = gaussian(COUNT)
     own = {"uplink residual": torch.zeros(LAYOUT.width)}
     message = Channel(ErrorFeedback(Rotate(0.3)), LAYOUT, seed=1).simulate(
-        update, [0], Place(0, 0), own=own
+        update, [0], MessagePlace(0, 0), own=own
     )
-    unbiased = Channel(Rotate(0.3), LAYOUT, seed=1).simulate(update, [0], Place(0, 0))
+    unbiased = Channel(Rotate(0.3), LAYOUT, seed=1).simulate(
+        update, [0], MessagePlace(0, 0)
+    )
     assert torch.allclose(message.row, unbiased.row, rtol=0.05)
     # The residual is what the code left out, without the gain.
     assert float(
@@ -189,7 +201,7 @@ def test_a_flat_profile_is_no_profile():
         channel = Channel(codec, LAYOUT, seed=1)
         rows.append(
             [
-                channel.simulate(update, [0], Place(k, 0, k, 4), own=own).row
+                channel.simulate(update, [0], MessagePlace(k, 0, k, 4), own=own).row
                 for k in range(4)
             ]
         )
@@ -201,7 +213,7 @@ def test_a_round_with_nothing_to_send_keeps_everything():
     channel = Channel(codec, LAYOUT, seed=1)
     own = {"uplink residual": torch.zeros(LAYOUT.width)}
     update = gaussian(COUNT)
-    message = channel.simulate(update, [0], Place(0, 0, 0, 2), own=own)
+    message = channel.simulate(update, [0], MessagePlace(0, 0, 0, 2), own=own)
     assert not message.row.any()
     assert torch.equal(own["uplink residual"], update)
     assert message.nbytes == 1 + 4 + 2 + 4  # format, norm, "empty", checksum
@@ -213,9 +225,11 @@ def test_a_profile_of_another_length_is_refused():
     with pytest.raises(
         InputError, match="profile has 2 shares, but the window has 3 rounds"
     ):
-        channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 3), own=own)
+        channel.simulate(gaussian(COUNT), [0], MessagePlace(0, 0, 0, 3), own=own)
     # A layer that is synchronised once in the window has nothing to share out.
-    channel.simulate(gaussian(COUNT), [0], Place(0, 0, 0, 2, {0: (0, 1)}), own=own)
+    channel.simulate(
+        gaussian(COUNT), [0], MessagePlace(0, 0, 0, 2, {0: (0, 1)}), own=own
+    )
 
 
 def test_rarer_synchronisations_get_the_shares_of_the_rounds_between():
@@ -295,3 +309,54 @@ def test_a_profile_that_does_not_fit_is_refused_before_training():
         ):
             run(policy=policy, window=8, uplink=uplink, on_record=records.append)
         assert not records
+
+
+def test_the_wrapped_codec_hands_on_every_question():
+    """Otherwise what it is compared with below would be answered by a default."""
+    of_all_codecs = {"encode", "decode", "code_all", "rebuild_all"}
+    questions = {name for name in dir(Codec) if not name.startswith("_")}
+    assert questions - of_all_codecs <= set(vars(Wrapped))
+
+
+WATER = ErrorFeedback(Rotate(0.6, allocation="water"), profile=(1 / 4, 3 / 4))
+
+
+def test_what_the_server_multiplies_by_does_not_depend_on_a_class():
+    """Two layers that moved unlike, so that water gives them other bits than planned, and another gain for it."""
+    update = gaussian(TWO_LAYERS.width)
+    update[TWO_LAYERS.tensor_slices[0]] *= 10
+    rows = []
+    for codec in (WATER, Wrapped(WATER)):
+        channel = Channel(codec, TWO_LAYERS, seed=4)
+        place = MessagePlace(0, 0, 0, 2)
+        own = {"uplink residual": torch.zeros(TWO_LAYERS.width)}
+        message = channel.simulate(update, [0, 1], place, own=own)
+        received = channel.unpack(message.to_bytes(), [0, 1], place)
+        assert torch.equal(received.row, message.row)
+        rows.append(message.row)
+    assert torch.equal(*rows)
+
+
+def test_a_run_does_not_depend_on_the_class_of_its_codec():
+    """The spread of the clients rests on the same gains, and the intervals on the spread."""
+    options = {"policy": fedlama.FedAvg(4), "window": 8, "iterations": 24}
+    ours = run(wide_network, uplink=WATER, **options)
+    theirs = run(wide_network, uplink=Wrapped(WATER), **options)
+    assert same_bits(ours, theirs)
+
+
+def test_a_codec_refuses_a_window_itself():
+    halves = Wrapped(ErrorFeedback(Rotate(0.6), profile=(0.4, 0.6)))
+    with pytest.raises(
+        InputError, match="profile has 2 shares, but the window has 1 round: set window"
+    ):
+        run(window=None, policy=fedlama.FedAvg(4), uplink=halves)
+
+
+def test_a_codec_without_a_gain_of_its_own_has_the_planned_one():
+    class Doubled(Cast):
+        def for_round(self, round_in_window, rounds_per_window):
+            return None, 2.0
+
+    assert Cast().gain_where(0.5, 0, 4) == 1.0
+    assert Doubled().gain_where(0.5, 0, 4) == 2.0

@@ -6,7 +6,7 @@ from torch import nn
 
 from compress.vectors import gaussian
 from fedlama import InputError, models
-from fedlama.compress import Channel, ErrorFeedback, Fit, Place, Rotate
+from fedlama.compress import Channel, ErrorFeedback, Fit, MessagePlace, Rotate
 from fedlama.rows import Binding, describe
 
 
@@ -42,7 +42,7 @@ def test_a_message_has_its_share(model, share):
     for client in range(8):
         change = gaussian(layout.width, seed=client)
         message = channel.simulate(
-            change, everything, Place(round=1, client=client), anchor=anchor
+            change, everything, MessagePlace(round=1, client=client), anchor=anchor
         )
         total += message.estimated_nbytes
     numbers = sum(layer.size for layer in layout.layers)

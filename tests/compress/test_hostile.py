@@ -18,7 +18,7 @@ from fedlama.compress import (
     Channel,
     ErrorFeedback,
     LowRank,
-    Place,
+    MessagePlace,
     Quantize,
     Rotate,
     TopK,
@@ -28,7 +28,7 @@ from fedlama.compress.payload import context_of
 from fuzz.guard import LargestTensor
 
 X = gaussian(1500).view(30, 50)
-PLACE = Place(3, 4)
+PLACE = MessagePlace(3, 4)
 
 
 def resealed(codec, body: bytes, key: int = 7) -> bytes:
@@ -222,12 +222,12 @@ def test_positions_that_are_not_as_many_as_agreed():
 @pytest.mark.parametrize("codec", MESSAGE_CODECS, ids=repr)
 def test_messages_of_another_place_round_or_layer(codec):
     channel = Channel(codec, LAYOUT, seed=3)
-    place = Place(3, 4, 1, 4)
+    place = MessagePlace(3, 4, 1, 4)
     content = channel.pack(difference(), ALL, place, anchor=ANCHOR)
     channel.unpack(content, ALL, place, anchor=ANCHOR)
     others = [
-        (channel, content, ALL, Place(4, 4, 1, 4)),
-        (channel, content, ALL, Place(3, 5, 1, 4)),
+        (channel, content, ALL, MessagePlace(4, 4, 1, 4)),
+        (channel, content, ALL, MessagePlace(3, 5, 1, 4)),
         (channel, content, [0, 1], place),
         (Channel(codec, LAYOUT, seed=4), content, ALL, place),
         (Channel(codec, LAYOUT, seed=3, direction="downlink"), content, ALL, place),

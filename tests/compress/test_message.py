@@ -11,7 +11,7 @@ from fedlama.compress import (
     Channel,
     ErrorFeedback,
     LowRank,
-    Place,
+    MessagePlace,
     Quantize,
     Rotate,
     TopK,
@@ -80,7 +80,7 @@ def test_the_simulator_and_the_wire_agree(codec, due):
     simulated, packed = slots(channel), slots(channel)
     for number in range(4):
         row = difference(number)
-        place = Place(7 + number, 5, number, 4)
+        place = MessagePlace(7 + number, 5, number, 4)
         message = channel.simulate(row, due, place, anchor=ANCHOR, own=simulated)
         content = channel.pack(row, due, place, anchor=ANCHOR, own=packed)
         received = channel.unpack(content, due, place, anchor=ANCHOR)
@@ -103,7 +103,7 @@ def test_only_due_slices_and_statistics_are_touched(codec):
     own = {name: torch.full_like(row, 0.001) for name, row in slots(channel).items()}
     row = difference()
     before = row.clone()
-    message = channel.simulate(row, [4], Place(0, 0), anchor=ANCHOR, own=own)
+    message = channel.simulate(row, [4], MessagePlace(0, 0), anchor=ANCHOR, own=own)
     assert torch.equal(row, before)
     touched = torch.zeros(LAYOUT.width, dtype=torch.bool)
     for part in (*LAYOUT.layers[4].slices, *LAYOUT.statistics):
@@ -120,10 +120,10 @@ def test_decoding_in_place(codec):
     channel = Channel(codec, LAYOUT, seed=3)
     row = difference()
     expected = channel.simulate(
-        row, ALL, Place(0, 0), anchor=ANCHOR, own=slots(channel)
+        row, ALL, MessagePlace(0, 0), anchor=ANCHOR, own=slots(channel)
     )
     message = channel.simulate(
-        row, ALL, Place(0, 0), anchor=ANCHOR, own=slots(channel), out=row
+        row, ALL, MessagePlace(0, 0), anchor=ANCHOR, own=slots(channel), out=row
     )
     assert message.row is row
     assert torch.equal(row, expected.row)
@@ -149,7 +149,7 @@ def test_groups_of_a_message():
 def test_bytes_of_a_message_by_hand():
     """bfloat16: format 1, a norm of 4 per layer, two bytes per number, checksum 4."""
     channel = Channel(Cast("bfloat16"), LAYOUT, seed=0)
-    message = channel.simulate(difference(), [0, 1], Place(0, 0), anchor=ANCHOR)
+    message = channel.simulate(difference(), [0, 1], MessagePlace(0, 0), anchor=ANCHOR)
     assert (
         message.nbytes
         == message.estimated_nbytes
@@ -163,7 +163,7 @@ def test_bytes_of_a_message_by_hand():
 def test_the_exact_norms_travel():
     channel = Channel(Rotate(0.5), LAYOUT, seed=0)
     row = difference()
-    message = channel.simulate(row, ALL, Place(0, 0), anchor=ANCHOR)
+    message = channel.simulate(row, ALL, MessagePlace(0, 0), anchor=ANCHOR)
     for index, layer in enumerate(LAYOUT.layers):
         exact = sum(float(row[part].double().square().sum()) for part in layer.slices)
         decoded = sum(
@@ -187,7 +187,9 @@ def test_variances_stay_positive_and_close(codec):
             row[part] = anchor[part] * (2.0 * draws.flip(0)).exp() - anchor[part]
         else:
             row[part] = 3 * draws
-    message = channel.simulate(row, ALL, Place(0, 0), anchor=anchor, own=slots(channel))
+    message = channel.simulate(
+        row, ALL, MessagePlace(0, 0), anchor=anchor, own=slots(channel)
+    )
     for role, part in zip(LAYOUT.roles, LAYOUT.statistics, strict=True):
         if role == "variance":
             decoded = anchor[part] + message.row[part]
@@ -215,13 +217,13 @@ def test_statistics_by_hand():
     extreme = channel._statistics.from_codable(torch.tensor([0.0, -1e9, 0.0]), anchor)
     assert float(4 + extreme[1]) == pytest.approx(1e-5, rel=0.1)
     with pytest.raises(InputError, match="beside their anchor"):
-        channel.simulate(row, [0], Place(0, 0))
+        channel.simulate(row, [0], MessagePlace(0, 0))
 
 
 def test_norms_without_statistics_need_no_anchor():
     layout = describe(nn.Linear(64, 32))
     message = Channel(Rotate(1), layout, seed=0).simulate(
-        torch.ones(layout.width), [0, 1], Place(0, 0)
+        torch.ones(layout.width), [0, 1], MessagePlace(0, 0)
     )
     assert message.charged.statistics == 0
 
@@ -240,7 +242,7 @@ def test_slots_are_named_after_the_direction():
     assert Channel(Rotate(1), LAYOUT, seed=0).slots == ()
     with pytest.raises(InputError, match="the slot 'uplink residual' is missing"):
         Channel(feedback, LAYOUT, seed=0).simulate(
-            difference(), ALL, Place(0, 0), anchor=ANCHOR, own={}
+            difference(), ALL, MessagePlace(0, 0), anchor=ANCHOR, own={}
         )
 
 
@@ -249,7 +251,9 @@ def test_draws_depend_on_the_place_alone():
 
     def decoded(seed=0, direction="uplink", round=0, client=0):
         channel = Channel(Rotate(1), LAYOUT, seed=seed, direction=direction)
-        return channel.simulate(row, ALL, Place(round, client), anchor=ANCHOR).row
+        return channel.simulate(
+            row, ALL, MessagePlace(round, client), anchor=ANCHOR
+        ).row
 
     assert torch.equal(decoded(), decoded())
     for other in ({"seed": 1}, {"direction": "downlink"}, {"round": 1}, {"client": 1}):
@@ -260,10 +264,10 @@ def test_water_gives_layers_that_moved_further_more_bits():
     row = difference()
     row[LAYOUT.tensor_slices[4]] *= 10
     uniform = Channel(Rotate(1.0), LAYOUT, seed=0).simulate(
-        row, ALL, Place(0, 0), anchor=ANCHOR
+        row, ALL, MessagePlace(0, 0), anchor=ANCHOR
     )
     water = Channel(Rotate(1.0, allocation="water"), LAYOUT, seed=0).simulate(
-        row, ALL, Place(0, 0), anchor=ANCHOR
+        row, ALL, MessagePlace(0, 0), anchor=ANCHOR
     )
     assert water.estimated_nbytes == pytest.approx(uniform.estimated_nbytes, rel=0.05)
     assert water.charged.layers[4] > 1.5 * uniform.charged.layers[4]
@@ -284,7 +288,7 @@ def test_resnet20_meets_its_budgets():
     row = 0.01 * torch.randn(layout.width, generator=torch.Generator().manual_seed(0))
     for bits, share in ((1.56, 0.0496), (0.6, 0.0202), (0.28, 0.0104)):
         message = Channel(Rotate(bits), layout, seed=0).simulate(
-            row, range(len(layout.layers)), Place(0, 0), anchor=anchor
+            row, range(len(layout.layers)), MessagePlace(0, 0), anchor=anchor
         )
         assert message.estimated_nbytes / 1_097_448 == pytest.approx(share, abs=0.0004)
 
@@ -294,8 +298,8 @@ def test_layers_that_are_modules():
     channel = Channel(Rotate(0.5), layout, seed=0)
     row = torch.randn(layout.width, generator=torch.Generator().manual_seed(1))
     due = range(len(layout.layers))
-    content = channel.pack(row, due, Place(0, 0), anchor=ANCHOR)
-    received = channel.unpack(content, due, Place(0, 0), anchor=ANCHOR)
+    content = channel.pack(row, due, MessagePlace(0, 0), anchor=ANCHOR)
+    received = channel.unpack(content, due, MessagePlace(0, 0), anchor=ANCHOR)
     assert received.charged.total == len(content)
     assert list(received.exact_sq) == list(due)
 
@@ -311,11 +315,11 @@ def test_layers_that_are_modules():
             lambda: Channel(Cast(), LAYOUT, seed=0, direction="up"),
             "direction must be one of uplink, downlink, not 'up'",
         ),
-        (lambda: Place(-1, 0), "round must be at least 0, not -1"),
-        (lambda: Place(0, 0, 4, 4), "round_in_window must be below 4, not 4"),
+        (lambda: MessagePlace(-1, 0), "round must be at least 0, not -1"),
+        (lambda: MessagePlace(0, 0, 4, 4), "round_in_window must be below 4, not 4"),
         (
             lambda: Channel(Cast(), LAYOUT, seed=0).simulate(
-                difference(), [99], Place(0, 0)
+                difference(), [99], MessagePlace(0, 0)
             ),
             "there is no layer 99",
         ),
@@ -323,7 +327,7 @@ def test_layers_that_are_modules():
             lambda: Channel(Rotate(1), LAYOUT, seed=0).simulate(
                 torch.full((LAYOUT.width,), float("nan")),
                 ALL,
-                Place(0, 0),
+                MessagePlace(0, 0),
                 anchor=ANCHOR,
             ),
             "not finite",
@@ -341,14 +345,14 @@ def test_rows_of_another_device_are_coded_on_the_cpu(codec):
     channel = Channel(codec, LAYOUT, seed=3)
     plain, moved = slots(channel), slots(channel)
     expected = channel.simulate(
-        difference(), [4, 5], Place(0, 0), anchor=ANCHOR, own=plain
+        difference(), [4, 5], MessagePlace(0, 0), anchor=ANCHOR, own=plain
     )
     out = torch.full((LAYOUT.width,), 7.0)
     message = simulate_on_cpu(
         channel,
         difference(),
         [4, 5],
-        Place(0, 0),
+        MessagePlace(0, 0),
         anchor=ANCHOR,
         own=moved,
         warm=None,
@@ -372,7 +376,7 @@ def test_very_many_small_tensors_go_into_one_message():
     for part in layout.slices_of(range(len(layout.layers))):
         row[part] = torch.randn(part.stop - part.start, generator=generator)
     due = list(range(len(layout.layers)))
-    message = channel.simulate(row, due, Place(round=1, client=0))
+    message = channel.simulate(row, due, MessagePlace(round=1, client=0))
     for number, layer in enumerate(layout.layers):
         numbers = torch.cat([row[part] for part in layer.slices]).double()
         expected = float(numbers.square().sum())

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedlama.compress import Channel, Place, Rotate
+from fedlama.compress import Channel, MessagePlace, Rotate
 from fedlama.compress.normal import index_for, largest_symbol, table
 from fedlama.compress.rotation import Rotations
 from fedlama.compress.scratch import LARGE, kept_memory, lasting_tensor, working_tensor
@@ -64,12 +64,12 @@ def test_kept_memory_changes_no_number_and_is_given_back():
             torch.randn(layout.width, generator=torch.Generator().manual_seed(seed))
         )
     fresh = [
-        channel.simulate(row, due, Place(round=1, client=client))
+        channel.simulate(row, due, MessagePlace(round=1, client=client))
         for client, row in enumerate(rows)
     ]
     with kept_memory():
         for client, row in enumerate(rows):
-            message = channel.simulate(row, due, Place(round=1, client=client))
+            message = channel.simulate(row, due, MessagePlace(round=1, client=client))
             assert torch.equal(message.row, fresh[client].row)
             assert message.charged == fresh[client].charged
             assert message.to_bytes() == fresh[client].to_bytes()

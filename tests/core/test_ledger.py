@@ -157,6 +157,14 @@ def test_relative_cost_by_hand():
     assert account(FedAvg(2), 8)[-1].relative_cost(8, 1) == 0.5
 
 
+def test_uplink_share_by_hand():
+    # 3,960 bytes after 4 steps (above); FedAvg(1) sends 105 numbers of 4 bytes, 4 times, from 3 clients.
+    last = account(FedLAMA(1, 2), 4)[-1]
+    assert last.uplink_share(4, 1, clients=3) == 3960 / (4 * 3 * 420)
+    # 8 steps at the interval 6 are two averages: the second ends the run
+    assert account(FedAvg(6), 8)[-1].uplink_share(8, 6, clients=3) == 1.0
+
+
 def test_accelerate_costs_more_than_one():
     # One round of 6 steps, then two cycles in which a (10 ≫ 1) goes three times and b once: κ = 7, 3.
     # C = 7·90 + 3·10 = 660 against 3 · 100.
@@ -173,3 +181,4 @@ def test_an_open_account_is_empty():
         0,
     )
     assert ledger.relative_cost(0, 6) == 0.0
+    assert ledger.uplink_share(0, 6, clients=3) == 0.0

@@ -13,8 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama import Budget, FedAvg, FedLUAR, FedPart, Fixed, InputError
-from fedlama.core import RECYCLED, Evidence, Layout, Policy, PolicyState, Tensor
+from fedlama import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed, InputError
+from fedlama.core import (
+    RECYCLED,
+    Evidence,
+    Layout,
+    Policy,
+    PolicyState,
+    Shortening,
+    Tensor,
+    shortest_interval,
+)
 from fedlama.core.policies.budget import spread_of_roots
 
 A, B, C = 0, 1, 2
@@ -87,6 +96,28 @@ def test_they_are_policies_and_values(policy):
     assert type(policy).__name__ in str(policy)
     plans, _ = play(policy, 50)
     assert sum(plan.steps for plan in plans) == 50
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps"),
+    [
+        (FedAvg(6), 6),
+        (FedLAMA(6, 3), 6),
+        (FedLAMA(6, 3, "accelerate"), 2),
+        (Budget(2, 8, 0.5), 2),
+        (FedPart(3), 3),
+    ],
+    ids=str,
+)
+def test_the_shortest_interval(policy, steps):
+    assert shortest_interval(policy) == steps
+
+
+def test_a_policy_need_not_know_its_shortest_interval():
+    policy = Fixed(4, {"fc.*": 8})
+    assert isinstance(policy, Policy)
+    assert not isinstance(policy, Shortening)
+    assert shortest_interval(policy) == 4
 
 
 # Fixed

@@ -246,6 +246,19 @@ def test_fedavg_is_fedlama_with_factor_one():
     assert hash(FedLAMA(6, 1)) == hash(FedAvg(6))
 
 
+def test_fedavg_is_known_by_its_factor_whatever_it_is_called():
+    for policy in (FedAvg(6), FedLAMA(6, 1), FedLAMA(6, 1, "released", 3)):
+        assert policy.is_fedavg
+    assert not FedLAMA(6, 2).is_fedavg
+
+
+def test_an_interval_that_is_given_twice_is_refused():
+    with pytest.raises(TypeError, match="multiple values for argument 'interval'"):
+        FedAvg(6, base_interval=12)
+    with pytest.raises(TypeError, match="needs an interval"):
+        FedAvg()
+
+
 def test_policies_can_be_replaced():
     assert dataclasses.replace(FedAvg(6), base_interval=12) == FedAvg(12)
     assert dataclasses.replace(FedLAMA(6, 4), increase_factor=2) == FedLAMA(6, 2)

@@ -5,6 +5,8 @@ from torch import nn
 
 import fedlama
 from fedlama.data import arrays
+from fedlama.run.execute import execute
+from fedlama.run.planning import plan
 from fedlama.training.checkpoint import Checkpointing, Control
 
 CLIENTS = 6
@@ -43,17 +45,28 @@ def wide_network():
     )
 
 
-def run(model=network, **options):
+def arguments(**options):
     """Windows of two cycles of three rounds, three of six clients at a time."""
-    options = {
+    return {
         "policy": fedlama.FedLAMA(2, 3),
         "local": fedlama.SGD(0.05, 4),
+        "participation": 3,
         "iterations": 48,
         "window": 12,
+        "seed": 5,
+        "execution": "one-by-one",
     } | options
-    return fedlama.simulate(
-        model, samples(), participation=3, seed=5, execution="one-by-one", **options
-    )
+
+
+def run(model=network, **options):
+    """The small federation, in memory."""
+    return fedlama.simulate(model, samples(), **arguments(**options))
+
+
+def run_in_folder(folder, observers=(), *, resume=False, **options):
+    """The same in a run directory, with a checkpoint at every cycle's end."""
+    planned = plan(network, samples(), checkpoint_minutes=0.0, **arguments(**options))
+    return execute(planned, folder, observers, workers=1, resume=resume)
 
 
 class StopOften(Control):

@@ -1,5 +1,7 @@
 """Flower runs that are resumed: killed in the first window, finished, or without a score."""
 
+import json
+
 import pytest
 import torch
 
@@ -79,6 +81,32 @@ def test_a_run_that_was_killed_in_its_first_window_begins_anew(tmp_path):
     assert resumed.records == whole.records
     assert read_run(tmp_path).records == whole.records
     assert_same_weights(result, expected)
+
+
+def test_the_seconds_of_a_run_that_is_resumed_go_on(tmp_path):
+    def dies(round_, arrays):
+        if round_ >= 7:
+            raise KilledError
+        return evaluate(round_, arrays)
+
+    with pytest.raises(KilledError):
+        start(strategy(), grid(), dies, save_to=tmp_path)
+    path = tmp_path / "timings.jsonl"
+    # As if every round before the break had taken an hour.
+    before = [json.loads(line) for line in path.read_text().splitlines()]
+    slow = [{**timing, "seconds": 3600.0 * timing["round"]} for timing in before]
+    path.write_text("".join(json.dumps(timing) + "\n" for timing in slow))
+
+    plan = strategy()
+    train(grid(), plan, resume_from=tmp_path)
+    timings = [json.loads(line) for line in path.read_text().splitlines()]
+    rounds = [timing["round"] for timing in timings]
+    assert rounds == [record.round for record in plan.records]
+    seconds = [timing["seconds"] for timing in timings]
+    assert seconds == sorted(seconds)
+    # The first cycle's four rounds were kept, and the others took no hour.
+    assert seconds[3] == 4 * 3600
+    assert seconds[-1] < 5 * 3600
 
 
 def test_a_file_in_place_of_a_folder_is_named(tmp_path):

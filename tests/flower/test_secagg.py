@@ -100,10 +100,21 @@ def test_the_server_sees_sums_only_and_takes_the_same_intervals(tmp_path):
     # Its weight, differences and squared norms
     assert len(masked) == ROUNDS * CLIENTS * 3
     for content in masked[1::3]:
-        numbers = np.load(io.BytesIO(content), allow_pickle=False).astype(float)
-        # An update fills a thousandth of the range of numbers; a masked one is spread evenly over all of it.
-        assert numbers.mean() / 2**32 == pytest.approx(0.5, abs=0.06)
-        assert numbers.std() / 2**32 == pytest.approx(12**-0.5, abs=0.06)
+        assert_spread_over_the_whole_range(numbers_in(content), apart=0.06)
+    # A message has one squared norm per due layer, so all of them together.
+    squares = np.concatenate([numbers_in(content) for content in masked[2::3]])
+    assert len(squares) >= ROUNDS * CLIENTS
+    assert_spread_over_the_whole_range(squares, apart=0.12)
+
+
+def numbers_in(content):
+    return np.load(io.BytesIO(content), allow_pickle=False).astype(float)
+
+
+def assert_spread_over_the_whole_range(numbers, *, apart):
+    """A number fills a thousandth of the range; a masked one lies anywhere in it, as likely as anywhere else."""
+    assert numbers.mean() / 2**32 == pytest.approx(0.5, abs=apart)
+    assert numbers.std() / 2**32 == pytest.approx(12**-0.5, abs=apart)
 
 
 @pytest.mark.slow

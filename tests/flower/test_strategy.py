@@ -1,6 +1,7 @@
 """The Flower runtime without processes: the real client app and strategy over a grid in memory."""
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import torch
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from torch import nn
 
@@ -99,6 +102,8 @@ def assert_same_run(result, plan, expected, *, bytes_apart=0):
         assert mine.downlink_bytes == pytest.approx(
             theirs.downlink_bytes, abs=bytes_apart
         )
+        assert mine.uplink_share == pytest.approx(theirs.uplink_share, rel=0.01)
+        assert mine.to_plain().keys() == theirs.to_plain().keys()
     trained = result.arrays.to_torch_state_dict()
     for name, values in expected.model.state_dict().items():
         torch.testing.assert_close(trained[name], values, rtol=1e-5, atol=1e-6)
@@ -184,11 +189,7 @@ def test_rules_with_a_part_on_the_server_are_those_of_the_simulator(local, optio
         simulated(local=local, **options),
         bytes_apart=24 if options else 0,
     )
-    assert all(
-        not context.state
-        for context in grid.contexts.values()
-        if context.node_id in last_cohort(grid, plan)
-    )
+    assert not any(context.state for context in grid.contexts.values())
 
 
 @pytest.mark.parametrize("local", [UNEVEN_SGD, fedlama.FedNova(UNEVEN_SGD)])
@@ -198,12 +199,6 @@ def test_a_client_without_a_step_in_a_round_is_that_of_the_simulator(local):
     result = train(MemoryGrid(app(local), range(CLIENTS)), plan)
     assert any(record.step % 6 for record in plan.records)
     assert_same_run(result, plan, simulated(policy, local=local))
-
-
-def last_cohort(grid, plan):
-    count = 3
-    asked = [partition for partition, kind, *_ in grid.sent if kind == "train"]
-    return {grid.context(partition).node_id for partition in asked[-count:]}
 
 
 def test_client_and_strategy_must_mean_the_same_rule():
@@ -253,6 +248,8 @@ def test_what_outlives_a_window_is_found_again_by_a_run_that_is_resumed(tmp_path
     resumed = strategy(**options)
     result = train(grid, resumed, resume_from=tmp_path / "cut")
     assert resumed.records == whole.records
+    # Also of clients that trained before the break only
+    assert list((tmp_path / "state").iterdir()) == []
     for name, values in expected.arrays.to_torch_state_dict().items():
         assert torch.equal(result.arrays.to_torch_state_dict()[name], values)
 
@@ -599,7 +596,7 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
     assert run.config["local"]["momentum"] == LOCAL.momentum
     simulation = simulated(**CODES[code])
     assert run.summary.uplink_share == pytest.approx(simulation.uplink_share, abs=1e-3)
-    for name in ("codec", "server", "local"):
+    for name in ("codec", "server", "local", "policy", "cost_of", "metric", "metrics"):
         assert getattr(run.summary, name) == getattr(simulation, name)
     assert run.summary.seconds > 0
     report = subprocess.run(
@@ -609,6 +606,51 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
         check=False,
     )
     assert report.returncode == 0, report.stderr
+
+
+def test_the_log_says_how_good_the_model_is_and_what_it_cost(tmp_path, caplog):
+    caplog.set_level("INFO", logger="flwr")
+    logger = logging.getLogger("flwr")
+    logger.addHandler(caplog.handler)
+    plan = strategy(fedlama.FedLAMA(2, 2), evaluate_every=4)
+    try:
+        train(MemoryGrid(app(), range(CLIENTS)), plan, iterations=8, save_to=tmp_path)
+    finally:
+        logger.removeHandler(caplog.handler)
+    lines = [record.getMessage() for record in caplog.records]
+    first, last = plan.records[1], plan.records[-1]
+    up = sum(record.uplink_bytes for record in plan.records[:2])
+    down = sum(record.downlink_bytes for record in plan.records[:2])
+    # A cycle of two rounds was evaluated at its end.
+    scores = f"accuracy {first.accuracy:.4f}, loss {first.test_loss:.4f}"
+    sent = f"{up / 1000:.1f} kB up and {down / 1000:.1f} kB down"
+    assert f"round 2: {scores}; so far {sent}" in lines
+    scores = f"accuracy {last.accuracy:.4f}, loss {last.test_loss:.4f}"
+    share = f"{100 * last.uplink_share:.1f} % of the uplink of FedAvg(2)"
+    ending = f"the run has ended: {scores}; {share}; run directory: {tmp_path}"
+    assert ending in lines
+
+
+def test_a_metric_other_than_the_accuracy_is_in_records_and_summary(tmp_path):
+    def error(round_, arrays):
+        scores = evaluate(round_, arrays)
+        return MetricRecord({"error": 1 - scores["accuracy"], "loss": scores["loss"]})
+
+    error.higher_is_better = False
+    plan = strategy()
+    plan.start(
+        MemoryGrid(app(), range(CLIENTS)),
+        initial_arrays(network, SEED),
+        iterations=8,
+        evaluate_fn=error,
+        save_to=tmp_path,
+    )
+    run = read_run(tmp_path)
+    assert run.summary.accuracy is None
+    assert run.summary.metrics == run.records[-1].metrics
+    assert list(run.summary.metrics) == ["error"]
+    assert run.summary.metric.name == "error"
+    assert not run.summary.metric.higher_is_better
 
 
 def test_a_function_of_ones_own_trains_as_the_rule_does():
@@ -635,6 +677,29 @@ def test_a_function_of_ones_own_trains_as_the_rule_does():
     assert_same_run(result, plan, simulated(local=plain))
 
 
+def test_a_function_that_does_not_say_its_samples_is_not_weighed_by_them():
+    def moves(module, steps, context):
+        # The bias of client c is c + 1 after the round.
+        number = context.node_config["partition-id"] + 1
+        with torch.no_grad():
+            module[4].bias.fill_(float(number))
+        return 0.5
+
+    plan = strategy(fedlama.FedAvg(1), clients=None, weights="samples", wait=0.1)
+    silent = MemoryGrid(layerwise(network)(moves), range(2))
+    with pytest.raises(RunError, match=r"pass samples= to fedlama\.flower\.layerwise"):
+        train(silent, plan, iterations=1)
+
+    def count(context):
+        return 3 if context.node_config["partition-id"] == 0 else 1
+
+    counting = MemoryGrid(layerwise(network, samples=count)(moves), range(2))
+    result = train(counting, plan, iterations=1)
+    bias = result.arrays.to_torch_state_dict()["4.bias"]
+    # Three quarters of 1 and a quarter of 2
+    torch.testing.assert_close(bias, torch.full((10,), 1.25))
+
+
 def test_another_model_on_a_client_is_refused_with_a_sentence():
     other = client_app(
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), digits(), local=LOCAL
@@ -650,6 +715,26 @@ def test_another_model_on_a_client_is_refused_with_a_sentence():
     with pytest.raises(RunError, match="Flower's error 2"):
         train(MemoryGrid(other, range(CLIENTS), misbehave=listen), plan)
     assert "the client's model is not the server's" in reasons[0]
+
+
+@pytest.mark.parametrize("mod", [fixedclipping_mod, LocalDpMod(1.0, 1.0, 1.0, 1e-5)])
+def test_mods_of_flower_that_change_arrays_refuse_the_messages(mod):
+    inner = app()
+    outer = ClientApp()
+
+    @outer.query()
+    def query(message, context):
+        return inner(message, context)
+
+    @outer.train(mods=[mod])
+    def training(message, context):
+        return inner(message, context)
+
+    plan = strategy(on_too_few="stop")
+    # Nothing that a mod made of a message is averaged.
+    with pytest.raises(RunError, match="Flower's error"):
+        train(MemoryGrid(outer, range(CLIENTS)), plan)
+    assert plan.records == []
 
 
 def test_codecs_travel_as_plain_values():

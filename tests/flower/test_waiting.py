@@ -1,8 +1,14 @@
 """How long a Flower server waits for nodes, at the start and in a run."""
 
+import threading
+import time
+
 import pytest
 
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
+
+from flwr.app import RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 import fedlama
 from fedlama.flower import exchange as exchanging
@@ -121,3 +127,33 @@ def test_a_node_that_stays_silent_is_left_alone_for_longer_and_longer(monkeypatc
         pauses.append(now[0] - began)
     assert pauses == [0.0, 10.0, 20.0, 40.0, 80.0, 80.0]
     assert not exchange.is_busy(8)
+
+
+def test_a_reply_that_never_becomes_whole_keeps_its_node_busy_for_one_deadline_more():
+    """A node that is killed while it uploads: Flower goes on waiting for what it announced."""
+    killed = threading.Event()
+
+    class Grid:
+        """Its one node announces a reply, and is gone."""
+
+        def push_messages(self, messages):
+            return ["message" for _ in messages]
+
+        def pull_messages(self, numbers):
+            killed.wait(60)
+            return []
+
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    exchange = exchanging.Exchange(Grid(), deadline=1.0)
+    request = exchanging.Request(7, RecordDict())
+    began = time.monotonic()
+    assert exchange.ask({0: request}, "train") == {}
+    try:
+        assert exchange.is_busy(7)
+        while exchange.is_busy(7):
+            assert time.monotonic() < began + 30
+            time.sleep(0.05)
+        assert time.monotonic() >= began + 2
+        assert exchange._pulling[7].thread.is_alive()
+    finally:
+        killed.set()

@@ -31,6 +31,7 @@ from fedlama.run.toml import to_toml
 from fedlama.study.runs import load_run
 from fedlama.study.study_file import load_study
 from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.seen_rows import read_seen_rows
 
 from . import samples
 
@@ -105,7 +106,8 @@ def read_study(content: bytes, folder: Path) -> object:
 
 
 def read_checkpoint(content: bytes, folder: Path) -> object:
-    return Checkpoint.decode(content, samples.CHECKPOINT_SHAPES)
+    checkpoint = Checkpoint.decode(content, samples.CHECKPOINT_SHAPES)
+    return checkpoint, list(read_seen_rows(content, samples.CHECKPOINT_SHAPES))
 
 
 def read_voucher(content: bytes, folder: Path) -> object:

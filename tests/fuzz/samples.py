@@ -18,7 +18,7 @@ from fedlama.compress import (
     Channel,
     ErrorFeedback,
     LowRank,
-    Place,
+    MessagePlace,
     Quantize,
     Rotate,
     TopK,
@@ -62,7 +62,7 @@ def _checkpoint() -> Checkpoint:
             "control": np.zeros((2, 32), np.float32),
         },
         seen=np.array([1, 4]),
-        seen_slots={"control": np.ones((2, 32), np.float32)},
+        seen_slots=("control",),
     )
 
 
@@ -102,7 +102,7 @@ _LAYOUT = Layout.pack(
     [Tensor("kernel", 1024, shape=(32, 32)), Tensor("bias", 32)], _STATISTICS
 )
 CHANNEL = Channel(ErrorFeedback(Rotate(0.5)), _LAYOUT, seed=0)
-MESSAGE_DUE, MESSAGE_PLACE = (0, 1), Place(1, 2)
+MESSAGE_DUE, MESSAGE_PLACE = (0, 1), MessagePlace(1, 2)
 CIFAR = cifar100_files(train=1, test=1)["train"]
 IDX_LABELS = idx(np.array([3, 1]))
 CHECKPOINT_SHAPES = Shapes(
@@ -114,7 +114,7 @@ CHECKPOINT_SHAPES = Shapes(
     cohort=2,
     clients=5,
 )
-CHECKPOINT = _checkpoint().encode()
+CHECKPOINT = _checkpoint().encode() + np.ones((2, 32), np.float32).tobytes()
 CONFIG_TOML, ROUNDS, SUMMARY = _run_files()
 CONFIG = tomllib.loads(CONFIG_TOML.decode())
 TIMINGS = b"".join(

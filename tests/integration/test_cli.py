@@ -3,6 +3,7 @@
 Importing torch takes seconds, so the many small mistakes are tried in forked processes, which have it already.
 """
 
+import csv
 import fcntl
 import json
 import os
@@ -25,6 +26,7 @@ import fedlama
 import fedlama.run.execute  # and so torch, before any fork
 from fedlama.cli import main
 from fedlama.paper.demo import demo_folder
+from fedlama.paper.reproduce import reproduction
 
 SCRIPT = Path(sys.executable).with_name("fedlama")
 TINY = """
@@ -221,6 +223,17 @@ def test_a_run_writes_its_directory_and_prints_a_table(finished):
     assert "FedLAMA(2, 2)" in done.stdout
     assert f"{100 * summary['accuracy']:.2f} %" in done.stdout
     assert done.stdout.splitlines()[-1] == f"report: {path / 'report.html'}"
+
+
+def test_a_run_of_a_preset_is_called_by_its_name(tmp_path):
+    config = tmp_path / "frugal.toml"
+    config.write_text('preset = "frugal"\n' + TINY.replace("increase_factor = 2\n", ""))
+    done = forked("run", config, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("frugal(2) · step ")
+    assert "Budget" not in done.stdout + done.stderr
+    assert "frugal(2) reached " in done.stdout
+    assert " of FedAvg(2)'s uplink and 100 % of the cost of" in done.stdout
 
 
 def test_progress_in_a_log_is_plain_lines_on_stderr(finished):
@@ -479,14 +492,94 @@ def test_a_smoke_test_makes_a_figure_and_says_everywhere_that_it_is_no_result(tm
     assert f"* {second}: no run of this study is finished" in shown.stdout
     assert len(list(out.glob("figure2?.svg"))) == 1  # by its letter in the paper
     assert not removed.exists()
-    assert not list(second.rglob("summary.json"))
+    assert not second.exists()
 
-    shutil.rmtree(first)
-    nothing = command(
-        "reproduce", "figure2", "--scale", "smoke", "--finished", "--out", out
-    )
-    assert nothing.returncode == 2
-    assert "no run of this study is finished" in nothing.stderr
+
+def test_one_line_of_a_table_is_trained_once(tmp_path):
+    words = ["reproduce", "table4", "--scale", "smoke", "--group", "1"]
+    words += ["--out", str(tmp_path / "out")]
+    first = forked(*words, "--setting", "FedLAMA(6, 4)", "--seeds", "0")
+    assert first.returncode == 0, first.stderr
+    assert "plan: 1 run to train" in first.stderr
+    summaries = list((tmp_path / "out").rglob("summary.json"))
+    assert [path.parent.name for path in summaries] == ["seed0"]
+    # Without its baseline there is nothing to subtract, and no cost to divide by
+    (row,) = csv_rows(tmp_path / "out" / "table4-group1.csv")
+    assert (row["setting"], row["seeds"]) == ("FedLAMA(6, 4)", "0")
+    assert (row["difference"], row["relative_cost"]) == ("", "")
+    markdown = (tmp_path / "out" / "table4-group1.md").read_text(encoding="utf-8")
+    assert "cost, of FedAvg(6)" in markdown
+    # The folder has no run of the baseline, and can be drawn all the same
+    shown = forked("report", summaries[0].parents[2])
+    assert shown.returncode == 0, shown.stderr
+
+    stamp = summaries[0].stat().st_mtime_ns
+    again = forked(*words, "--setting", "FedAvg(6)", "--seeds", "0")
+    assert again.returncode == 0, again.stderr
+    # What was finished before stands beside it
+    rows = csv_rows(tmp_path / "out" / "table4-group1.csv")
+    assert [row["setting"] for row in rows] == ["FedAvg(6)", "FedLAMA(6, 4)"]
+    assert rows[1]["difference"]
+    whole = forked(*words, "--plan")
+    assert "2 runs are finished already" in whole.stderr
+    assert summaries[0].stat().st_mtime_ns == stamp
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def test_a_setting_that_a_table_does_not_have(tmp_path):
+    words = ["reproduce", "table4", "--scale", "smoke", "--group", "1"]
+    done = forked(*words, "--setting", "FedAvg(7)", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "--setting 'FedAvg(7)'" in done.stderr
+    assert "FedAvg(6), " in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_frontier_needs_its_baseline(tmp_path):
+    words = ["reproduce", "frontier", "--scale", "smoke", "--out", tmp_path / "out"]
+    done = forked(*words, "--setting", "FedAvg(12)")
+    assert done.returncode == 2
+    assert "FedAvg(6)" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["figure2", "frontier"])
+def test_showing_what_is_finished_writes_nothing_where_there_is_nothing(name, tmp_path):
+    out = tmp_path / "deep" / "smoke"
+    nothing = forked("reproduce", name, "--scale", "smoke", "--finished", "--out", out)
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    lines = nothing.stderr.splitlines()
+    assert all(line.endswith(": no run of this study is finished") for line in lines)
+    assert lines[0].startswith("fedlama: ")
+    # A line for each panel of the figure
+    expected = {"figure2": 2, "frontier": 1}
+    assert len(lines) == expected[name]
+    assert not out.parent.exists()
+
+
+def test_a_plan_counts_what_waits_where_checkpoints_are_kept(tmp_path):
+    made = reproduction("figure2", "smoke")
+    panel = made.panels[0]
+    cell = panel.study.cells({})[0]
+    kept = tmp_path / "kept" / panel.folder / cell.path / "checkpoint"
+    kept.mkdir(parents=True)
+    (kept / "step-000000024.json").write_text("{}")
+
+    words = ["reproduce", "figure2", "--scale", "smoke", "--plan"]
+    words += ["--out", str(tmp_path / "out")]
+    whole = forked(*words)
+    rest = forked(*words, "--checkpoints", tmp_path / "kept")
+    # 2 of the 8 clients are active
+    assert client_steps(rest) == client_steps(whole) - 24 * 2
+
+
+def client_steps(done: subprocess.CompletedProcess[str]) -> int:
+    assert done.returncode == 0, done.stderr
+    (number,) = re.findall(r"([\d,]+) client steps in all", done.stderr)
+    return int(number.replace(",", ""))
 
 
 def test_plans_are_printed_and_nothing_is_spent(tmp_path):

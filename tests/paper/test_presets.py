@@ -62,6 +62,28 @@ def test_a_resolved_configuration_has_no_preset_left():
             {"preset": "frugal", "share": 0.9},
             "my.toml: share must be at least 0.00125 and at most 0.25, not 0.9",
         ),
+        ({"averaged": 0.5}, "my.toml: averaged means nothing without a preset"),
+        (
+            {"preset": "frugal", "averaged": 0.2},
+            "my.toml: averaged must be at least 0.25 and at most 1, not 0.2",
+        ),
+        (
+            {"preset": "frugal", "share": 0.2, "averaged": 0.5},
+            "my.toml: share = 0.2 of FedAvg's uplink for averaged = 0.5 of its parameters needs no such code",
+        ),
+        # Without the preset's policy it would send 0.5 %, not the 0.2 that were asked for
+        (
+            {"preset": "frugal", "share": 0.002, "policy": {"kind": "fedavg"}},
+            "my.toml: share = 0.002 is for the preset's own [policy], and policy.kind chooses another",
+        ),
+        (
+            {"preset": "frugal", "averaged": 0.5, "policy": {"kind": "fedavg"}},
+            "my.toml: averaged = 0.5 is for the preset's own [policy], and policy.kind chooses another",
+        ),
+        (
+            {"preset": "frugal", "share": 0.02, "uplink": {"codec": "none"}},
+            "my.toml: share = 0.02 is for the preset's own [uplink], and uplink.codec chooses another",
+        ),
         (
             {"preset": "frugal", "share": "all"},
             "my.toml: share must be at least 0.00125 and at most 0.25, not 'all'",
@@ -82,6 +104,23 @@ def test_below_half_a_per_cent_layers_are_sent_less_often():
     half = fedlama.presets.frugal(share=0.0025)
     assert half["uplink"] == fedlama.compress.Fit(0.005)
     assert half["policy"] == fedlama.Budget(6, 24, 0.5)
+
+
+def test_a_deep_network_averages_half_and_codes_it_with_twice_the_bits():
+    half = fedlama.presets.frugal(averaged=0.5)
+    assert half["policy"] == fedlama.Budget(6, 24, 0.5)
+    assert half["uplink"] == fedlama.compress.Fit(0.02)
+    assert built(preset="frugal", averaged=0.5) == half
+    # Half a per cent per message is the least: a quarter of a per cent is sent half as often, also then
+    assert fedlama.presets.frugal(share=0.0025, averaged=0.8) == (
+        fedlama.presets.frugal(share=0.0025)
+    )
+
+
+def test_a_policy_of_ones_own_goes_with_a_share_that_needs_no_intervals():
+    given = built(preset="frugal", share=0.02, policy={"kind": "fedavg"})
+    assert given["policy"] == fedlama.FedAvg(6)
+    assert given["uplink"] == fedlama.compress.Fit(0.02)
 
 
 def test_at_a_hundredth_every_layer_is_averaged_at_the_base_interval():

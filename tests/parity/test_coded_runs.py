@@ -21,7 +21,7 @@ from fedlama.compress import (
     Channel,
     ErrorFeedback,
     LowRank,
-    Place,
+    MessagePlace,
     Quantize,
     Rotate,
     TopK,
@@ -125,7 +125,10 @@ def test_decisions_under_a_lossy_code_are_those_without_it_on_the_same_rows(
         for client, row in enumerate(rows):
             messages.append(
                 channel.simulate(
-                    row - anchor, every_layer, Place(repeat, client), anchor=anchor
+                    row - anchor,
+                    every_layer,
+                    MessagePlace(repeat, client),
+                    anchor=anchor,
                 )
             )
         decoded = (
@@ -137,7 +140,7 @@ def test_decisions_under_a_lossy_code_are_those_without_it_on_the_same_rows(
                 float(decoded[part].square().sum())
                 for part in layout.layers[layer].slices
             )
-        found = channel.spread(weights_of, messages, mean_sq, Place(repeat, 0))
+        found = channel.spread(weights_of, messages, mean_sq, MessagePlace(repeat, 0))
         for layer, value in found.items():
             measured[layer] += value / repeats
     ratios = [measured[layer] / expected[layer] for layer in every_layer]

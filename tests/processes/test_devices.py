@@ -16,7 +16,7 @@ from fedlama.processes.devices import (
     is_on_gpu,
 )
 from fedlama.processes.exchange import Exchange, SharedWorld
-from fedlama.processes.world import Group, World
+from fedlama.processes.world import DistributedWorld, World
 from fedlama.run import execute as executing
 from fedlama.run.config import parse_config
 from fedlama.run.resolve import resolve
@@ -201,7 +201,7 @@ def test_each_process_has_a_gpu_of_its_own(gpu_machine):
         torch.device("cuda:0"),
         torch.device("cuda:1"),
     ]
-    assert Group(5, 8, local_rank=1).device("cuda") == torch.device("cuda:1")
+    assert DistributedWorld(5, 8, local_rank=1).device("cuda") == torch.device("cuda:1")
     assert World().device("cuda") == torch.device("cuda")
     assert World().device("cpu") == torch.device("cpu")
 

@@ -48,14 +48,14 @@ def write_run(
 
 
 def _config(policy, interval, seed, changes):
-    kind = "fedlama" if policy == "fedlama" else "fedavg"
+    kind = "fedlama" if policy in ("fedlama", "factor one") else "fedavg"
     tables = {
         "data": {"name": "digits"},
         "participation": {"active": 2, "window": 24},
         "policy": {
             "kind": kind,
             "base_interval": interval,
-            "increase_factor": FACTOR if kind == "fedlama" else 1,
+            "increase_factor": FACTOR if policy == "fedlama" else 1,
         },
         "train": {"iterations": ROUNDS * BASE_INTERVAL},
     }

@@ -5,6 +5,7 @@ from hand_made import write_run
 
 from fedlama.base import InputError
 from fedlama.report import compare, compare_groups, markdown_table
+from fedlama.report.numbers.intervals import interval_maps
 
 DIRICHLET = {"kind": "dirichlet", "clients": 8}
 
@@ -24,6 +25,21 @@ def test_policies_rates_and_seeds_are_one_group_without_a_title(tmp_path):
     (group,) = compare_groups(runs)
     assert group.title == ""
     assert group.comparison == compare(runs)
+
+
+def test_fedlama_with_factor_one_is_fedavg(tmp_path):
+    runs = [
+        write_run(tmp_path / "a", policy="fast"),
+        write_run(tmp_path / "b", policy="factor one"),
+        write_run(tmp_path / "c"),
+    ]
+    comparison = compare(runs)
+    assert [setting.adapts for setting in comparison.settings] == [False, False, True]
+    assert [one.label for one in interval_maps(comparison)] == ["FedLAMA(6, 4)"]
+    # One setting under one name, whatever the files call it
+    named = {run.path: "plain" for run in runs[:2]}
+    (one,) = compare(runs[:2], labels=named).settings
+    assert one.label == "plain"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +171,16 @@ def test_a_window_means_nothing_where_everyone_trains(tmp_path, everyone):
             ["partition iid", "partition dirichlet, α 0.5"],
         ),
         (
+            {"partition": {"kind": "iid", "clients": 8}},
+            {"partition": {**DIRICHLET, "alpha": 0.5, "min_samples": 10}},
+            ["partition iid", "partition dirichlet, α 0.5"],
+        ),
+        (
+            {"partition": {"kind": "iid", "clients": 8}},
+            {"partition": {**DIRICHLET, "alpha": 0.5, "min_samples": 3}},
+            ["partition iid", "partition dirichlet, α 0.5, partition.min_samples 3"],
+        ),
+        (
             {},
             {
                 "train": {
@@ -224,7 +250,7 @@ def test_a_cost_says_of_what(tmp_path):
     assert "| cost, of FedAvg(24) |" in markdown_table(compare([slow]))
     both = markdown_table(compare([slow, write_run(tmp_path / "fast", policy="fast")]))
     assert "| cost, of FedAvg(6) |" in both
-    assert "| FedAvg(24) | 90.00 % | 25.00 % |" in both
+    assert "| FedAvg(24) | 90.00 % | 0.00 | 25.00 % |" in both
 
 
 def test_looking_at_clients_does_not_make_another_experiment(tmp_path):

@@ -180,12 +180,25 @@ def test_page_holds_sentence_table_layers_and_configuration(tmp_path):
     runs = three_runs(tmp_path / "runs")
     page = drawn(runs, tmp_path / "out")
     assert all(sentence in page.words for sentence in verdict_sentences(compare(runs)))
-    assert "FedLAMA(6, 4) 80.00 % 40.00 % 2.56 kB 2.56 kB 1" in page.words
+    assert "FedLAMA(6, 4) 80.00 % −10.00 40.00 % 2.56 kB 2.56 kB 1" in page.words
     assert "conv.weight 80 80.00 % 8 5.12 kB 2 1.28 kB 2 1.28 kB" in page.words
     assert "all 100 6.40 kB 1.60 kB 2.56 kB" in page.words
     assert 'name = "digits"' in page.words
     assert "fedlama 0.0" in page.words
     assert "../runs/lama" in page.words
+
+
+def test_the_bars_stand_under_the_costs(tmp_path):
+    page = draw_report(three_runs(tmp_path / "runs"), tmp_path / "out")
+    text = page.read_text(encoding="utf-8")
+    barred = re.findall(
+        r'<td>([^<]*)<span class="bar"><span style="width: (\S+)%', text
+    )
+    assert barred == [
+        ("100.00\xa0%", "100.0"),
+        ("25.00\xa0%", "25.0"),
+        ("40.00\xa0%", "40.0"),
+    ]
 
 
 def test_page_needs_nothing_from_elsewhere(tmp_path):
@@ -594,13 +607,14 @@ def test_where_messages_are_coded_the_table_has_their_share(tmp_path):
     assert headings(comparison) == [
         "setting",
         "accuracy",
+        "− FedAvg(6)",
         "cost, of FedAvg(6)",
         "uplink",
         "uplink, of FedAvg(6)",
         "downlink",
         "seeds",
     ]
-    assert cells(comparison.settings[1], comparison)[2:6] == [
+    assert cells(comparison.settings[1], comparison)[3:7] == [
         "100.00 %",
         "800 B",
         "12.5 %",

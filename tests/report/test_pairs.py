@@ -1,13 +1,20 @@
 """Differences to the baseline, seed by seed, on numbers made by hand."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
 from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.pairs import PairedDifference, paired_difference
+from fedlama.report.numbers.pairs import (
+    PairedDifference,
+    paired_average,
+    paired_difference,
+)
 from fedlama.report.numbers.seeds import Spread
 from fedlama.report.words.pairs import (
+    average_cells,
+    average_fields,
+    average_notes,
     difference_heading,
     difference_notes,
     difference_text,
@@ -22,6 +29,7 @@ class Row:
     seeds: list[int]
     score: Spread | None
     finished: bool = True
+    average_scores: dict[int, float] = field(default_factory=dict)
 
 
 def row(label, scores, **other):
@@ -88,3 +96,32 @@ def test_a_difference_that_rounds_to_nothing_has_no_sign():
         difference_text(PairedDifference(-0.0006, 0.006, (0, 1)), "accuracy")
         == "−0.1 ± 0.6"
     )
+
+
+def test_moving_averages_are_compared_with_moving_averages():
+    # At seed 1: model −10 points, its average +2; seed 0 of the baseline has no average
+    base = row("FedAvg(6)", {0: 0.60, 1: 0.70}, average_scores={1: 0.71})
+    other = row("FedAvg(24)", {0: 0.50, 1: 0.60}, average_scores={0: 0.9, 1: 0.73})
+    bare = row("FedAvg(12)", {0: 0.50})
+    comparison = against(base, other, bare)
+    found = paired_average(other, comparison)
+    assert found.mean == pytest.approx(0.02)
+    assert found.seeds == (1,)
+    # (0.9 + 0.73) / 2, and 0.17 / √2
+    assert average_cells(other, comparison) == ["81.50 ± 12.02 %", "+2.0"]
+    assert average_cells(base, comparison) == ["71.00 %", "–"]
+    assert average_cells(bare, comparison) == ["–", "–"]
+    fields = average_fields(other, comparison)
+    assert fields["average_score"] == pytest.approx(0.815)
+    assert fields["average_difference"] == pytest.approx(0.02)
+    assert fields["average_difference_error"] is None
+    assert (
+        average_notes(comparison)[1]
+        == "None was evaluated of FedAvg(6) (seed 0), FedAvg(12) (all seeds)."
+    )
+
+
+def test_without_moving_averages_nothing_is_said_of_them():
+    other = row("FedAvg(24)", {0: 0.5})
+    assert average_notes(against(BASE, other)) == []
+    assert average_fields(other, against(BASE, other)) == {}

@@ -16,6 +16,7 @@ from fedlama.base import InputError
 from fedlama.report import compare, markdown_table, terminal_table, verdict
 from fedlama.report.numbers.network import common_target
 from fedlama.report.pictures.scores import score_charts
+from fedlama.report.tables.settings import _that_fit, cells, headings
 from fedlama.run.recorded import Run
 from fedlama.study.runs import load_run
 
@@ -253,6 +254,17 @@ def test_verdict_of_one_setting(write):
     )
 
 
+def test_verdict_of_one_setting_that_codes_its_messages(write):
+    run = write(
+        bits=4, uplink={"codec": "quantize", "bits": 4}, more={"uplink_share": 0.05}
+    )
+    said = verdict(compare([run]))
+    assert (
+        "That is 5.00 % of FedAvg(6)'s uplink and 100 % of the cost of averaging every layer every 6 steps."
+        in said
+    )
+
+
 def test_verdict_by_loss_where_there_is_no_accuracy(write):
     runs = [write(policy="fast", accuracy=None), write(policy="slow", accuracy=None)]
     assert "reached a loss of 0.125 against 0.125. The two are level." in verdict(
@@ -285,13 +297,19 @@ def test_tables_in_the_terminal_and_in_markdown(write):
     assert re.split("  +", line.strip()) == [
         "FedLAMA(6, 4)",
         "85.00 ± 7.07 %",
+        "−5.00 ± 5.00",  # −10 and 0 points: deviation 7.07, divided by √2
         "40.00 %",
         "2.56 kB",
         "2.56 kB",
         "2",
     ]
     assert (
-        "| FedLAMA(6, 4) | 85.00 ± 7.07 % | 40.00 % | 2.56 kB | 2.56 kB | 2 |"
+        "| FedLAMA(6, 4) | 85.00 ± 7.07 % | −5.00 ± 5.00 | 40.00 % | 2.56 kB | 2.56 kB | 2 |"
+        in markdown_table(comparison)
+    )
+    assert "| FedAvg(6) | 90.00 ± 0.00 % | – |" in markdown_table(comparison)
+    assert (
+        "Differences are to FedAvg(6), points, seed by seed: mean ± standard error."
         in markdown_table(comparison)
     )
     assert "Mean ± sample standard deviation over 2 seeds (0, 1)." in markdown_table(
@@ -317,10 +335,42 @@ def test_a_narrow_terminal_loses_columns_and_never_a_name_or_a_digit(write, widt
         assert "…" not in row
         assert f"{100 * comparison.score(setting).mean:.2f} ±" in row
         assert row.rstrip().endswith(" 2")  # seeds
-    assert any("FedAvg(6)   uplink  FedAvg(6)" in line for line in lines) == (
-        width == 80
-    )
+    assert any("FedAvg(6)   uplink" in line for line in lines) == (width == 80)
     assert not any("downlink" in line for line in lines[:3])
+
+
+def test_settings_without_a_seed_in_common_have_no_column_of_differences(write):
+    runs = [write(policy="fast", seed=0), write(policy="slow", seed=1)]
+    assert "| setting | accuracy | cost, of FedAvg(6) |" in markdown_table(
+        compare(runs)
+    )
+    assert "| setting | accuracy | cost, of FedAvg(6) |" in markdown_table(
+        compare(runs[:1])
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (None, ["− FedAvg(6)", "uplink", "uplink, of FedAvg(6)", "downlink"]),
+        (90, ["− FedAvg(6)", "uplink", "uplink, of FedAvg(6)"]),
+        (80, ["− FedAvg(6)", "uplink"]),
+        (66, ["uplink"]),
+        (50, []),
+    ],
+)
+def test_differences_outlast_shares_of_the_uplink(write, width, columns):
+    runs = three_settings(write, lama=(0.8, 0.9), fast=(0.9, 0.9), slow=(0.7, 0.9))
+    coded = [
+        write(seed=seed, bits=4, uplink={"codec": "topk", "share": 0.1})
+        for seed in (0, 1)
+    ]
+    comparison = compare([*runs, *coded], labels={run.path: "top" for run in coded})
+    names = headings(comparison)
+    rows = [cells(setting, comparison) for setting in comparison.settings]
+    shown = [names[number] for number in _that_fit(names, rows, width)]
+    always = ["setting", "accuracy", "cost, of FedAvg(6)", "seeds"]
+    assert [name for name in shown if name not in always] == columns
 
 
 def test_hostile_names_neither_format_nor_command_a_table(write):
@@ -415,7 +465,7 @@ def test_another_metric_is_called_by_its_name_and_read_in_its_direction(write):
         in said
     )
     assert markdown_table(comparison).startswith(
-        "| setting | RMSE | cost, of FedAvg(6) |"
+        "| setting | RMSE | − FedAvg(6) | cost, of FedAvg(6) |"
     )
     # The best that both reach, and less is better
     assert common_target(comparison) == 3.0

@@ -85,6 +85,20 @@ def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(ou
     assert "not the paper's and are not to be read as such" in notes
 
 
+def test_without_a_run_of_the_baseline_costs_and_differences_are_empty(outcome):
+    others = [
+        run for setting in outcome.comparison.settings[1:] for run in setting.runs
+    ]
+    comparison = compare(others, baseline="FedAvg(3)", baseline_may_lack=True)
+    grid = reproduction_grid(made(), [replace(outcome, comparison=comparison)])
+    assert grid.headings.count("cost, of FedAvg(3)") == 2
+    assert [row[5:7] for row in grid.rows] == [["–", "–"], ["–", "–"]]
+    assert (
+        "Digits, α = 0.1: FedAvg(3) is not finished, so there are no costs and no differences yet."
+        in grid.notes
+    )
+
+
 def test_a_smoke_test_is_marked_and_its_numbers_are_not_discussed(outcome):
     grid = reproduction_grid(replace(made(), scale="smoke"), [outcome])
     assert grid.caption.startswith("Smoke test, no result: Table 4")

@@ -110,3 +110,40 @@ def test_moving_averages_stand_beside_the_models(tmp_path):
         "| FedAvg(6) | 71.00 % | – | 71.00 % | – | 0, 1 |",
         "| frugal | 68.50 % | −2.50 ± 1.50 | 70.00 % | −1.00 ± 0.00 | 0, 1 |",
     ]
+
+
+def test_the_papers_tables_are_what_the_runs_that_are_kept_say():
+    program = (
+        "from paper_tables import PAGES, filled\n"
+        "for page in PAGES:\n"
+        "    text = page.read_text(encoding='utf-8')\n"
+        "    assert '<!-- paper ' in text, page\n"
+        "    assert filled(text) == text, page\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=SCRIPT.parent, check=True)
+
+
+def test_a_table_of_the_paper_has_differences_with_their_errors(tmp_path):
+    (tmp_path / "table4.csv").write_text(
+        "setting,accuracy,difference,difference_error,average_difference,average_difference_error,"
+        "paper_accuracy,relative_cost,paper_cost,seeds\n"
+        "FedAvg(6),0.69,,,,,0.8861,1.0,1.0,0 1\n"
+        "FedAvg(12),0.66,-0.03,0.002,-0.01,,,0.5,,0 1\n"
+        "FedAvg(24),0.6,-0.09,,,,0.7664,0.25,0.25,0\n"
+    )
+    program = (
+        "import sys, pathlib, paper_tables\n"
+        "print(paper_tables.table(pathlib.Path(sys.argv[1])))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "table4.csv"],
+        cwd=SCRIPT.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert said[2:] == [
+        "| FedAvg(6) | 69.00 % | – | – | – | 100.00 % | 100.00 % | 0, 1 |",
+        "| FedAvg(12) | 66.00 % | −3.00 ± 0.20 | −1.00 | – | 50.00 % | – | 0, 1 |",
+        "| FedAvg(24) | 60.00 % | −9.00 | – | −11.97 | 25.00 % | 25.00 % | 0 |",
+    ]

@@ -6,6 +6,7 @@ from torch import nn
 
 from fedlama import InputError
 from fedlama.rows import Binding, describe
+from fedlama.rows.modules import buffers
 
 
 def network():
@@ -263,6 +264,24 @@ def test_a_parameter_that_the_loss_does_not_use_has_no_gradient(monkeypatch, lar
         row[part] = gradient
     # weight, bias | weight, bias at 0, 16, 32 and 48: nothing for the first module, ones for the second
     assert [row[at].item() for at in (0, 16, 32, 48)] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_a_buffer_that_is_registered_twice_is_one_with_two_sites():
+    first, second = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    second.running_mean = first.running_mean
+    found = {one.name: one for one in buffers(nn.Sequential(first, second))}
+    assert list(found) == [
+        "0.running_mean",
+        "0.running_var",
+        "0.num_batches_tracked",
+        "1.running_var",
+        "1.num_batches_tracked",
+    ]
+    # A tuple: a frozen value does not change.
+    assert found["0.running_mean"].sites == (
+        (first, "running_mean"),
+        (second, "running_mean"),
+    )
 
 
 def test_tied_weights_gather_the_gradients_of_all_their_uses():

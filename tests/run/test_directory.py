@@ -609,3 +609,21 @@ def test_models_with_shared_and_whole_number_tensors_are_stored(tmp_path):
     assert set(stored) == set(result.model.state_dict())
     for name, tensor in result.model.state_dict().items():
         assert torch.equal(stored[name], tensor), name
+
+
+@pytest.mark.parametrize("last", [7200.0, "nonsense", 1e999])
+def test_the_seconds_of_a_run_that_is_resumed_go_on(copied, last):
+    timings = copied / "timings.jsonl"
+    # As if the rounds before the break had taken an hour each; the last line that is kept may be damaged
+    hours = [
+        {"round": 1, "seconds": 3600.0},
+        {"round": 2, "seconds": last},
+        {"round": 3, "seconds": 9e9},
+    ]
+    timings.write_text("".join(json.dumps(one) + "\n" for one in hours))
+    directory = RunDirectory(copied, load_config(copied / "config.toml"), resume=True)
+    records = directory.continue_after(2)
+    directory.record(replace(records[-1], round=3))
+    seconds = lines(timings)[-1]["seconds"]
+    expected = 7200 if last == 7200.0 else 3600
+    assert expected <= seconds < expected + 600

@@ -27,6 +27,7 @@ from fedlama.base import Limits, annotated_fields, check_options
 from fedlama.run.config import parse_config
 from fedlama.run.messages import explain
 from fedlama.run.overrides import apply_overrides, merged
+from fedlama.run.partitions import PartitionSection
 from fedlama.run.sections import ChoiceSection, Section
 from fedlama.run.tables import (
     CHOOSING,
@@ -34,7 +35,6 @@ from fedlama.run.tables import (
     LocalSection,
     ModelSection,
     ParticipationSection,
-    PartitionSection,
     PolicySection,
     TrainSection,
 )
@@ -136,9 +136,13 @@ FIELDS = [
     (SGD, LocalSection.of_choice("sgd"), {"learning_rate": 0.1, "batch_size": 4}),
     (Faults, FaultsSection, {}),
     (Participation, ParticipationSection, {}),
-    (IID, PartitionSection, {"clients": 4}),
-    (Dirichlet, PartitionSection, {"clients": 4, "alpha": 0.5}),
-    (Natural, PartitionSection, {}),
+    (IID, PartitionSection.of_choice("iid"), {"clients": 4}),
+    (
+        Dirichlet,
+        PartitionSection.of_choice("dirichlet"),
+        {"clients": 4, "alpha": 0.5},
+    ),
+    (Natural, PartitionSection.of_choice("natural"), {}),
 ]
 CASES = [
     pytest.param(kind, section, given_, name, id=f"{kind.__name__}.{name}")
@@ -199,7 +203,7 @@ def test_a_class_takes_what_its_section_takes(kind, section, others, name, value
 
 @pytest.mark.parametrize(("kind", "section", "others", "name"), CASES)
 def test_defaults_are_those_of_the_class(kind, section, others, name):
-    if name in others or section is PartitionSection:  # which leaves them open
+    if name in others:
         pytest.skip("the class has no default")
     found = getattr(section.model_validate(others), name)
     assert (tuple(found) if isinstance(found, list) else found) == getattr(

@@ -6,6 +6,7 @@ from typing import Literal
 
 from fedlama.compress import ErrorFeedback
 from fedlama.compress.chain import Projection
+from fedlama.core import shortest_interval
 from fedlama.run.choices import CODECS, POLICIES
 from fedlama.run.config import parse_config
 
@@ -222,8 +223,7 @@ def _share_out(chance: random.Random, tables: dict) -> None:
     ):
         return
     policy = drawn.policy.build()
-    shortest = getattr(policy, "shortest_interval", policy.base_interval)
-    rounds = tables["participation"]["window"] // shortest
+    rounds = tables["participation"]["window"] // shortest_interval(policy)
     if rounds > 1 and chance.random() < 0.7:
         parts = [chance.choice([0, 1, 1, 2, 3]) for _ in range(rounds - 1)] + [3]
         tables["uplink"]["profile"] = [part / sum(parts) for part in parts]

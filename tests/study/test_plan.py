@@ -20,6 +20,7 @@ from fedlama.study.plan import (
     time_text,
 )
 from fedlama.study.progress import StudyDisplay, baselines_of
+from fedlama.study.sitting import Sitting
 from fedlama.study.speed import (
     Amount,
     Speed,
@@ -112,6 +113,28 @@ def test_what_is_finished_and_what_has_begun_is_not_counted_again(study, tmp_pat
     assert (len(plan.jobs), plan.finished) == (5, 1)
     assert plan.client_steps == 4 * (4 * 48 + 24)
     assert amount_text(plan).endswith("; 1 run is finished already")
+
+
+def test_what_has_begun_counts_where_checkpoints_are_kept(study, tmp_path):
+    out, elsewhere = tmp_path / "out", tmp_path / "kept"
+    first, second, *_ = study.cells({})
+    at_home = out / first.path / "checkpoint"
+    at_home.mkdir(parents=True)
+    (at_home / "step-000000012.json").write_text("{}")
+    for cell in (first, second):
+        kept = elsewhere / cell.path / "checkpoint"
+        kept.mkdir(parents=True)
+        (kept / "step-000000024.json").write_text("{}")
+
+    without, _ = counted([(study, out)], 1)
+    assert without.client_steps == 4 * (6 * 48 - 12)
+    sittings = {out: Sitting(checkpoints=elsewhere)}
+    plan, _ = counted([(study, out)], 1, sittings)
+    assert plan.client_steps == 4 * (6 * 48 - 2 * 24)
+    # What was begun at home is taken along where nothing waits elsewhere
+    empty = {out: Sitting(checkpoints=tmp_path / "empty")}
+    plan, _ = counted([(study, out)], 1, empty)
+    assert plan.client_steps == 4 * (6 * 48 - 12)
 
 
 def test_two_studies_share_the_runs_of_a_folder(study, tmp_path):
@@ -315,6 +338,16 @@ def test_without_a_fedavg_as_baseline_a_cost_is_of_the_own_interval(study, tmp_p
     display(cell, record(48, 1.0))
     display(cell, "done")
     assert "sent 100 % of FedAvg(24)" in lines.getvalue()
+
+
+def test_fedlama_with_factor_one_is_a_fedavg_as_baseline(tmp_path):
+    policy = {"base_interval": 3, "increase_factor": 1}
+    tables = {
+        "data": {"name": "digits"},
+        "train": {"iterations": 6},
+        "study": {"baseline": "one", "setting": [{"name": "one", "policy": policy}]},
+    }
+    assert baselines_of([(parse_study(tables), tmp_path)]) == {"one": 3}
 
 
 def test_progress_names_a_metric_as_it_is_called_and_small_shares_with_digits(

@@ -34,6 +34,13 @@ def test_a_sitting_ends_after_its_minutes(monkeypatch, now, over):
     assert Sitting(minutes=1.5, began=1000.0).is_over() is over
 
 
+def test_the_minutes_of_a_plan_are_not_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr("fedlama.study.sitting.time.monotonic", lambda: 50.0)
+    assert Sitting(5, tmp_path, began=7.0).from_now() == Sitting(
+        5, tmp_path, began=50.0
+    )
+
+
 def test_studies_that_share_a_sitting_share_its_clock(tmp_path):
     sitting = Sitting(5, tmp_path, began=7.0)
     assert sitting.below("cifar10-iid") == Sitting(
@@ -48,11 +55,19 @@ def test_a_run_is_delivered_without_the_checkpoints_that_it_no_longer_needs(tmp_
         work,
         config_toml="a",
         summary_json="b",
-        **{"checkpoint__step-24_json": "c", "checkpoint__model": "d"},
+        **{
+            "checkpoint__step-24_json": "c",
+            "checkpoint__step-24.safetensors": "e",
+            "checkpoint__model.safetensors": "d",
+        },
     )
     (work / ".lock").touch()
     deliver(work, home)
-    assert names(home) == ["checkpoint/model", "config.toml", "summary.json"]
+    assert names(home) == [
+        "checkpoint/model.safetensors",
+        "config.toml",
+        "summary.json",
+    ]
     assert not work.exists()
 
 

@@ -1,6 +1,7 @@
 """What a run will need and what there is, by hand, and against what a run really takes."""
 
 import resource
+from dataclasses import replace
 from multiprocessing import get_context
 
 import numpy as np
@@ -260,3 +261,18 @@ def test_clients_that_are_away_are_in_the_checkpoints_by_hand():
         seen_clients=1_000,
     )  # fmt: skip
     assert demand.parts()["checkpoints"] == 4 * 1_000 * 400
+
+
+def test_of_very_many_clients_that_are_away_one_piece_is_in_memory_by_hand():
+    # A piece has 8 MiB: fewer than the rows of 100,000 clients, 7.7 GB
+    control = Slot("control", "run")
+    demand = Demand(
+        clients=4, processes=1, width=19_210, parameter_width=19_210, slots=(control,), data_bytes=0,
+        seen_clients=100_000,
+    )  # fmt: skip
+    assert demand.parts()["checkpoints"] == 4 * 8 * 1024 * 1024
+    more = replace(demand, seen_clients=1_000_000)
+    assert more.parts() == demand.parts()
+    # A client's own rows are read together, however long they are
+    long = replace(demand, width=36_500_000, slots=(control, Slot("gradient", "run")))
+    assert long.parts()["checkpoints"] == 4 * 2 * 36_500_000 * 4

@@ -13,6 +13,7 @@ from torch.nn.functional import mse_loss
 
 import fedlama
 from fedlama.data import arrays
+from fedlama.training.checkpoint import Checkpointing, Control
 from fedlama.training.records import Measure
 
 CLASSES, CLIENTS = 3, 6
@@ -1011,3 +1012,21 @@ def test_arguments_of_another_kind_are_refused(changes, sentence):
 
 def test_numpys_whole_numbers_count():
     assert len(run(participation=np.int64(2), iterations=np.int64(4)).records) >= 1
+
+
+def test_what_a_run_goes_on_from_is_not_written_into_the_callers_argument():
+    saved = []
+    keep = Checkpointing(Control(0.0), lambda content, state: saved.append(content))
+    whole = run(checkpointing=keep)
+    earlier = whole.records[: len(whole.records) // 2]
+
+    def find(round_of):
+        (content,) = [one for one in saved if round_of(one) == len(earlier)]
+        return content, earlier
+
+    given = Checkpointing(Control(), lambda content, state: None, find=find)
+    before = replace(given)
+    again = run(checkpointing=given)
+    assert again.records == whole.records
+    assert given == before
+    assert len(earlier) == len(whole.records) // 2

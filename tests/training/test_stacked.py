@@ -1,15 +1,19 @@
 """Stacked execution and reduced precision: the same training, faster."""
 
+from inspect import signature
+
 import pytest
 import torch
 from torch import nn
 
 import fedlama
-from fedlama.processes.world import Group
+from fedlama.processes.world import DistributedWorld
 from fedlama.rows import Binding, describe
 from fedlama.training.trainers import (
     BLOCK,
+    OneByOneTrainer,
     StackedTrainer,
+    Trainer,
     block_of,
     can_stack,
     suits_stacking,
@@ -81,11 +85,11 @@ def test_a_clients_bits_do_not_depend_on_its_neighbours_in_the_stack():
         losses = trainer.train(
             clients,
             rows,
-            slots,
-            torch.zeros(len(clients), 0),
-            {"model": rows[0]},
-            range(5),
-            [range(5)] * len(clients),
+            slots=slots,
+            counters=torch.zeros(len(clients), 0),
+            server={"model": rows[0]},
+            steps=range(5),
+            local_steps=[range(5)] * len(clients),
         )
         return rows[clients.index(wanted)], losses[clients.index(wanted)]
 
@@ -95,6 +99,20 @@ def test_a_clients_bits_do_not_depend_on_its_neighbours_in_the_stack():
     assert torch.equal(alone[0], among[0])
     assert torch.equal(alone[0], elsewhere[0])
     assert alone[1] == among[1] == elsewhere[1]
+
+
+@pytest.mark.parametrize("kind", [Trainer, OneByOneTrainer, StackedTrainer])
+def test_what_could_be_mistaken_for_something_else_is_given_by_name(kind):
+    given = signature(kind.train).parameters.values()
+    by_name = [one.name for one in given if one.kind is one.KEYWORD_ONLY]
+    assert by_name == [
+        "slots",
+        "counters",
+        "server",
+        "steps",
+        "local_steps",
+        "trained",
+    ]
 
 
 def test_auto_is_a_rule_on_the_model_never_a_timing():
@@ -230,7 +248,9 @@ def test_chains_and_others_are_stacked_alike(model):
 
 def test_whole_blocks_are_dealt_to_workers():
     # 11 clients in blocks of 8 on two workers: 8 and 3, never 6 and 5, which would pad both to 8
-    shares = [Group(rank, 2).share([16.0] * 11, together=8) for rank in range(2)]
+    shares = [
+        DistributedWorld(rank, 2).share([16.0] * 11, together=8) for rank in range(2)
+    ]
     assert sorted(map(len, shares)) == [3, 8]
     assert sorted(shares[0] + shares[1]) == list(range(11))
 

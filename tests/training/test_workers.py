@@ -11,7 +11,7 @@ from torch import nn
 
 import fedlama
 from fedlama.processes.workers import run_workers
-from fedlama.processes.world import Group, World, launched_by_torchrun
+from fedlama.processes.world import DistributedWorld, World, launched_by_torchrun
 
 
 def net_with_everything() -> nn.Module:
@@ -174,7 +174,7 @@ def _alive(pid: int) -> bool:
 
 def test_work_is_dealt_so_that_uneven_cohorts_stay_balanced():
     costs = [16, 16, 16, 4, 4, 4, 4, 4]  # 68 in all
-    shares = [Group(rank, 2).share(costs) for rank in range(2)]
+    shares = [DistributedWorld(rank, 2).share(costs) for rank in range(2)]
     assert sorted(shares[0] + shares[1]) == list(range(8))
     # by hand: 16 | 16, 16 → first (32 | 16), four small ones → second (32 | 32), the last → first
     assert [sum(costs[job] for job in share) for share in shares] == [36, 32]

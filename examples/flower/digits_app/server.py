@@ -40,9 +40,12 @@ def setting(config):
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
+    # The same for all settings: clients are drawn as often under FedAvg as under FedLAMA, and the same ones.
+    window = config["base-interval"] * config["increase-factor"]
     strategy = LayerwiseStrategy(
         **setting(config),
         clients=config["clients"],
+        window=window,
         deadline=config["deadline"],
         seed=config["seed"],
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedlama.averager.messages import Messages
 from fedlama.averager.ranks import Ranks
 from fedlama.averager.reduce import AllReduce, GatheredReduce
-from fedlama.compress import Place
+from fedlama.compress import MessagePlace
 from fedlama.core import Message, RoundPlan, Traffic
 from fedlama.server import LAST_CHANGE, Reduce, Server, ServerState
 
@@ -91,7 +91,7 @@ def _close_coded(
     warm = state.slots.get(LAST_CHANGE)
     round_ = state.policy.round + 1
     own = messages.ranks.own
-    own_place = Place(round_, client=own)
+    own_place = MessagePlace(round_, client=own)
 
     content = messages.code(row, anchor, plan, own_place, warm)
     before = messages.handed_bytes
@@ -105,7 +105,7 @@ def _close_coded(
         of_all_ranks = of_all_ranks.plus(message.charged)
 
     # What is not of one rank must be drawn alike by all of them.
-    place = Place(round_, client=0)
+    place = MessagePlace(round_, client=0)
     reduce = GatheredReduce(messages.channel, anchor, decoded, place)
     after = _close(
         server,

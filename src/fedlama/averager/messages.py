@@ -10,16 +10,16 @@ from torch import Tensor
 
 from fedlama.averager.ranks import Ranks
 from fedlama.base import RunError
-from fedlama.compress import Channel, Decoded, Place
+from fedlama.compress import Channel, Decoded, MessagePlace
 from fedlama.compress.numbers import NotCodableError
-from fedlama.core import RoundPlan
+from fedlama.core import BYTES_PER_NUMBER, RoundPlan
 
 CANNOT_BE_SENT = 0xFFFFFFFF  # in place of a message's length
 LENGTH = struct.Struct("<I")
 # A buffer is longer by an eighth than the longest message that is expected
 SPARE = 8
 FRAME = 64  # bytes of a message that no number takes: format, checksum, norms and scales of a few layers
-FLOAT32 = 32  # bits
+BITS_PER_NUMBER = 8 * BYTES_PER_NUMBER
 MAX_KNOWN = 1024  # lengths that are remembered
 
 
@@ -53,7 +53,7 @@ class Messages:
         row: Tensor,
         anchor: Tensor,
         plan: RoundPlan,
-        place: Place,
+        place: MessagePlace,
         warm: Tensor | None,
     ) -> bytes | None:
         """This rank's message, None where its weights cannot be sent; its residuals are updated.
@@ -94,7 +94,7 @@ class Messages:
         """
         decoded: list[Decoded] = []
         for rank, content in enumerate(contents):
-            place = Place(round_, client=rank)
+            place = MessagePlace(round_, client=rank)
             message = self.channel.unpack(
                 content,
                 plan.due,
@@ -165,7 +165,7 @@ class Messages:
         """What a message of all layers takes by the rate of its code, or as float32 where it has none."""
         rate = self.channel.codec.rate
         if rate is None:
-            rate = FLOAT32
+            rate = BITS_PER_NUMBER
         return math.ceil(rate * self._numbers(None) / 8)
 
     def _numbers(self, due: tuple[int, ...] | None) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedlama.averager.ranks import Ranks
 from fedlama.base import RunError
-from fedlama.compress import Channel, Decoded, Place
+from fedlama.compress import Channel, Decoded, MessagePlace
 from fedlama.core import Layout, Message
 from fedlama.rows import pack
 
@@ -95,7 +95,11 @@ class GatheredReduce:
     """
 
     def __init__(
-        self, uplink: Channel, anchor: Tensor, messages: Sequence[Decoded], place: Place
+        self,
+        uplink: Channel,
+        anchor: Tensor,
+        messages: Sequence[Decoded],
+        place: MessagePlace,
     ) -> None:
         self.uplink = uplink
         self.anchor = anchor

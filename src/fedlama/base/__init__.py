@@ -5,7 +5,13 @@ Standard library only.
 
 from fedlama.base.checks import MAX_SEED, MAX_SIZE, MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import DivergenceError, InputError, RunError
-from fedlama.base.files import expand_home, open_regular, read_regular, reason
+from fedlama.base.files import (
+    NO_ROOM,
+    expand_home,
+    open_regular,
+    read_regular,
+    reason,
+)
 from fedlama.base.options import Checked, Limits, annotated_fields, check_options
 from fedlama.base.plain import with_tuples
 from fedlama.base.randomness import random_key
@@ -15,6 +21,7 @@ __all__ = [
     "MAX_SEED",
     "MAX_SIZE",
     "MAX_WHOLE",
+    "NO_ROOM",
     "Checked",
     "DivergenceError",
     "InputError",

@@ -4,6 +4,8 @@ Sentences name files, keys and values that others wrote. Whatever those hold, a 
 was given arguments, and nothing in it steers a terminal.
 """
 
+from __future__ import annotations
+
 from fedlama.base.text import message_of
 
 
@@ -25,3 +27,12 @@ class RunError(RuntimeError):
 
 class DivergenceError(RunError):
     """The training ran into numbers that are not finite: the same configuration will do so again."""
+
+    @classmethod
+    def because(cls, what: str) -> DivergenceError:
+        """The error that says what showed it, and what to do.
+
+        Arguments:
+            what: What was not finite or too large, and in which round.
+        """
+        return cls(f"{what}: the training diverged, so lower local.learning_rate")

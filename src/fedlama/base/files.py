@@ -11,6 +11,7 @@ from pathlib import Path
 from fedlama.base.errors import InputError
 from fedlama.base.text import printable, shown
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # how a full disk shows
 # Opening a named pipe waits for somebody to write into it, unless it is opened like this. Windows has no such pipes.
 _WITHOUT_WAITING = (
     getattr(os, "O_NONBLOCK", 0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +21,11 @@ from fedlama.cli.shared import (
 
 if TYPE_CHECKING:
     from fedlama.paper.reproduce import Panel, Reproduction
+    from fedlama.paper.selection import Selection
     from fedlama.report.numbers.reproduction import PanelOutcome
     from fedlama.study.progress import StudyDisplay
     from fedlama.study.settings import Study
     from fedlama.study.sitting import Sitting
-
-    SitDown = Callable[[], Sitting]
 
 ALL = "all"
 LIST = "list"
@@ -53,6 +51,18 @@ def reproduce(
             min=1,
             help="Only this group of lines, counted from 1: one activity and one α.",
         ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="NAME",
+            help='Train only this setting, by its name in the table: --setting "FedAvg(6)". Repeatable.',
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="0,1", help="Train only these seeds."),
     ] = None,
     iterations: Annotated[
         int | None, typer.Option(min=24, help="Steps \\[default: the scale's].")
@@ -90,20 +100,29 @@ def reproduce(
     """Run a table or figure of the paper, and show the paper's numbers beside ours.
 
     Tables and figures share their runs. What it takes is printed before it starts; `list` has the hours of all of them.
+    --setting and --seeds train a part of it: the table shows what is finished, and a later command the rest.
     What was scaled down, and where the paper is not consistent, is said below.
     """
     from fedlama.paper.recipe import FIGURES, FRONTIER, TABLES
     from fedlama.paper.reproduce import Changes, checked_precision, reproduction
+    from fedlama.paper.selection import Selection, parse_seeds, select
     from fedlama.study.sitting import Sitting
 
     if name == LIST:
         _print_list(workers)
         return
-    # Its minutes begin when the plan is made.
-    sit_down = partial(Sitting, minutes, checkpoints)
+    sitting = Sitting(minutes, checkpoints)
+    selection = Selection(tuple(settings or ()), parse_seeds(seeds))
     if name == FRONTIER:
         folder = out or _default_folder(FRONTIER, scale)
-        _frontier(folder, scale, workers, sit_down, plan_only=plan, train=not finished)
+        _frontier(
+            _frontier_study(folder, scale, selection),
+            folder,
+            workers,
+            sitting,
+            plan_only=plan,
+            train=not finished,
+        )
         return
 
     names = [name]
@@ -116,8 +135,9 @@ def reproduce(
         precision=checked_precision(precision),
     )
     every = [reproduction(one, scale, group, changes) for one in names]
+    every = select(every, selection)
     folder = out or Path("reproduction") / changes.folder(scale)
-    _run(every, folder, workers, sit_down, plan_only=plan, train=not finished)
+    _run(every, folder, workers, sitting, plan_only=plan, train=not finished)
 
 
 def _default_folder(name: str, scale: str) -> Path:
@@ -131,7 +151,7 @@ def _run(
     every: Sequence[Reproduction],
     folder: Path,
     workers: int | None,
-    sit_down: SitDown,
+    sitting: Sitting,
     *,
     plan_only: bool,
     train: bool,
@@ -141,16 +161,18 @@ def _run(
     from fedlama.study.progress import study_progress
 
     studies: list[tuple[Study, Path]] = []
+    sittings: dict[Path, Sitting] = {}
     for made in every:
         for panel in made.panels:
             home = folder / panel.folder
             studies.append((panel.study, home))
+            sittings[home] = sitting.below(panel.folder)
     if train:
-        announce(studies, workers)
+        announce(studies, workers, sittings=sittings)
     if plan_only:
         return
 
-    sitting = sit_down()
+    sitting = sitting.from_now()
     pages: set[Path] = set()
     refusals: list[str] = []
     with study_progress(studies) as display:
@@ -166,12 +188,12 @@ def _run(
                     if train:
                         raise
                     # Others of its panels may be finished
-                    refusals.append(str(error))
+                    refusals += str(error).splitlines()
                     continue
                 own.append(outcome)
             outcomes.append(own)
     if not any(outcomes):
-        raise InputError("\n".join(refusals))
+        raise InputError(*refusals)
     print_lines(refusals, files=[])
     for made, own in zip(every, outcomes, strict=True):
         if own:
@@ -235,11 +257,28 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     print_lines(grid.notes, without_repeats)
 
 
+def _frontier_study(folder: Path, scale: str, selection: Selection) -> Study:
+    """The frontier, or the chosen runs of it; refused where its table would have nothing to subtract."""
+    from fedlama.paper.reproduce import frontier_study
+    from fedlama.paper.selection import select_of
+    from fedlama.study.cells import is_done
+
+    study = select_of(frontier_study(scale), selection)
+    baseline = study.options.baseline
+    every = [cell for cell in study.cells({}) if cell.setting == baseline]
+    is_finished = any(is_done(folder, cell) for cell in every)
+    if not (study.selected_of(every) or is_finished):
+        raise InputError(
+            f"--setting: the frontier is of differences to {baseline}, which is not finished: choose it as well"
+        )
+    return study
+
+
 def _frontier(
+    made: Study,
     folder: Path,
-    scale: str,
     workers: int | None,
-    sit_down: SitDown,
+    sitting: Sitting,
     *,
     plan_only: bool,
     train: bool,
@@ -247,7 +286,6 @@ def _frontier(
     """Our own question: FedAvg's accuracy for how few of its bytes?"""
     from rich.console import Console
 
-    from fedlama.paper.reproduce import frontier_study
     from fedlama.report.page.studies import draw_study
     from fedlama.report.pictures.paired import draw_paired
     from fedlama.report.tables.paired import paired_grid
@@ -255,15 +293,19 @@ def _frontier(
     from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
 
-    made = frontier_study(scale)
     if train:
-        announce([(made, folder)], workers)
+        announce([(made, folder)], workers, sittings={folder: sitting})
     if plan_only:
         return
 
     with study_progress([(made, folder)]) as display:
         index = run_study(
-            made, folder, workers, display, sitting=sit_down(), train=train
+            made,
+            folder,
+            workers,
+            display,
+            sitting=sitting.from_now(),
+            train=train,
         )
     comparison, page = draw_study(folder, index)
     grid = paired_grid(comparison)

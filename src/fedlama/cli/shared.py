@@ -55,6 +55,7 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
     from rich.console import Console
 
     from fedlama.report import compare_groups, draw_report, terminal_table, verdict
+    from fedlama.report.page.studies import baseline_among
     from fedlama.study.index import read_index
     from fedlama.study.runs import find_runs
 
@@ -62,7 +63,7 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
     index = read_index(folders[0])
     baseline = None
     if index:
-        baseline = index.baseline
+        baseline = baseline_among(runs, index)
     page = draw_report(runs, out, baseline=baseline, view=view)
     console = Console()
     was_told = False  # which network it is

@@ -53,18 +53,18 @@ def study(
 
     loaded = load_study(file)
     folder = out or Path("studies") / file.stem
+    sitting = Sitting(minutes, checkpoints)
     if not finished:
-        announce([(loaded, folder)], workers)
+        announce([(loaded, folder)], workers, sittings={folder: sitting})
     if plan:
         return
-    sitting = Sitting(minutes, checkpoints)  # its minutes begin when the plan is made
     with study_progress([(loaded, folder)]) as display:
         index = run_study(
             loaded,
             folder,
             workers,
             display,
-            sitting=sitting,
+            sitting=sitting.from_now(),
             train=not finished,
         )
     comparison, page = draw_study(folder, index)

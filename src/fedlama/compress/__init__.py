@@ -16,7 +16,7 @@ from fedlama.compress.framing import Reader
 from fedlama.compress.lowrank import LowRank
 from fedlama.compress.message import CodedMessage, Decoded
 from fedlama.compress.payload import Payload
-from fedlama.compress.place import Place
+from fedlama.compress.place import MessagePlace
 from fedlama.compress.quantize import Quantize
 from fedlama.compress.rotate import Rotate
 from fedlama.compress.streams import Run, Table
@@ -33,8 +33,8 @@ __all__ = [
     "ErrorFeedback",
     "Fit",
     "LowRank",
+    "MessagePlace",
     "Payload",
-    "Place",
     "Projection",
     "Quantize",
     "Reader",

@@ -19,7 +19,7 @@ from fedlama.compress.discrepancy import estimated_spread, mean_kept
 from fedlama.compress.elsewhere import simulate_on_cpu
 from fedlama.compress.framing import Reader, unsealed
 from fedlama.compress.group_code import GroupCode
-from fedlama.compress.groups import Group, Grouping, squares
+from fedlama.compress.groups import MessageGroups, TensorGroup, squares
 from fedlama.compress.message import (
     CodedMessage,
     Decoded,
@@ -30,7 +30,7 @@ from fedlama.compress.message import (
     read_head,
     shared_out,
 )
-from fedlama.compress.place import Place
+from fedlama.compress.place import MessagePlace
 from fedlama.compress.scratch import begin_message
 from fedlama.compress.sender_slots import SenderSlots
 from fedlama.compress.statistics import Statistics
@@ -70,7 +70,7 @@ class Channel:
         self._group_code = GroupCode(codec, layout, seed=seed, direction=direction)
         self._slots = SenderSlots(codec, layout, direction)
         self._statistics = Statistics(layout)
-        self._grouping = Grouping(layout, self._statistics)
+        self._message_groups = MessageGroups(layout, self._statistics)
         self._groups = lru_cache(maxsize=64)(self._find_groups)
         self._common = f"{codec!r}/{seed}/{direction}"
         self._sizes = str(layout.sizes)
@@ -86,7 +86,7 @@ class Channel:
         self,
         difference: Tensor,
         due: Sequence[int],
-        place: Place,
+        place: MessagePlace,
         *,
         anchor: Tensor | None = None,
         own: Mapping[str, Tensor] | None = None,
@@ -152,7 +152,7 @@ class Channel:
         self,
         difference: Tensor,
         due: Sequence[int],
-        place: Place,
+        place: MessagePlace,
         *,
         anchor: Tensor | None = None,
         own: Mapping[str, Tensor] | None = None,
@@ -199,7 +199,7 @@ class Channel:
         self,
         content: bytes,
         due: Sequence[int],
-        place: Place,
+        place: MessagePlace,
         *,
         anchor: Tensor | None = None,
         out: Tensor | None = None,
@@ -245,7 +245,7 @@ class Channel:
         weights: Sequence[float],
         messages: Sequence[Decoded],
         mean_sq: Mapping[int, float],
-        place: Place,
+        place: MessagePlace,
     ) -> dict[int, float]:
         """Σ w_i‖x_i − u‖² of each layer as it would be without the code (`discrepancy.py`).
 
@@ -275,16 +275,16 @@ class Channel:
 
     # What both ends know
 
-    def _find_groups(self, due: tuple[int, ...]) -> tuple[Group, ...]:
+    def _find_groups(self, due: tuple[int, ...]) -> tuple[TensorGroup, ...]:
         count = len(self.layout.layers)
         for layer in due:
             if not 0 <= layer < count:
                 raise InputError(f"there is no layer {layer}: the model has {count}")
         # Statistics travel with layers: where none is due, there is no message
         has_layers = bool(due)
-        return self._grouping.of(due, statistics=has_layers)
+        return self._message_groups.of(due, statistics=has_layers)
 
-    def _context(self, due: Sequence[int], place: Place) -> str:
+    def _context(self, due: Sequence[int], place: MessagePlace) -> str:
         """What both ends know of a message and nobody sends; its checksum is over it, too."""
         layers = sorted(set(due))
         parts = (

@@ -4,7 +4,8 @@
 the place of the tensor (seed, round, client, layer). Random draws follow from it, it is never sent, and bytes that
 were made under another key or by another codec are refused.
 
-A codec of your own derives from `Codec` and writes `code`, `expect` and `rebuild`.
+A codec of your own derives from `Codec` and writes `code`, `expect` and `rebuild`. `hooks.py` has what it may say
+beside: what its sender keeps, its rate and error, and the rounds of a window.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fedlama.base import InputError
 from fedlama.compress.coded import Coded, Shape
 from fedlama.compress.draws import check_key
 from fedlama.compress.framing import Reader, check_version, unsealed, wrong_place
+from fedlama.compress.hooks import RateHooks, SlotHooks, WindowHooks
 from fedlama.compress.limits import (
     FREE_NUMBERS,
     MAX_DIMENSIONS,
@@ -30,13 +32,16 @@ from fedlama.compress.numbers import as_numbers, check_finite
 from fedlama.compress.payload import Payload, context_of
 from fedlama.compress.streams import read_stream
 from fedlama.core import Layout
-from fedlama.rows import Slot
 
 
-class Codec(ABC):
-    """A tensor to bytes and back."""
+class Codec(SlotHooks, RateHooks, WindowHooks, ABC):
+    """A tensor to bytes and back: `code`, `expect` and `rebuild` are the code, `encode` and `decode` what users call.
 
-    # What a codec has to say
+    All else has a default: what is faster with several tensors at once, variants for other uses, and the hooks of
+    `hooks.py`.
+    """
+
+    # What a codec is
 
     @abstractmethod
     def code(
@@ -74,125 +79,6 @@ class Codec(ABC):
             shape: The tensor's.
             key: Its place.
         """
-
-    # What it may say
-
-    def code_all(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        keys: Sequence[int],
-        bits: Sequence[float | None],
-        warm: Sequence[Tensor | None],
-    ) -> list[Coded]:
-        """`code` for each of several tensors; a codec that is faster with several at once may say how.
-
-        Arguments:
-            tensors: What is coded.
-            keys: The place of each.
-            bits: The rate of each; None for the codec's own.
-            warm: What each may resemble, or None.
-        """
-        coded: list[Coded] = []
-        inputs = zip(tensors, keys, bits, warm, strict=True)
-        for x, key, rate, start in inputs:
-            one = self.code(x, key=key, bits=rate, warm=start)
-            coded.append(one)
-        return coded
-
-    def rebuild_all(
-        self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]
-    ) -> list[Tensor]:
-        """`rebuild` for each of several tensors, to the same bits.
-
-        Arguments:
-            coded: What `code_all` made.
-            shapes: The shape of each.
-            keys: The place of each.
-        """
-        rebuilt: list[Tensor] = []
-        inputs = zip(coded, shapes, keys, strict=True)
-        for one, shape, key in inputs:
-            x = self.rebuild(one, shape, key=key)
-            rebuilt.append(x)
-        return rebuilt
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The rows that it keeps per client, by name and lifetime; most codecs keep none."""
-        return ()
-
-    @property
-    def rate(self) -> float | None:
-        """Bits per number, where that can be chosen."""
-        return None
-
-    @property
-    def sharing(self) -> str:
-        """How a message shares its bits among layers, where there is a rate."""
-        return "uniform"
-
-    @property
-    def wants_warm(self) -> bool:
-        """Whether the server's last change of a layer helps it."""
-        return False
-
-    def kept(self, bits: float | None = None) -> float | None:
-        """⟨x̂, x⟩/‖x‖² on average: 1 if unbiased, 1 − D if shrunk, None where it depends on the numbers.
-
-        Arguments:
-            bits: At another rate than the codec's own.
-        """
-        return 1.0
-
-    def kept_of(self, coded: Coded) -> float | None:
-        """The same for a tensor that was coded, as `coded` holds it."""
-        return self.kept()
-
-    def fitted(self, layout: Layout) -> Codec:
-        """The code for the model with this `layout`, where options follow from the model's layers."""
-        return self
-
-    def under_feedback(self) -> Codec:
-        """The variant with the least error, for a sender that keeps what was not sent."""
-        return self
-
-    def for_small_tensors(self) -> Codec:
-        """What biases, norms' parameters and statistics are coded with."""
-        return self
-
-    def for_whole_run(self) -> Codec:
-        """The variant for a sender that stays as long as the run does: nothing that it keeps is ever forgotten."""
-        return self
-
-    def for_round(
-        self, round_in_window: int, rounds_per_window: int
-    ) -> tuple[float | None, float]:
-        """The rate in a round of a window (None: as always), and the factor by which the server multiplies.
-
-        Arguments:
-            round_in_window: Which round, counted from 0.
-            rounds_per_window: Of how many.
-        """
-        return None, 1.0
-
-    def target(self, x: Tensor, own: Mapping[str, Tensor] | None) -> Tensor:
-        """What is to be coded for `x`, given this client's slots in `own`."""
-        return x
-
-    def remember(
-        self, target: Tensor, decoded: Tensor, own: Mapping[str, Tensor] | None
-    ) -> None:
-        """Update this client's slots in place.
-
-        Arguments:
-            target: What was coded.
-            decoded: What the receiver gets.
-            own: The slots by name.
-        """
-        return
-
-    # What users call
 
     def encode(
         self,
@@ -245,7 +131,7 @@ class Codec(ABC):
             found = payload.shape
             _check_shape(found, shape, MAX_NUMBERS)
         elif isinstance(payload, bytes | bytearray | memoryview):
-            coded, found = self._read(bytes(payload), key, shape)
+            coded, found = _read(self, bytes(payload), key, shape)
         else:
             raise InputError(
                 f"a payload must be bytes or a Payload, not {type(payload).__name__}"
@@ -257,29 +143,103 @@ class Codec(ABC):
         check_finite(x)
         return x
 
-    def _read(
-        self, content: bytes, key: int, expected: Sequence[int] | None
-    ) -> tuple[Coded, Shape]:
-        body = unsealed(content, context_of(self, key))
-        reader = Reader(body)
-        version = reader.take(1)[0]
-        check_version(version)
-        dimensions = reader.take(1)[0]
-        if dimensions > MAX_DIMENSIONS:
-            raise InputError(
-                f"a tensor must have at most {MAX_DIMENSIONS} dimensions, not {dimensions}"
-            )
-        shape = tuple(reader.whole_number() for _ in range(dimensions))
-        plausible = FREE_NUMBERS + MAX_NUMBERS_PER_BYTE * len(content)
-        limit = min(plausible, MAX_NUMBERS)
-        _check_shape(shape, expected, limit)
-        coded = Coded()
-        # `encode` does not code an empty tensor: nothing but its shape was sent
-        if math.prod(shape):
-            coded = self.expect(reader, shape)
-        runs = coded.all_runs()
-        read_stream(reader.rest(), runs)
-        return coded, shape
+    # What it may do faster or better
+
+    def code_all(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        keys: Sequence[int],
+        bits: Sequence[float | None],
+        warm: Sequence[Tensor | None],
+    ) -> list[Coded]:
+        """`code` for each of several tensors; a codec that is faster with several at once may say how.
+
+        Arguments:
+            tensors: What is coded.
+            keys: The place of each.
+            bits: The rate of each; None for the codec's own.
+            warm: What each may resemble, or None.
+        """
+        coded: list[Coded] = []
+        inputs = zip(tensors, keys, bits, warm, strict=True)
+        for x, key, rate, start in inputs:
+            one = self.code(x, key=key, bits=rate, warm=start)
+            coded.append(one)
+        return coded
+
+    def rebuild_all(
+        self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]
+    ) -> list[Tensor]:
+        """`rebuild` for each of several tensors, to the same bits.
+
+        Arguments:
+            coded: What `code_all` made.
+            shapes: The shape of each.
+            keys: The place of each.
+        """
+        rebuilt: list[Tensor] = []
+        inputs = zip(coded, shapes, keys, strict=True)
+        for one, shape, key in inputs:
+            x = self.rebuild(one, shape, key=key)
+            rebuilt.append(x)
+        return rebuilt
+
+    @property
+    def wants_warm(self) -> bool:
+        """Whether the server's last change of a layer helps it."""
+        return False
+
+    # Its variants
+
+    def fitted(self, layout: Layout) -> Codec:
+        """The code for the model with this `layout`, where options follow from the model's layers."""
+        return self
+
+    def under_feedback(self) -> Codec:
+        """The variant with the least error, for a sender that keeps what was not sent."""
+        return self
+
+    def for_small_tensors(self) -> Codec:
+        """What biases, norms' parameters and statistics are coded with."""
+        return self
+
+    def for_whole_run(self) -> Codec:
+        """The variant for a sender that stays as long as the run does: nothing that it keeps is ever forgotten."""
+        return self
+
+
+def _read(
+    codec: Codec, content: bytes, key: int, expected: Sequence[int] | None
+) -> tuple[Coded, Shape]:
+    """A coded tensor and its shape from the bytes of a payload.
+
+    Arguments:
+        codec: Who coded it.
+        content: The bytes.
+        key: The place that they were coded for.
+        expected: The shape that the caller expects, if any.
+    """
+    body = unsealed(content, context_of(codec, key))
+    reader = Reader(body)
+    version = reader.take(1)[0]
+    check_version(version)
+    dimensions = reader.take(1)[0]
+    if dimensions > MAX_DIMENSIONS:
+        raise InputError(
+            f"a tensor must have at most {MAX_DIMENSIONS} dimensions, not {dimensions}"
+        )
+    shape = tuple(reader.whole_number() for _ in range(dimensions))
+    plausible = FREE_NUMBERS + MAX_NUMBERS_PER_BYTE * len(content)
+    limit = min(plausible, MAX_NUMBERS)
+    _check_shape(shape, expected, limit)
+    coded = Coded()
+    # `encode` does not code an empty tensor: nothing but its shape was sent
+    if math.prod(shape):
+        coded = codec.expect(reader, shape)
+    runs = coded.all_runs()
+    read_stream(reader.rest(), runs)
+    return coded, shape
 
 
 def _check_shape(shape: Shape, expected: Sequence[int] | None, limit: int) -> None:

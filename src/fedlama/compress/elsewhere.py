@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlama.compress.message import CodedMessage
-from fedlama.compress.place import Place
+from fedlama.compress.place import MessagePlace
 
 if TYPE_CHECKING:
     from fedlama.compress.channel import Channel
@@ -19,7 +19,7 @@ def simulate_on_cpu(
     channel: Channel,
     difference: Tensor,
     due: Sequence[int],
-    place: Place,
+    place: MessagePlace,
     *,
     anchor: Tensor | None,
     own: Mapping[str, Tensor] | None,

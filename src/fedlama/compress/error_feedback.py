@@ -174,6 +174,17 @@ class ErrorFeedback(Forwarding):
         rate = rates[round_in_window]
         return rate, gain
 
+    def check_window(self, rounds_per_window: int) -> None:
+        """Refuse a profile that has not the same number of shares for each of these rounds."""
+        shares = len(self.profile or ())
+        # A single layer may be synchronised once in a window; if all are, a profile would silently do nothing
+        if rounds_per_window == 1 and shares > 1:
+            raise InputError(
+                f"profile has {shares} shares, but the window has 1 round: "
+                f"set window to several rounds, or leave out profile"
+            )
+        super().check_window(rounds_per_window)
+
     def gain_where(
         self, kept: float, round_in_window: int, rounds_per_window: int
     ) -> float:
@@ -187,16 +198,28 @@ class ErrorFeedback(Forwarding):
             round_in_window: Which round, counted from 0.
             rounds_per_window: Of how many.
         """
-        # Nothing was sent, and nothing can make up for it
+        # Nothing was sent, and nothing can make up for it; or all of it was, and nothing has to
         if not self._has_gain or not 0 < kept < 1:
             return 1.0
         rates, _ = _plan(self, rounds_per_window)
-        planned = [1.0 - (self.kept(rate) or 0.0) for rate in rates]
-        here = planned[round_in_window]
-        if not 0 < here < 1:
+        planned = self._distortions(rates)
+        planned_here = planned[round_in_window]
+        if not 0 < planned_here < 1:
             return 1.0
-        ratio = math.log(1.0 - kept) / math.log(here)
-        return window_gain([distortion**ratio for distortion in planned])
+
+        # How many times its planned bits the layer got
+        found_here = 1.0 - kept
+        times_the_bits = math.log(found_here) / math.log(planned_here)
+        distortions = [distortion**times_the_bits for distortion in planned]
+        return window_gain(distortions)
+
+    def _distortions(self, rates: Sequence[float | None]) -> list[float]:
+        """D of each round at its rate; 1 where the codec does not know it."""
+        distortions: list[float] = []
+        for rate in rates:
+            kept = self.kept(rate) or 0.0
+            distortions.append(1.0 - kept)
+        return distortions
 
     def _rates(
         self, profile: tuple[float, ...], rounds_per_window: int
@@ -232,11 +255,7 @@ def _plan(
         rates = feedback._rates(feedback.profile, rounds_per_window)
     if not feedback._has_gain:
         return rates, 1.0
-    distortions: list[float] = []
-    for rate in rates:
-        kept = feedback.kept(rate) or 0.0
-        distortions.append(1.0 - kept)
-    gain = window_gain(distortions)
+    gain = window_gain(feedback._distortions(rates))
     return rates, gain
 
 

@@ -16,7 +16,7 @@ from typing import Annotated
 from fedlama.base import Limits, check_options
 from fedlama.compress.forwarding import Forwarding
 from fedlama.compress.framing import SEAL
-from fedlama.compress.groups import Grouping
+from fedlama.compress.groups import MessageGroups
 from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS
 from fedlama.compress.rotate import Rotate
 from fedlama.compress.statistics import Statistics
@@ -52,9 +52,9 @@ class Fit(Forwarding):
     def fitted(self, layout: Layout) -> Rotate:
         """The code for one model."""
         statistics = Statistics(layout)
-        grouping = Grouping(layout, statistics)
+        message_groups = MessageGroups(layout, statistics)
         layers = range(len(layout.layers))
-        groups = grouping.of(layers, statistics=True)
+        groups = message_groups.of(layers, statistics=True)
         numbers = 0
         in_kernels = 0
         in_others = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -9,11 +10,10 @@ from torch import Tensor
 from fedlama.base import random_key
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded
-from fedlama.compress.error_feedback import ErrorFeedback
 from fedlama.compress.framing import Reader
-from fedlama.compress.groups import Group
+from fedlama.compress.groups import TensorGroup
 from fedlama.compress.numbers import check_finite
-from fedlama.compress.place import Place
+from fedlama.compress.place import MessagePlace
 from fedlama.compress.water import pour
 from fedlama.core import Layout
 
@@ -39,7 +39,7 @@ class GroupCode:
 
     def targets(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[TensorGroup],
         difference: Tensor,
         anchor: Tensor | None,
         slots: Mapping[str, Tensor] | None,
@@ -58,7 +58,10 @@ class GroupCode:
         return targets
 
     def rates(
-        self, groups: Sequence[Group], targets: Sequence[Tensor], place: Place
+        self,
+        groups: Sequence[TensorGroup],
+        targets: Sequence[Tensor],
+        place: MessagePlace,
     ) -> list[float | None]:
         """The rate of each group, None for the codec's own."""
         rates: list[float | None] = []
@@ -72,10 +75,10 @@ class GroupCode:
 
     def code(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[TensorGroup],
         targets: Sequence[Tensor],
         rates: Sequence[float | None],
-        place: Place,
+        place: MessagePlace,
         warm: Tensor | None,
     ) -> list[Coded]:
         """Every group coded; those of one codec together, which is faster."""
@@ -95,7 +98,7 @@ class GroupCode:
             )
         return coded
 
-    def expect(self, groups: Sequence[Group], reader: Reader) -> list[Coded]:
+    def expect(self, groups: Sequence[TensorGroup], reader: Reader) -> list[Coded]:
         """Which runs of symbols belong to every group, as its side bytes say."""
         coded: list[Coded] = []
         for group in groups:
@@ -105,7 +108,7 @@ class GroupCode:
         return coded
 
     def rebuild(
-        self, groups: Sequence[Group], coded: Sequence[Coded], place: Place
+        self, groups: Sequence[TensorGroup], coded: Sequence[Coded], place: MessagePlace
     ) -> list[Tensor]:
         """What a receiver makes of every group."""
         decoded: list[Tensor] = []
@@ -119,11 +122,11 @@ class GroupCode:
 
     def received(
         self,
-        group: Group,
+        group: TensorGroup,
         coded: Coded,
         decoded: Tensor,
         anchor: Tensor | None,
-        place: Place,
+        place: MessagePlace,
     ) -> Tensor:
         """What the server makes of a decoded group: differences, times the gain."""
         kept = self.codec_of(group).kept_of(coded)
@@ -135,10 +138,10 @@ class GroupCode:
 
     def read(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[TensorGroup],
         coded: Sequence[Coded],
         anchor: Tensor | None,
-        place: Place,
+        place: MessagePlace,
     ) -> list[Tensor]:
         """What the server makes of every group of a message that may be forged: finite differences, or a refusal."""
         values = self.rebuild(groups, coded, place)
@@ -151,7 +154,7 @@ class GroupCode:
 
     def remember(
         self,
-        group: Group,
+        group: TensorGroup,
         target: Tensor,
         decoded: Tensor,
         slots: Mapping[str, Tensor] | None,
@@ -169,7 +172,7 @@ class GroupCode:
             group.write(slots[name], values)
 
     def kept(
-        self, groups: Sequence[Group], coded: Sequence[Coded]
+        self, groups: Sequence[TensorGroup], coded: Sequence[Coded]
     ) -> dict[int, float | None]:
         """Which part of a difference the code keeps: the mean over each layer's numbers."""
         sums: dict[int, float | None] = {}
@@ -189,33 +192,39 @@ class GroupCode:
 
     def gains(
         self,
-        groups: Sequence[Group],
-        place: Place,
+        groups: Sequence[TensorGroup],
+        place: MessagePlace,
         kept: Mapping[int, float | None],
     ) -> dict[int, float]:
         """By what the server has multiplied each layer, of which the code kept so much: the mean over its numbers."""
-        parts: dict[int, list[tuple[float, int]]] = {}
+        # A layer may have a part in several groups: the gain of each, and how many of its numbers are there
+        parts: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
         for group in groups:
             for layer, size in group.sizes.items():
-                gain = self._gain(group, place, kept[layer])
-                parts.setdefault(layer, []).append((gain, size))
-        result: dict[int, float] = {}
-        for layer, of_layer in parts.items():
-            result[layer] = _mean_gain(of_layer)
-        return result
+                kept_of_layer = kept[layer]
+                gain = self._gain(group, place, kept_of_layer)
+                part = (gain, size)
+                parts[layer].append(part)
 
-    def _gain(self, group: Group, place: Place, kept: float | None) -> float:
+        means: dict[int, float] = {}
+        for layer, parts_of_layer in parts.items():
+            means[layer] = _mean_gain(parts_of_layer)
+        return means
+
+    def _gain(
+        self, group: TensorGroup, place: MessagePlace, kept: float | None
+    ) -> float:
         """By what the server multiplies this group: small ones have a codec and a turn of their own."""
         codec = self.codec_of(group)
         turn = _turn(group, place)
         _, planned = codec.for_round(*turn)
         is_poured = group.is_large and codec.sharing == "water"
         # Where bits were shared out anew, the plan is not what the layer got
-        if is_poured and kept is not None and isinstance(codec, ErrorFeedback):
+        if is_poured and kept is not None:
             return codec.gain_where(kept, *turn)
         return planned
 
-    def main_codecs(self, groups: Sequence[Group]) -> dict[int, Codec]:
+    def main_codecs(self, groups: Sequence[TensorGroup]) -> dict[int, Codec]:
         """What codes each layer, or the larger part of it."""
         result: dict[int, Codec] = {}
         largest: dict[int, int] = {}
@@ -226,13 +235,13 @@ class GroupCode:
                     result[layer] = self.codec_of(group)
         return result
 
-    def codec_of(self, group: Group) -> Codec:
+    def codec_of(self, group: TensorGroup) -> Codec:
         """What codes this group."""
         if group.is_large:
             return self._large_codec
         return self._small_codec
 
-    def _keys(self, groups: Sequence[Group], place: Place) -> list[int]:
+    def _keys(self, groups: Sequence[TensorGroup], place: MessagePlace) -> list[int]:
         keys: list[int] = []
         for group in groups:
             key = random_key(
@@ -246,7 +255,7 @@ class GroupCode:
         return keys
 
 
-def _by_codec(groups: Sequence[Group]) -> list[slice]:
+def _by_codec(groups: Sequence[TensorGroup]) -> list[slice]:
     """The large groups, which come first, and the others; without those of which there are none."""
     large = sum(group.is_large for group in groups)
     parts: list[slice] = []
@@ -257,7 +266,7 @@ def _by_codec(groups: Sequence[Group]) -> list[slice]:
     return parts
 
 
-def _turn(group: Group, place: Place) -> tuple[int, int]:
+def _turn(group: TensorGroup, place: MessagePlace) -> tuple[int, int]:
     """Which of how many rounds of the window it is, for this group."""
     if group.is_large:
         (layer,) = group.sizes
@@ -276,7 +285,9 @@ def _mean_gain(parts: Sequence[tuple[float, int]]) -> float:
     return total / numbers
 
 
-def _part(slots: Mapping[str, Tensor] | None, group: Group) -> dict[str, Tensor] | None:
+def _part(
+    slots: Mapping[str, Tensor] | None, group: TensorGroup
+) -> dict[str, Tensor] | None:
     if slots is None:
         return None
     return {name: group.read(row) for name, row in slots.items()}

@@ -25,7 +25,7 @@ SMALL_GROUP, STATISTICS_GROUP = -1, -2
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class TensorGroup:
     """Numbers of a row that are coded as one.
 
     Arguments:
@@ -75,7 +75,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class StatisticsGroup(Group):
+class StatisticsGroup(TensorGroup):
     """All statistics of a model, in units that a code may mix."""
 
     statistics: Statistics
@@ -89,7 +89,7 @@ class StatisticsGroup(Group):
         return self.statistics.from_codable(decoded, anchor)
 
 
-class Grouping:
+class MessageGroups:
     """The groups of a layout's messages.
 
     Arguments:
@@ -118,10 +118,10 @@ class Grouping:
             matrix = _as_matrix(shape)
             self._tensors.append((layer, part, matrix))
 
-    def of(self, due: Sequence[int], *, statistics: bool) -> tuple[Group, ...]:
+    def of(self, due: Sequence[int], *, statistics: bool) -> tuple[TensorGroup, ...]:
         """The groups of a message with these layers: large tensors in the row's order, the small ones, statistics."""
         wanted = set(due)
-        groups: list[Group] = []
+        groups: list[TensorGroup] = []
         # A layer may have several small tensors, and they are coded in the row's order
         small_places: list[Tensor] = []
         small_sizes: dict[int, int] = {}
@@ -130,7 +130,7 @@ class Grouping:
                 continue
             size = part.stop - part.start
             if size >= SMALL:
-                large = Group(number, part, shape, {layer: size})
+                large = TensorGroup(number, part, shape, {layer: size})
                 groups.append(large)
                 continue
             places = torch.arange(part.start, part.stop)
@@ -139,7 +139,7 @@ class Grouping:
 
         if small_places:
             index = torch.cat(small_places)
-            small = Group(
+            small = TensorGroup(
                 number=SMALL_GROUP,
                 where=index,
                 shape=(len(index),),
@@ -151,10 +151,10 @@ class Grouping:
         return tuple(groups)
 
 
-def squares(groups: Sequence[Group], row: Tensor) -> dict[int, float]:
+def squares(groups: Sequence[TensorGroup], row: Tensor) -> dict[int, float]:
     """‖·‖² of each layer in these groups, in layer order, added up in float64."""
     result: dict[int, float] = {}
-    others: list[Group] = []
+    others: list[TensorGroup] = []
     for group in groups:
         if not group.sizes:
             continue
@@ -175,7 +175,7 @@ def squares(groups: Sequence[Group], row: Tensor) -> dict[int, float]:
     return dict(sorted(result.items()))
 
 
-def _add_squares(group: Group, values: Tensor, result: dict[int, float]) -> None:
+def _add_squares(group: TensorGroup, values: Tensor, result: dict[int, float]) -> None:
     """Add the squares of a group's numbers, which are given in float64, to those of its layers."""
     if group.is_large:
         (layer,) = group.sizes

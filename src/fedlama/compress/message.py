@@ -18,7 +18,7 @@ from torch import Tensor
 from fedlama.base import InputError
 from fedlama.compress.coded import Coded
 from fedlama.compress.framing import SEAL, VERSION, Reader, check_version, sealed
-from fedlama.compress.groups import STATISTICS_GROUP, Group
+from fedlama.compress.groups import STATISTICS_GROUP, TensorGroup
 from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.streams import Run, estimated_length, to_stream
 from fedlama.core import Message
@@ -135,7 +135,10 @@ def all_runs(coded: Sequence[Coded]) -> list[Run]:
 
 
 def shared_out(
-    groups: Sequence[Group], coded: Sequence[Coded], layers: Sequence[int], total: int
+    groups: Sequence[TensorGroup],
+    coded: Sequence[Coded],
+    layers: Sequence[int],
+    total: int,
 ) -> Message:
     """Whole bytes per layer and for the statistics that add up to `total`.
 

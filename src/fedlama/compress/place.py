@@ -9,7 +9,7 @@ from fedlama.base import InputError, check_whole
 
 
 @dataclass(frozen=True)
-class Place:
+class MessagePlace:
     """Where a message belongs; every random draw in it follows from here, and nothing of it is sent.
 
     Arguments:

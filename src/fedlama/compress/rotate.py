@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.rotation import Rotations
 from fedlama.compress.streams import Run
 from fedlama.compress.uniform import Quantised, quantised, quantised_together
+
+T = TypeVar("T")
 
 EMPTY = 0xFFFF  # in place of a step's index: all numbers are zero, nothing follows
 
@@ -86,30 +89,25 @@ class Rotate(Codec):
         warm: Sequence[Tensor | None],
     ) -> list[Coded]:
         """Rotated and rounded together: on tensors of some thousand numbers, calls cost more than the arithmetic."""
-        coded = [_nothing() for _ in tensors]
-        rates: dict[int, float] = {}  # of what is sent
-        for place, planned in enumerate(bits):
-            rate = planned
+        rates: list[float] = []
+        counts: dict[int, int] = {}  # of what is sent
+        for number, x in enumerate(tensors):
+            rate = bits[number]
             if rate is None:
                 rate = self.bits
+            rates.append(rate)
             if rate > 0:
-                rates[place] = rate
-        counts = {place: tensors[place].numel() for place in rates}
-        for places in together(counts):
-            members = tuple(counts[place] for place in places)
-            rotations = Rotations.of(members)
-            flat = [tensors[place].reshape(-1) for place in places]
-            own_keys = [keys[place] for place in places]
-            y = rotations.forward(flat, own_keys)
-            own_rates = [rates[place] for place in places]
-            if len(places) == 1:
-                results = [quantised(y, own_rates[0], members[0])]
-            else:
-                results = quantised_together(
-                    y, rotations.sizes, rotations.block, own_rates, members
-                )
-            for place, result in zip(places, results, strict=True):
-                coded[place] = self._coded(result)
+                counts[number] = x.numel()
+
+        coded = [_nothing() for _ in tensors]
+        for batch in together(counts):
+            results = _rotated_and_rounded(
+                _chosen(tensors, batch),
+                keys=_chosen(keys, batch),
+                rates=_chosen(rates, batch),
+            )
+            for number, result in zip(batch, results, strict=True):
+                coded[number] = self._coded(result)
         return coded
 
     def _coded(self, result: Quantised | None) -> Coded:
@@ -156,23 +154,26 @@ class Rotate(Codec):
         self, coded: Sequence[Coded], shapes: Sequence[Shape], *, keys: Sequence[int]
     ) -> list[Tensor]:
         """Rotations undone together, to the same bits: sums of whole numbers are exact."""
-        result: dict[int, Tensor] = {}
+        rebuilt: dict[int, Tensor] = {}
         counts: dict[int, int] = {}  # of what was sent
-        for place, shape in enumerate(shapes):
-            if coded[place].runs:
-                counts[place] = math.prod(shape)
+        for number, shape in enumerate(shapes):
+            was_sent = bool(coded[number].runs)
+            if was_sent:
+                counts[number] = math.prod(shape)
             else:
-                result[place] = torch.zeros(shape)
-        for places in together(counts):
-            members = tuple(counts[place] for place in places)
-            own = [coded[place] for place in places]
-            own_keys = [keys[place] for place in places]
-            scales = [_scale(one) for one in own]
-            rotations = Rotations.of(members)
-            rebuilt = rotations.backward(_symbols(own), scales, own_keys)
-            for place, x in zip(places, rebuilt, strict=True):
-                result[place] = x.reshape(shapes[place])
-        return [result[place] for place in range(len(coded))]
+                rebuilt[number] = torch.zeros(shape)
+
+        for batch in together(counts):
+            flat = _rotated_back(
+                _chosen(coded, batch),
+                keys=_chosen(keys, batch),
+                counts=tuple(counts[number] for number in batch),
+            )
+            for number, x in zip(batch, flat, strict=True):
+                shape = shapes[number]
+                rebuilt[number] = x.reshape(shape)
+        # In the order of the tensors, not of the batches
+        return [rebuilt[number] for number in range(len(shapes))]
 
     @property
     def rate(self) -> float:
@@ -215,6 +216,41 @@ class Rotate(Codec):
 
 def _nothing() -> Coded:
     return Coded(side=struct.pack("<H", EMPTY))
+
+
+def _chosen(values: Sequence[T], numbers: Sequence[int]) -> list[T]:
+    """Those of the values that have these numbers."""
+    return [values[number] for number in numbers]
+
+
+def _rotated_and_rounded(
+    tensors: Sequence[Tensor], *, keys: Sequence[int], rates: Sequence[float]
+) -> list[Quantised | None]:
+    """The codes of tensors that are rotated as one."""
+    counts = tuple(x.numel() for x in tensors)
+    rotations = Rotations.of(counts)
+    flat = [x.reshape(-1) for x in tensors]
+    y = rotations.forward(flat, keys)
+    if len(tensors) == 1:
+        # A large tensor is always alone, and only its step is corrected until the length is right
+        return [quantised(y, rates[0], counts[0])]
+    return quantised_together(
+        y,
+        rotations.sizes,
+        rotations.block,
+        rates,
+        counts,
+    )
+
+
+def _rotated_back(
+    coded: Sequence[Coded], *, keys: Sequence[int], counts: tuple[int, ...]
+) -> list[Tensor]:
+    """The numbers of tensors that were rotated as one, each in a row."""
+    rotations = Rotations.of(counts)
+    symbols = _symbols(coded)
+    scales = [_scale(one) for one in coded]
+    return rotations.backward(symbols, scales, keys)
 
 
 def _scale(coded: Coded) -> float:

@@ -210,12 +210,11 @@ def transform(values: Tensor, block: int, *, normalised: bool, out: Tensor) -> N
 
 @lru_cache(maxsize=16)
 def hadamard(size: int) -> Tensor:
-    """Sylvester's matrix of ±1."""
+    """Sylvester's matrix of ±1, for a power of two: H_2n = H_2 ⊗ H_n."""
+    twice = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
     matrix = torch.ones(1, 1)
     while len(matrix) < size:
-        upper = torch.cat((matrix, matrix), dim=1)
-        lower = torch.cat((matrix, -matrix), dim=1)
-        matrix = torch.cat((upper, lower))
+        matrix = torch.kron(twice, matrix)
     return matrix
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedlama.compress.codec import Codec
-from fedlama.compress.groups import Group
+from fedlama.compress.groups import TensorGroup
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.compress.normal import entropy_of_steps, index_for, step_of
 
@@ -23,7 +23,7 @@ HALVINGS = 50
 
 
 def pour(
-    groups: Sequence[Group],
+    groups: Sequence[TensorGroup],
     targets: Sequence[Tensor],
     rates: list[float | None],
     codec: Codec,

@@ -26,8 +26,10 @@ from fedlama.core.policy import (
     Policy,
     PolicyState,
     RoundPlan,
+    Shortening,
     advance,
     plan_by_intervals,
+    shortest_interval,
 )
 from fedlama.core.speedup import linear_speedup_rounds
 
@@ -52,6 +54,7 @@ __all__ = [
     "PolicyState",
     "RoundPlan",
     "Rule",
+    "Shortening",
     "Tensor",
     "Traffic",
     "adjust_intervals",
@@ -65,4 +68,5 @@ __all__ = [
     "largest_learning_rate",
     "linear_speedup_rounds",
     "plan_by_intervals",
+    "shortest_interval",
 ]

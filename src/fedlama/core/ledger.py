@@ -30,20 +30,21 @@ class Message:
 
     def times(self, count: int) -> Message:
         """The bytes of `count` messages like this one."""
-        layers: dict[int, int] = {}
-        for layer, weight in self.layers.items():
-            layers[layer] = count * weight
-        statistics = count * self.statistics
-        return Message(layers, statistics)
+        layer_bytes: dict[int, int] = {}
+        for layer, nbytes in self.layers.items():
+            of_all = count * nbytes
+            layer_bytes[layer] = of_all
+        statistics_bytes = count * self.statistics
+        return Message(layer_bytes, statistics_bytes)
 
     def plus(self, other: Message) -> Message:
         """The bytes of this message and of the `other`."""
-        layers = dict(self.layers)
-        for layer, weight in other.layers.items():
-            before = layers.get(layer, 0)
-            layers[layer] = before + weight
-        statistics = self.statistics + other.statistics
-        return Message(layers, statistics)
+        layer_bytes = dict(self.layers)
+        for layer, nbytes in other.layers.items():
+            before = layer_bytes.get(layer, 0)
+            layer_bytes[layer] = before + nbytes
+        statistics_bytes = self.statistics + other.statistics
+        return Message(layer_bytes, statistics_bytes)
 
     @property
     def total(self) -> int:
@@ -105,15 +106,15 @@ class Ledger:
         return Ledger(**with_tuples(values))
 
     def plain_message(self, layers: Sequence[int] | None = None) -> Message:
-        """What these `layers` (default: all of them) and the statistics weigh as uncompressed float32."""
+        """What these `layers` (default: all of them) and the statistics take as uncompressed float32."""
         if layers is None:
             layers = range(len(self.sizes))
-        weights: dict[int, int] = {}
+        layer_bytes: dict[int, int] = {}
         for layer in layers:
             size = self.sizes[layer]
-            weights[layer] = BYTES_PER_NUMBER * size
-        statistics = BYTES_PER_NUMBER * self.statistics_size
-        return Message(weights, statistics)
+            layer_bytes[layer] = BYTES_PER_NUMBER * size
+        statistics_bytes = BYTES_PER_NUMBER * self.statistics_size
+        return Message(layer_bytes, statistics_bytes)
 
     def charge(self, traffic: Traffic, aggregated: Sequence[int] = ()) -> Ledger:
         """The account after this traffic. Bytes that were sent count also where nothing came of them.
@@ -155,17 +156,37 @@ class Ledger:
 
     def relative_cost(self, steps: int, base_interval: int) -> float:
         """C divided by the cost of aggregating the whole model every `base_interval` of these `steps`."""
-        # Rounded up: a run averages at its end, also where that cuts an interval short.
-        averages = -(-steps // base_interval)
+        averages = _averages_of_fedavg(steps, base_interval)
         full = averages * sum(self.sizes)
         if not full:
             return 0.0
         return self.communication_cost / full
 
+    def uplink_share(self, steps: int, base_interval: int, *, clients: int) -> float:
+        """Uplink bytes divided by those of uncompressed FedAvg at the base interval: all of the model, every time.
+
+        Arguments:
+            steps: How many were taken so far.
+            base_interval: τ', how many steps lie between two averages of FedAvg.
+            clients: How many send in each round.
+        """
+        averages = _averages_of_fedavg(steps, base_interval)
+        whole_model = self.plain_message()
+        of_fedavg = averages * clients * whole_model.total
+        if not of_fedavg:
+            return 0.0
+        return self.uplink_bytes / of_fedavg
+
+
+def _averages_of_fedavg(steps: int, base_interval: int) -> int:
+    """How often FedAvg averages in so many steps."""
+    # Rounded up: a run averages at its end, also where that cuts an interval short.
+    return -(-steps // base_interval)
+
 
 def _plus(before: Sequence[int], message: Message) -> tuple[int, ...]:
     """The bytes of every layer, with those of a message."""
     after = list(before)
-    for layer, weight in message.layers.items():
-        after[layer] += weight
+    for layer, nbytes in message.layers.items():
+        after[layer] += nbytes
     return tuple(after)

@@ -117,7 +117,9 @@ class Policy(Protocol):
     recycle, for which the server keeps the last change of every layer, and `FROZEN` if they may train some layers only,
     which not every runtime can do.
 
-    A policy whose intervals may be shorter than `base_interval` says so by a property `shortest_interval`.
+    Two parts are optional, so that policies without them are policies all the same: where intervals may be shorter than
+    `base_interval`, a policy is `Shortening`, too; one that averages the whole model every `base_interval` steps says
+    so by a property `is_fedavg`.
     """
 
     @property
@@ -168,6 +170,27 @@ class Policy(Protocol):
             layers: The model's.
         """
         ...
+
+
+@runtime_checkable
+class Shortening(Protocol):
+    """What a policy is beside, if a layer's interval may be shorter than `base_interval`."""
+
+    @property
+    def shortest_interval(self) -> int:
+        """The fewest steps that a layer's interval may have."""
+        ...
+
+
+def shortest_interval(policy: Policy) -> int:
+    """The fewest steps that a layer's interval may have: the base interval, unless the policy says otherwise.
+
+    Arguments:
+        policy: Any; one that is not `Shortening` says nothing.
+    """
+    if isinstance(policy, Shortening):
+        return policy.shortest_interval
+    return policy.base_interval
 
 
 def plan_by_intervals(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ Alpha = Annotated[float, Limits(above=0)]
 MinSamples = Annotated[int, Limits(minimum=1)]
 
 
+@runtime_checkable
 class Partition(Protocol):
     """A recipe for dealing samples to clients."""
 
@@ -194,13 +195,25 @@ class Natural:
         return Shards.by_owner(groups, self.clients)
 
 
+def default_kind(has_ids: bool) -> type[Natural] | type[IID]:
+    """The partition that is meant where nobody names one.
+
+    Arguments:
+        has_ids: Whether the data knows whose its samples are.
+    """
+    if has_ids:
+        return Natural
+    return IID
+
+
 def default_partition(data: Dataset) -> Partition:
     """What is meant where nobody says how samples fall on clients.
 
     Arguments:
         data: With client ids of its own, each is a client; otherwise 32 clients have as many samples each.
     """
-    if data.clients is not None:
+    kind = default_kind(has_ids=data.clients is not None)
+    if kind is Natural:
         return Natural()
     return IID(DEFAULT_CLIENTS)
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from fedlama.compress import Channel, Codec, Place
+from fedlama.compress import Channel, Codec, MessagePlace
 from fedlama.core import (
     Evidence,
     Layer,
@@ -146,7 +146,7 @@ def _coded_weight(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Mes
     """What a message of these layers weighs; the numbers in it are normal ones, which rotated changes resemble."""
     width = layout.width
     channel = Channel(codec, layout, seed=0)
-    place = Place(round=1, client=0)
+    place = MessagePlace(round=1, client=0)
     anchor = torch.ones(width)
     generator = torch.Generator().manual_seed(0)
     change = 1e-3 * torch.randn(width, generator=generator)

@@ -19,8 +19,9 @@ from fedlama.data import Partition
 from fedlama.flower.client_round import ClientRound
 from fedlama.flower.function_trainer import FunctionTrainer, TrainFunction
 from fedlama.flower.rule_trainer import Data, RuleTrainer
+from fedlama.flower.state import forget_run
 from fedlama.flower.trainers import ClientTrainer
-from fedlama.flower.wire import RECORD, read_task
+from fedlama.flower.wire import RECORD, read_forget, read_task
 from fedlama.local import LocalRule
 from fedlama.training.evaluation import Loss
 
@@ -70,7 +71,8 @@ def layerwise(
 
     Arguments:
         model: A function without arguments that builds the module.
-        samples: A function of Flower's context: how many samples the client has, where the strategy weighs by them.
+        samples: A function of Flower's context: how many samples the client has. Needed where the strategy weighs by
+            them.
         threads: How many threads torch uses.
     """
 
@@ -88,12 +90,18 @@ def _app(
 
     @app.query()
     def query(message: Message, context: Context) -> Message:  # pyright: ignore[reportUnusedFunction]
-        """Who this client is; a node's information has no partition id."""
+        """Who this client is, for a node's information has no partition id; or that it should forget a run."""
         question = message.content.config_records[RECORD]
+        client = _partition_id(context)
+        run = read_forget(question)
+        if run is not None:
+            forget_run(context, client, run.name, keep=run.keep)
+            return Message(RecordDict(), reply_to=message)
+
         rule = str(question["rule"])
         trainer.check_rule(rule)
-
-        client = _partition_id(context)
+        weights = str(question["weights"])
+        trainer.check_weights(weights)
         seed = int(str(question["seed"]))
         clients = int(context.node_config.get(PARTITIONS, 0))
         answer = ConfigRecord(

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from fedlama import compress
 from fedlama.base import InputError
-from fedlama.compress import Channel, Codec, Place
+from fedlama.compress import Channel, Codec, MessagePlace
 from fedlama.core import Layout
 from fedlama.local import LocalRule
 
 
-def place_to_plain(place: Place) -> dict[str, Any]:
+def place_to_plain(place: MessagePlace) -> dict[str, Any]:
     """As JSON can hold it.
 
     Arguments:
@@ -30,7 +30,7 @@ def place_to_plain(place: Place) -> dict[str, Any]:
     return plain
 
 
-def place_from_plain(plain: dict[str, Any]) -> Place:
+def place_from_plain(plain: dict[str, Any]) -> MessagePlace:
     """Back from `place_to_plain`.
 
     Arguments:
@@ -42,7 +42,7 @@ def place_from_plain(plain: dict[str, Any]) -> Place:
 
     values = dict(plain)
     values["layer_rounds"] = layer_rounds
-    return Place(**values)
+    return MessagePlace(**values)
 
 
 def codec_to_plain(codec: Codec) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import DEBUG
 
@@ -49,6 +49,26 @@ class _Awaited:
 
 
 @dataclass(frozen=True)
+class _Pulling:
+    """The thread that waits for a node's reply."""
+
+    thread: threading.Thread
+    given_up: (
+        float  # on the monotonic clock: a reply that is not there by then will never be
+    )
+
+    def is_on(self, now: float) -> bool:
+        """Whether the reply may still come.
+
+        Arguments:
+            now: On the monotonic clock.
+        """
+        # A node that was killed while it sent a reply, and is back, has forgotten it. Flower waits for the rest of it
+        # all the same, for an hour or longer, and the thread with it.
+        return self.thread.is_alive() and now < self.given_up
+
+
+@dataclass(frozen=True)
 class _Late:
     """A node whose latest replies did not come before their deadlines."""
 
@@ -67,7 +87,7 @@ class Exchange:
     def __init__(self, grid: Grid, *, deadline: float) -> None:
         self.grid = grid
         self.deadline = deadline
-        self._pulling: dict[int, threading.Thread] = {}  # by node
+        self._pulling: dict[int, _Pulling] = {}  # by node
         self._late: dict[int, _Late] = {}  # by node, until its next reply
 
     def is_busy(self, node: int) -> bool:
@@ -76,11 +96,12 @@ class Exchange:
         Arguments:
             node: Flower's id of it.
         """
-        thread = self._pulling.get(node)
-        if thread is not None and thread.is_alive():
+        now = time.monotonic()
+        pulling = self._pulling.get(node)
+        if pulling is not None and pulling.is_on(now):
             return True
         late = self._late.get(node)
-        return late is not None and time.monotonic() < late.not_before
+        return late is not None and now < late.not_before
 
     def ask(
         self,
@@ -131,6 +152,54 @@ class Exchange:
             self._note_late(requests[key].node)
         return replies
 
+    def tell(
+        self, requests: Sequence[Request], kind: str, *, seconds: float, ttl: float
+    ) -> None:
+        """Send requests whose replies are worth nothing, and wait for them no longer than so many seconds.
+
+        Nothing is raised: the link may be the reason why nothing is left to be said but this.
+
+        Arguments:
+            requests: What to send; to nodes that left nothing is sent.
+            kind: Flower's type of the message.
+            seconds: For how long to wait.
+            ttl: For how many seconds a node may still fetch its message, and begin with it.
+        """
+        if not requests:
+            return
+        end = time.monotonic() + seconds
+        # A daemon, because every call of the grid may wait for a SuperLink that is no longer there.
+        thread = threading.Thread(
+            target=self._tell,
+            args=(requests, kind, end, ttl),
+            daemon=True,
+            name="fedlama-tell",
+        )
+        thread.start()
+        thread.join(seconds)
+
+    def _tell(
+        self, requests: Sequence[Request], kind: str, end: float, ttl: float
+    ) -> None:
+        try:
+            there = set(self.grid.get_node_ids())
+            waiting: set[str] = set()
+            for request in requests:
+                if request.node not in there:
+                    continue
+                message = Message(request.content, request.node, kind, ttl=ttl)
+                for pushed in self.grid.push_messages([message]):
+                    if pushed:
+                        waiting.add(pushed)
+
+            while waiting and time.monotonic() < end:
+                for reply in self.grid.pull_messages(sorted(waiting)):
+                    waiting.discard(reply.metadata.reply_to_message_id)
+                if waiting:
+                    time.sleep(POLL_SECONDS)
+        except Exception:
+            log(DEBUG, "nodes could not be told", exc_info=True)
+
     def _note_late(self, node: int) -> None:
         """Late once, a node may be back in the next cycle; staying silent, it would cost all others every round."""
         times = 1
@@ -162,7 +231,7 @@ class Exchange:
             daemon=True,
             name=f"fedlama-{node}",
         )
-        self._pulling[node] = thread
+        self._pulling[node] = _Pulling(thread, awaited.end + self.deadline)
         thread.start()
         return True
 

@@ -9,7 +9,7 @@ from flwr.app import Context
 from torch import Tensor, nn
 
 from fedlama.base import InputError
-from fedlama.flower.trainers import ROW, trained_slices
+from fedlama.flower.trainers import BY_SAMPLES, ROW, trained_slices
 from fedlama.flower.wire import Task
 from fedlama.rows import Binding, Slot
 
@@ -44,6 +44,18 @@ class FunctionTrainer:
         if expected:
             raise InputError(
                 f"this client trains with a function, and the strategy was given local={expected}"
+            )
+
+    def check_weights(self, weights: str) -> None:
+        """Refuse to count as one sample among clients that count theirs.
+
+        Arguments:
+            weights: What the strategy weighs clients by.
+        """
+        if weights == BY_SAMPLES and self._samples is None:
+            raise InputError(
+                'the strategy was given weights="samples", and this client does not say how many it has: '
+                "pass samples= to fedlama.flower.layerwise"
             )
 
     def samples(self, context: Context, client: int, seed: int) -> int:

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedlama.base import InputError, RunError, printable
 from fedlama.flower.exchange import Exchange, FollowUp, Request
-from fedlama.flower.wire import RECORD
+from fedlama.flower.wire import RECORD, EndedRun, forget_record
 
 # After an answer that could not be used: the node may just have started
 ASK_AGAIN_SECONDS = 5.0
@@ -23,6 +23,10 @@ REFRESH_SECONDS = 1.0
 ASK_SECONDS = 60.0
 # However little time is left: a process has to start before a node can answer
 MIN_ASK_SECONDS = 30.0
+# A live node fetches a message within three seconds, and then acts on it, whether somebody waits for that or not
+FORGET_SECONDS = 10.0
+# By then a process has started on any node that fetched it
+FORGET_TTL = 120.0
 MAX_REASON = 400  # characters of a node's error
 MAX_RULE = 200  # characters of what a client says of its local rule
 MAX_OPTIONS = 2000
@@ -49,10 +53,17 @@ class Nodes:
         seed: The run's; clients are asked for the size of a shard that may be drawn from it.
         deadline: Seconds after which a reply is late.
         rule: The local rule that the server expects of all clients; empty for any.
+        weights: What the server weighs clients by, which they must be able to say.
     """
 
     def __init__(
-        self, grid: Grid, *, seed: int, deadline: float, rule: str = ""
+        self,
+        grid: Grid,
+        *,
+        seed: int,
+        deadline: float,
+        rule: str,
+        weights: str,
     ) -> None:
         self.grid = grid
         self.exchange = Exchange(grid, deadline=deadline)
@@ -62,7 +73,7 @@ class Nodes:
         self.population = 0
         self.last_refusal = ""
         self._waited = 0.0
-        question = ConfigRecord({"seed": str(seed), "rule": rule})
+        question = ConfigRecord({"seed": str(seed), "rule": rule, "weights": weights})
         self._question = RecordDict({RECORD: question})
         # Nodes that did not say who they are, and when to ask again
         self._ask_again: dict[int, float] = {}
@@ -167,6 +178,26 @@ class Nodes:
             requests,
             MessageType.TRAIN,
             follow_up,
+        )
+
+    def forget(self, clients: Iterable[int], run: EndedRun) -> None:
+        """Ask clients to free what they keep of a run that has ended; those that cannot be reached keep it.
+
+        Arguments:
+            clients: Their numbers.
+            run: The run.
+        """
+        content = forget_record(run)
+        requests: list[Request] = []
+        for client in clients:
+            member = self.members.get(client)
+            if member is not None:
+                requests.append(Request(member.node, content))
+        self.exchange.tell(
+            requests,
+            MessageType.QUERY,
+            seconds=FORGET_SECONDS,
+            ttl=FORGET_TTL,
         )
 
     def check_population(self) -> int:

@@ -16,14 +16,20 @@ from fedlama.flower.options import Options
 from fedlama.flower.saving import checkpoint_of
 from fedlama.run.checkpoints import find_checkpoint
 from fedlama.run.config import Config
-from fedlama.run.directory import CHECKPOINTS, ROUNDS, WEIGHTS, RunDirectory
+from fedlama.run.directory import (
+    CHECKPOINTS,
+    ROUNDS,
+    WEIGHTS,
+    RunDirectory,
+)
 from fedlama.run.files import write_atomically, writing
 from fedlama.run.reading import read_records
 from fedlama.training.faults import Discarded, Exclusion
-from fedlama.training.records import Record, Result
+from fedlama.training.records import ACCURACY, Measure, Record, Result, fedavg_at
 from fedlama.training.results import layer_summaries
 from fedlama.training.values import Position
 
+LOSS = "loss"  # of what `evaluate_fn` returns
 RUN_NAME = "flower.json"  # beside the checkpoints
 MAX_RUN_NAME = 64  # characters
 MAX_WEIGHTS = 64 << 30  # bytes
@@ -38,7 +44,8 @@ def record_of(
     scores: Mapping[str, float],
     excluded: Sequence[Exclusion],
     layout: Layout,
-    base_interval: int,
+    options: Options,
+    population: int,
 ) -> Record:
     """The round as observers see it; attempts that came to nothing belong to it.
 
@@ -50,7 +57,8 @@ def record_of(
         scores: What `evaluate_fn` said, by name.
         excluded: Who did not count in the last attempt.
         layout: The model's.
-        base_interval: τ', the policy's.
+        options: What the strategy was given.
+        population: How many clients there are.
     """
     discrepancy: list[float | None] = [None] * len(layout.layers)
     for layer in plan.due:
@@ -70,12 +78,53 @@ def record_of(
         intervals=list(started.state.intervals),
         discrepancy=discrepancy,
         loss=loss,
-        test_loss=scores.get("loss"),
-        accuracy=scores.get("accuracy"),
+        test_loss=scores.get(LOSS),
+        accuracy=scores.get(ACCURACY),
         uplink_bytes=uplink_bytes + discarded.uplink_bytes,
         downlink_bytes=downlink_bytes + discarded.downlink_bytes,
-        cost=ledger.relative_cost(after.step, base_interval),
+        cost=ledger.relative_cost(after.step, options.policy.base_interval),
         excluded=[*discarded.excluded, *excluded],
+        metrics=own_metric(scores),
+        uplink_share=uplink_share(after, options, population),
+    )
+
+
+def scores_text(scores: Mapping[str, float]) -> str:
+    """What an evaluation said, for a log.
+
+    Arguments:
+        scores: It, by name.
+    """
+    parts = [f"{name} {value:.4f}" for name, value in scores.items()]
+    return ", ".join(parts)
+
+
+def own_metric(scores: Mapping[str, float]) -> dict[str, float]:
+    """The metric that a model is judged by where `evaluate_fn` has no accuracy: the first that is no loss.
+
+    Arguments:
+        scores: What `evaluate_fn` said, by name.
+    """
+    if ACCURACY in scores:
+        return {}
+    for name, value in scores.items():
+        if name != LOSS:
+            return {name: value}
+    return {}
+
+
+def uplink_share(position: Position, options: Options, population: int) -> float:
+    """Uplink bytes so far, divided by those of uncompressed FedAvg at the base interval with as many clients.
+
+    Arguments:
+        position: Where the run stands.
+        options: What the strategy was given.
+        population: How many clients there are.
+    """
+    return position.server.ledger.uplink_share(
+        position.step,
+        options.policy.base_interval,
+        clients=options.participation.count(population),
     )
 
 
@@ -88,6 +137,7 @@ def result_of(
     options: Options,
     population: int,
     local: str,
+    higher_is_better: bool,
     seconds: float,
 ) -> Result:
     """What came of a run that reached its last step.
@@ -100,24 +150,26 @@ def result_of(
         options: What the strategy was given.
         population: How many clients there are.
         local: How they train, as they say.
+        higher_is_better: Whether more of a metric other than the accuracy is better.
         seconds: How long the run took.
     """
     last = records[-1]
     assert last.test_loss is not None, "the last round is always evaluated"
 
-    # What FedAvg(τ') would have sent: everything, of every active client, every τ' steps.
     ledger = end.server.ledger
     base_interval = options.policy.base_interval
-    averages = -(-end.step // base_interval)
-    clients = options.participation.count(population)
-    whole_model = ledger.plain_message()
-    of_fedavg = averages * clients * whole_model.total
-
+    measure: Measure | None = None
+    if last.accuracy is not None:
+        measure = Measure(ACCURACY, higher_is_better=True)
+    for name in last.metrics:
+        measure = Measure(name, higher_is_better=higher_is_better)
     codec = "none"
     if options.uplink is not None:
         codec = str(options.uplink)
     return Result(
         accuracy=last.accuracy,
+        metric=measure,
+        metrics=dict(last.metrics),
         loss=last.test_loss,
         cost=ledger.relative_cost(end.step, base_interval),
         uplink_bytes=ledger.uplink_bytes,
@@ -126,10 +178,12 @@ def result_of(
         iterations=end.step,
         seed=options.seed,
         seconds=seconds,
-        uplink_share=ledger.uplink_bytes / of_fedavg,
+        uplink_share=uplink_share(end, options, population),
         codec=codec,
         server=str(options.server),
         local=local,
+        policy=str(options.policy),
+        cost_of=fedavg_at(base_interval),
         layers=layer_summaries(end, layout),
         records=records,
         model=module,
@@ -177,14 +231,26 @@ class Recording:
         if found is None:
             return
 
-        self.checkpoint = found.content
+        self.checkpoint = read_regular(found.path, MAX_WEIGHTS, "a checkpoint")
         self.earlier = directory.continue_after(found.round)
         self.run_name = _read_run_name(directory.path, self.run_name)
 
     @property
+    def where(self) -> str:
+        """Where the run is written, for a log."""
+        if self.directory is None:
+            return "no run directory was asked for"
+        return f"run directory: {printable(self.directory.path)}"
+
+    @property
+    def can_be_resumed(self) -> bool:
+        """Whether a run that stops here may be resumed later."""
+        return self.directory is not None
+
+    @property
     def how_to_go_on(self) -> str:
         """The end of a sentence about a run that stops; empty where nothing is saved."""
-        if self.directory is None:
+        if not self.can_be_resumed:
             return ""
         return "; start with resume_from to go on from there"
 
@@ -206,7 +272,8 @@ class Recording:
         """
         if self.directory is None:
             return
-        self.directory.save_checkpoint(content, state)
+        writer = self.directory.begin_checkpoint(state)
+        writer.save(content)
 
         # A run that goes on from it must find what clients keep under the run's name.
         about = json.dumps({"run": self.run_name})

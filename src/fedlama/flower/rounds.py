@@ -78,6 +78,7 @@ class Rounds:
         self.uplink = uplink
         self.sender = sender
         self.recording = recording
+        self.keepers: set[int] = set()  # clients that may keep something of the run
 
     def play(self, position: Position, plan: RoundPlan) -> PlayedRound:
         """Play a round until enough clients are left, or stop the run.
@@ -91,6 +92,7 @@ class Rounds:
             cohort, reasons = self.cohorts.at(position, plan)
             tag = self._tag(position)
             updates, down = self._train(position, plan, cohort, tag)
+            self._note_keepers(position, plan, updates)
             uploads: list[Bytes] = []
             for client, update in updates.items():
                 uploads.append(update.upload)
@@ -164,6 +166,17 @@ class Rounds:
             reply = replies.get(client)
             updates[client] = reader.read(client, reply)
         return updates, total_of(sender.sent)
+
+    def _note_keepers(
+        self, position: Position, plan: RoundPlan, updates: Mapping[int, Update]
+    ) -> None:
+        """Who trained may keep something; whoever replied as it should in the last round has freed everything."""
+        is_last = position.step + plan.steps >= self.sender.identity.iterations
+        for client, update in updates.items():
+            if is_last and update.reason is None:
+                self.keepers.discard(client)
+            else:
+                self.keepers.add(client)
 
     def _close(
         self,

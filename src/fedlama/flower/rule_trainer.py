@@ -83,6 +83,13 @@ class RuleTrainer:
                 f"{name} has a part on the server: pass the same local= to LayerwiseStrategy, too"
             )
 
+    def check_weights(self, weights: str) -> None:
+        """Nothing to refuse: the samples are here to be counted.
+
+        Arguments:
+            weights: What the strategy weighs clients by.
+        """
+
     def samples(self, context: Context, client: int, seed: int) -> int:
         """How many samples the client has.
 
@@ -135,12 +142,12 @@ class RuleTrainer:
         losses = trainer.train(
             [task.client],
             rows[ROW][None],
-            own,
-            counters[None],
-            self._server_rows(rows),
-            steps,
-            [own_steps],
-            trained_slices(task, layout),
+            slots=own,
+            counters=counters[None],
+            server=self._server_rows(rows),
+            steps=steps,
+            local_steps=[own_steps],
+            trained=trained_slices(task, layout),
         )
         self._sync(task, layout, rows, pace)
         return float(losses[0])

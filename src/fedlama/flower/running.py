@@ -22,14 +22,21 @@ from fedlama.flower.making import make_server, make_uplink
 from fedlama.flower.modules import arrays_of
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
-from fedlama.flower.recording import Recording, record_of, result_of
+from fedlama.flower.recording import (
+    LOSS,
+    Recording,
+    record_of,
+    result_of,
+    scores_text,
+    uplink_share,
+)
 from fedlama.flower.rounds import PlayedRound, Rounds
 from fedlama.flower.saving import checkpoint_of, position_from
 from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
-from fedlama.flower.wire import layout_digest
+from fedlama.flower.wire import EndedRun, Keep, layout_digest
 from fedlama.rows import Binding, describe
-from fedlama.training.records import Record
+from fedlama.training.records import ACCURACY, Record, fedavg_at
 from fedlama.training.simulation import default_evaluate_every
 from fedlama.training.values import Position
 
@@ -70,6 +77,7 @@ class FlowerRun:
             seed=self.seed,
             deadline=options.deadline,
             rule=options.rule_name,
+            weights=options.weights,
         )
         self.cohorts = Cohorts(
             self.nodes,
@@ -114,6 +122,22 @@ class FlowerRun:
             recording=recording,
         )
 
+        if recording.checkpoint:
+            # Whoever trained before the break may keep something, too.
+            rounds.keepers.update(range(population))
+        try:
+            self._train(rounds, recording)
+        except Exception:
+            # What outlives a window is found again by a run that goes on; what the next round needs never is.
+            keep: Keep = "run" if recording.can_be_resumed else "nothing"
+            self._forget(rounds, keep=keep)
+            raise
+        # After the summary: a run that is ended before it is resumed, and needs what clients have.
+        self._forget(rounds, keep="nothing")
+        return self.result
+
+    def _train(self, rounds: Rounds, recording: Recording) -> None:
+        """All rounds that are left, up to the summary."""
         position = self._first()
         if recording.checkpoint:
             position = position_from(
@@ -135,7 +159,11 @@ class FlowerRun:
                 recording.save(checkpoint_of(position), position.state)
 
         self._finish(position, recording)
-        return self.result
+
+    def _forget(self, rounds: Rounds, *, keep: Keep) -> None:
+        """Have clients free what they keep: Flower holds it until a SuperNode is started anew."""
+        run = EndedRun(name=rounds.sender.identity.run, keep=keep)
+        self.nodes.forget(sorted(rounds.keepers), run)
 
     # -- what is said and kept of it
 
@@ -151,15 +179,17 @@ class FlowerRun:
         for weight, of_client in zip(weights, played.losses.values(), strict=True):
             loss += weight * of_client
 
+        scores = self._scores(played.after, plan)
         record = record_of(
             started=played.started,
             after=played.after,
             plan=plan,
             loss=loss,
-            scores=self._scores(played.after, plan),
+            scores=scores,
             excluded=played.excluded,
             layout=self.layout,
-            base_interval=self.policy.base_interval,
+            options=self.options,
+            population=self.nodes.population,
         )
         self.records.append(record)
         recording.record(record)
@@ -174,6 +204,16 @@ class FlowerRun:
             loss,
             played.excluded,
         )
+        if scores:
+            ledger = played.after.server.ledger
+            log(
+                INFO,
+                "round %s: %s; so far %.1f kB up and %.1f kB down",
+                record.round,
+                scores_text(scores),
+                ledger.uplink_bytes / 1000,
+                ledger.downlink_bytes / 1000,
+            )
 
     def _scores(self, position: Position, plan: RoundPlan) -> dict[str, float]:
         """What `evaluate_fn` says, at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
@@ -206,8 +246,10 @@ class FlowerRun:
         last = self.records[-1]
         if last.test_loss is None:
             recording.finish_without_score(self.module, position)
+            self._say_how_it_ended(position, recording)
             return
 
+        own = getattr(self.evaluate_fn, "higher_is_better", None)
         seconds = time.perf_counter() - self.started
         result = result_of(
             position,
@@ -217,9 +259,30 @@ class FlowerRun:
             options=self.options,
             population=self.nodes.population,
             local=local_rules(self.nodes.members.values()),
+            higher_is_better=own is not False,
             seconds=seconds,
         )
         recording.finish(result)
+        self._say_how_it_ended(position, recording)
+
+    def _say_how_it_ended(self, position: Position, recording: Recording) -> None:
+        """The last line of the log: what came of it, at which price, and where it is."""
+        last = self.records[-1]
+        scores: dict[str, float] = dict(last.metrics)
+        if last.accuracy is not None:
+            scores[ACCURACY] = last.accuracy
+        if last.test_loss is not None:
+            scores[LOSS] = last.test_loss
+
+        share = uplink_share(position, self.options, self.nodes.population)
+        log(
+            INFO,
+            "the run has ended: %s; %.1f %% of the uplink of %s; %s",
+            scores_text(scores) or "not evaluated",
+            100 * share,
+            fedavg_at(self.policy.base_interval),
+            recording.where,
+        )
 
     def _write_to_module(self, position: Position) -> None:
         # A copy, so that the module never shares memory with the server's row.

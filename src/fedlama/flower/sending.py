@@ -6,7 +6,7 @@ from typing import Any
 
 from flwr.app import RecordDict
 
-from fedlama.compress import Channel, Codec, CodedMessage, Place
+from fedlama.compress import Channel, Codec, CodedMessage, MessagePlace
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
 from fedlama.flower.codes import codec_to_plain, place_to_plain
@@ -50,7 +50,7 @@ class Sender:
         self._downlink = _plain(identity.downlink)
 
     def keep_for_those_who_stay(
-        self, after: ServerState, plan: RoundPlan, place: Place
+        self, after: ServerState, plan: RoundPlan, place: MessagePlace
     ) -> None:
         """Remember what a round averaged: clients that stay are sent it before the next one.
 
@@ -154,7 +154,7 @@ class Sender:
             downlink=self._downlink,
         )
 
-    def place(self, position: Position, plan: RoundPlan, client: int) -> Place:
+    def place(self, position: Position, plan: RoundPlan, client: int) -> MessagePlace:
         """Where a message belongs.
 
         Arguments:

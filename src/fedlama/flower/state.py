@@ -1,7 +1,8 @@
 """What a client keeps between two rounds: in Flower's context, or in a file of a folder that the node names.
 
-Flower's state survives the rounds of one run on one SuperNode, not a restart. It is pushed after the reply, and states
-of 200 MB were lost without a word, so a larger model needs a folder: `state-folder` in the node's configuration.
+Flower's state survives the rounds of one run on one SuperNode, not a restart; Flower never frees it. It is pushed after
+the reply, and states of 200 MB were lost without a word, so a larger model needs a folder: `state-folder` in the node's
+configuration.
 
 There are two parts: all that the next round of a window needs, and what outlives the window. The second changes at a
 window's end only, so that a client that was excluded comes back with what it had before. Of files, the one before is
@@ -24,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedlama.base import InputError
+from fedlama.flower.wire import Keep
 from fedlama.rows import Lifetime
 
 STATE = "fedlama.state"
@@ -159,9 +161,27 @@ def forget_state(
     if folder is None:
         return
     path = _path(folder, run, client, part)
-    one_before = _before(path)
-    path.unlink(missing_ok=True)
-    one_before.unlink(missing_ok=True)
+    for file in (path, _before(path), _partial(path)):
+        file.unlink(missing_ok=True)
+
+
+def forget_run(context: Context, client: int, run: str, *, keep: Keep) -> None:
+    """Free what a run that has ended left here.
+
+    Arguments:
+        context: Flower's.
+        client: The client's number.
+        run: The run's name.
+        keep: "run" for what outlives a window, where the run may be resumed, or "nothing".
+    """
+    parts: list[Lifetime] = ["window"]
+    if keep == "nothing":
+        parts.append("run")
+    for part in parts:
+        in_context = _from_context(context, part)
+        # The server does not wait long for this: another run of the same app may have begun.
+        if in_context.run in ("", run):
+            forget_state(context, client, run, part=part)
 
 
 def _folder(context: Context) -> Path | None:
@@ -177,6 +197,10 @@ def _path(folder: Path, run: str, client: int, part: Lifetime) -> Path:
 
 def _before(path: Path) -> Path:
     return path.with_suffix(".before")
+
+
+def _partial(path: Path) -> Path:
+    return path.with_suffix(".partial")
 
 
 def _bytes_of(rows: Mapping[str, Tensor]) -> int:
@@ -254,7 +278,7 @@ def _to_file(path: Path, state: ClientState, *, keeps_the_one_before: bool) -> N
     """Whole or not at all: to another name first, synced, then renamed."""
     about = json.dumps(_about(state))
     metadata = {STATE: about}
-    partial = path.with_suffix(".partial")
+    partial = _partial(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:

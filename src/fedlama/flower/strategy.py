@@ -44,7 +44,8 @@ class LayerwiseStrategy(Strategy):
         fraction: Which share of all clients trains at a time.
         clients: How many clients train at a time, in place of a share.
         window: How many steps a cohort stays (default: one cycle of the policy).
-        weights: What a client weighs: "uniform", or "samples" for as much as it has samples.
+        weights: What a client weighs: "uniform", or "samples" for as much as it has samples, as Flower's FedAvg weighs
+            them.
         norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded until the next
             cycle (default: none, and one client that sends large numbers can ruin the model).
         min_clients: With fewer updates a round does not count.
@@ -149,7 +150,9 @@ class LayerwiseStrategy(Strategy):
                 `fedlama.flower.initial_arrays(build, seed)`.
             iterations: How many global steps to train; every client of a cohort takes each of them.
             evaluate_fn: Called with the round and the global model; of the MetricRecord that it returns, `accuracy`
-                and `loss` go into the records. Without a `loss` a run directory has no summary.
+                and `loss` go into the records, and without an `accuracy` the first other number. More of that is
+                better, unless the function has an attribute `higher_is_better = False`. Without a `loss` a run
+                directory has no summary.
             model: The module itself, where a record of arrays does not say enough: with frozen or tied weights, or
                 with buffers other than BatchNorm's.
             save_to: A run directory to write: a record of every round and a checkpoint at each window's end.

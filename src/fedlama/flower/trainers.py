@@ -12,6 +12,7 @@ from fedlama.flower.wire import Task
 from fedlama.rows import Binding, Slot
 
 ROW = "row"  # the client's own numbers
+BY_SAMPLES = "samples"  # of the strategy's `weights`
 ANCHOR = "anchor"  # every layer as it was last synchronised
 
 
@@ -40,6 +41,10 @@ class ClientTrainer(Protocol):
 
     def check_rule(self, expected: str) -> None:
         """Refuse to train where the server does not do its part of the rule, or that of another one."""
+        ...
+
+    def check_weights(self, weights: str) -> None:
+        """Refuse to train where the server weighs by what this client does not know."""
         ...
 
     def samples(self, context: Context, client: int, seed: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedlama.base import InputError
 from fedlama.core import Layout
@@ -24,7 +24,9 @@ from fedlama.flower.packing import NotFiniteError, Packed
 from fedlama.rows import Grouping
 
 PROTOCOL = 3
-RECORD = "fedlama"  # the name of the ConfigRecord in which a node says who it is
+RECORD = "fedlama"  # the name of the ConfigRecord in which a node is asked who it is, and says it
+FORGET = "forget"  # in that record, where a run has ended: its name
+KEEP = "keep"  # beside it: what a client should keep all the same
 LAYERS = "layers"  # the ArrayRecord's name, and that of its Array
 KIND_ENDS = " "  # in the Array's type, between what its bytes are and the JSON
 MAX_JSON = 1 << 20  # characters of a report
@@ -87,6 +89,14 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndedRun:
+    """A run that has ended: its name, and what clients should keep of it, "run" where it may be resumed."""
+
+    name: str
+    keep: Keep
+
+
+@dataclass(frozen=True, kw_only=True)
 class Download:
     """What came with a task.
 
@@ -97,6 +107,31 @@ class Download:
 
     layers: Packed
     beside: bytes
+
+
+def forget_record(run: EndedRun) -> RecordDict:
+    """The content of a query by which a client frees what it has of a run.
+
+    Arguments:
+        run: The run.
+    """
+    request = ConfigRecord({FORGET: run.name, KEEP: run.keep})
+    return RecordDict({RECORD: request})
+
+
+def read_forget(question: ConfigRecord) -> EndedRun | None:
+    """The run that a client should forget; None where it is asked something else.
+
+    Arguments:
+        question: What came with a query.
+    """
+    name = question.get(FORGET)
+    if name is None:
+        return None
+    keep: Keep = "nothing"
+    if question.get(KEEP) == "run":
+        keep = "run"
+    return EndedRun(name=str(name), keep=keep)
 
 
 def task_record(task: Task, packed: Packed) -> RecordDict:

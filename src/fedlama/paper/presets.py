@@ -5,26 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from fedlama.run.codecs import DownlinkSection, UplinkSection
-from fedlama.run.presets import DEFAULT_SHARE
+from fedlama.run.presets import DEFAULT_AVERAGED, DEFAULT_SHARE
 from fedlama.run.presets import frugal as frugal_tables
 from fedlama.run.tables import PolicySection, ServerSection
 
 __all__ = ["frugal"]
 
 
-def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> dict[str, Any]:
+def frugal(
+    base_interval: int = 6,
+    share: float = DEFAULT_SHARE,
+    averaged: float = DEFAULT_AVERAGED,
+) -> dict[str, Any]:
     """What was measured to come closest to FedAvg(base_interval) with a small share of its uplink.
 
     Arguments:
         base_interval: τ', how many steps lie between two averages.
         share: The share of FedAvg's uplink bytes to spend, from 0.00125 to 0.25. The rate follows from it and from the
             model. Networks of a few thousand parameters take more: a message has its own size.
+        averaged: How many of FedAvg's parameters are averaged in a round, from 0.25 to 1. In a deep network layers
+            drift very differently: with 0.5, those that drift little are averaged less often, and the others get twice
+            the bits. In a small network all of them are better averaged at every round, with 1.
 
     Returns:
         The arguments `policy`, `server`, `uplink` and `downlink` of `fedlama.simulate`. Clients need no memory. A
         cohort stays for four base intervals unless you say `window=`, a multiple of that.
     """
-    tables = frugal_tables(base_interval, share)
+    tables = frugal_tables(base_interval, share, averaged)
     policy = PolicySection.model_validate(tables["policy"])
     server = ServerSection.model_validate(tables["server"])
     uplink = UplinkSection.model_validate(tables["uplink"])

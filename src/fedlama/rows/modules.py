@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -31,9 +31,7 @@ class Buffer:
 
     name: str
     tensor: Tensor
-    sites: list[tuple[nn.Module, str]] = field(
-        default_factory=list[tuple[nn.Module, str]]
-    )
+    sites: tuple[tuple[nn.Module, str], ...]
 
     @property
     def is_statistics(self) -> bool:
@@ -193,7 +191,9 @@ def _role(name: str) -> str:
 
 def buffers(module: nn.Module) -> list[Buffer]:
     """The buffers that belong to the model's state, each once; non-persistent ones are constants or caches."""
-    found: dict[int, Buffer] = {}
+    names: dict[int, str] = {}
+    tensors: dict[int, Tensor] = {}
+    sites: dict[int, list[tuple[nn.Module, str]]] = {}
     for path, owner in module.named_modules():
         not_saved = owner._non_persistent_buffers_set
         for name, tensor in owner._buffers.items():
@@ -201,13 +201,18 @@ def buffers(module: nn.Module) -> list[Buffer]:
                 continue
             # A tensor that is registered twice is one buffer with two sites.
             key = id(tensor)
-            if key not in found:
+            if key not in tensors:
                 # The path of the module itself is empty.
-                full_name = f"{path}.{name}".lstrip(".")
-                found[key] = Buffer(full_name, tensor)
-            site = (owner, name)
-            found[key].sites.append(site)
-    return list(found.values())
+                names[key] = f"{path}.{name}".lstrip(".")
+                tensors[key] = tensor
+                sites[key] = []
+            sites[key].append((owner, name))
+
+    found: list[Buffer] = []
+    for key, tensor in tensors.items():
+        buffer = Buffer(names[key], tensor, tuple(sites[key]))
+        found.append(buffer)
+    return found
 
 
 def _adaptive_by_pattern(

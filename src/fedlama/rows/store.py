@@ -7,7 +7,6 @@ made share it. Nothing is left behind, whatever ends the processes.
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.base import RunError
+from fedlama.base import NO_ROOM, RunError
+from fedlama.core import BYTES_PER_NUMBER
 from fedlama.rows.slots import Slot
 
-FLOAT32 = 4  # bytes
 SEEN = b"\x01"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What is in memory at a time of rows that go to a checkpoint or come back
+PIECE_BYTES = 8 << 20
 
 
 class ClientStore:
@@ -43,7 +43,7 @@ class ClientStore:
         self.clients = clients
         self.width = width
 
-        self._row_bytes = FLOAT32 * width
+        self._row_bytes = BYTES_PER_NUMBER * width
         self._client_bytes = len(self.names) * self._row_bytes
         # One byte for each client comes first: whether it was seen.
         self._rows_start = clients
@@ -90,47 +90,50 @@ class ClientStore:
         # Last, so that a client that counts as seen has all its rows
         self._write(SEEN, client)
 
-    def seen(self) -> list[int]:
+    def seen(self) -> NDArray[np.int64]:
         """The clients that have rows here, in ascending order."""
         file = self._file.fileno()
         content = os.pread(file, self.clients, 0)
         flags = np.frombuffer(content, np.uint8)
         clients = np.flatnonzero(flags)
-        return clients.tolist()
+        return clients.astype(np.int64)
 
-    def export(self) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float32]]]:
-        """All clients seen and their rows, as a checkpoint holds them: ids, and [clients, width] for each name."""
-        clients = self.seen()
-        ids = np.array(clients, np.int64)
-        shape = (len(clients), self.width)
-        rows: dict[str, NDArray[np.float32]] = {}
-        for name in self.names:
-            rows[name] = np.zeros(shape, np.float32)
-
-        for number, client in enumerate(clients):
-            for name, place in self._places(client):
-                row = rows[name][number]
-                # A view: what is read is written into the table.
-                self._read(row, place)
-        return ids, rows
-
-    def restore(
-        self, ids: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]
-    ) -> None:
-        """Take over what `export` gave.
+    def pieces(self, clients: NDArray[np.int64]) -> Iterator[bytes]:
+        """The rows of some clients, all of one name before those of the next, in pieces of bounded size.
 
         Arguments:
-            ids: The clients.
-            rows: Their rows, [clients, width] for each name.
+            clients: Whose, in this order.
         """
-        clients: list[int] = ids.tolist()
-        for number, client in enumerate(clients):
-            own: dict[str, Tensor] = {}
-            for name in self.names:
+        per_piece = rows_per_piece(self._row_bytes)
+        for number in range(len(self.names)):
+            for first in range(0, len(clients), per_piece):
+                some = clients[first : first + per_piece]
+                rows = [self._row(client, number) for client in some.tolist()]
+                yield b"".join(rows)
+
+    def restore(
+        self, clients: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]
+    ) -> None:
+        """Keep rows that were read back.
+
+        Arguments:
+            clients: Whose.
+            rows: For each name [clients, width].
+        """
+        for number, client in enumerate(clients.tolist()):
+            for name, place in self._places(client):
                 table = rows[name]
-                row = table[number]
-                own[name] = torch.from_numpy(row)
-            self.save(client, own)
+                content = table[number].tobytes()
+                self._write(content, place)
+            self._write(SEEN, client)
+
+    def _row(self, client: int, number: int) -> bytes:
+        """A client's row of the slot with this number."""
+        before = client * self._client_bytes + number * self._row_bytes
+        file = self._file.fileno()
+        content = os.pread(file, self._row_bytes, self._rows_start + before)
+        # Past the end of the file nothing is read, and those are zeros.
+        return content.ljust(self._row_bytes, b"\0")
 
     def _places(self, client: int) -> Iterator[tuple[str, int]]:
         """Every name, and where in the file a client's row of it begins."""
@@ -169,3 +172,8 @@ class ClientStore:
             raise RunError(
                 f"the clients' state cannot be written to {self._folder}: {reason}"
             ) from error
+
+
+def rows_per_piece(row_bytes: int) -> int:
+    """How many rows of so many bytes are in memory at a time: as many as a piece holds, and at least one."""
+    return max(1, PIECE_BYTES // row_bytes)

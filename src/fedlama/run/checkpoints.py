@@ -1,25 +1,35 @@
 """Checkpoints on disk: a safetensors file with the run's state, and a JSON file with its hash and where it belongs.
 
 Both are written to another name, synced and renamed, the JSON last: a checkpoint without it is not there. The last two
-are kept, so that one that turns out to be broken has a predecessor.
+are kept, so that one that turns out to be broken has a predecessor. The state may be larger than memory: it is written
+and hashed piece by piece.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlama.base import InputError, check_whole, printable, read_regular, reason, shown
+from fedlama.base import (
+    InputError,
+    check_whole,
+    open_regular,
+    printable,
+    read_regular,
+    reason,
+    shown,
+)
 from fedlama.run.config import as_written_today
-from fedlama.run.files import write_atomically, writing
+from fedlama.run.files import PARTIAL, AtomicFile, write_atomically, writing
 
 KEPT = 2
 MAX_MANIFEST = 16 << 20  # bytes
-MAX_CONTENT = 64 << 30
+MAX_CONTENT = 16 << 40  # it is never in memory as a whole, but it takes time to read
 # How a run is kept and watched, which changes none of its numbers: a run may go on with others.
 OPERATION = ("train.checkpoint_minutes", "output.tensorboard")
 MAX_NAMED = 8  # keys in a sentence
@@ -32,7 +42,7 @@ DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, Recursion
 class Found:
     """The newest usable checkpoint of a run, and for each newer one why it was refused."""
 
-    content: bytes
+    path: Path  # the file with the run's state
     round: int
     refused: list[str]
 
@@ -56,23 +66,78 @@ def save_checkpoint(
         config: the configuration, which a run that goes on from here must have.
         records: the lines of rounds.jsonl; their hash goes with the checkpoint, so that it continues no other rounds.
     """
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    name = f"step-{step:09d}"
-    write_atomically(folder / f"{name}.safetensors", content)
+    writer = CheckpointWriter(
+        folder,
+        step=step,
+        round=round,
+        config=config,
+        records=records,
+    )
+    writer.save(content)
 
-    manifest: dict[str, Any] = {
-        "sha256": _sha256(content),
-        "step": step,
-        "round": round,
-        "config": config,
-        "records": _hash_of_records(records[:round]),
-    }
-    manifest["checksum"] = _checksum(manifest)
-    text = json.dumps(manifest, indent=2)
-    # Last: without it, the checkpoint is not there.
-    write_atomically(folder / f"{name}.json", text + "\n")
-    _drop_old(folder)
+
+class CheckpointWriter:
+    """A checkpoint that is written piece by piece; the arguments are those of `save_checkpoint`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        step: int,
+        round: int,
+        config: Mapping[str, Any],
+        records: Sequence[bytes] = (),
+    ) -> None:
+        self._folder = folder
+        self._manifest: dict[str, Any] = {
+            "step": step,
+            "round": round,
+            "config": config,
+            "records": _hash_of_records(records[:round]),
+        }
+        self._name = f"step-{step:09d}"
+        self._hash = hashlib.sha256()
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            # First, because its room may be needed.
+            _drop_unfinished(folder)
+        self._file = AtomicFile(folder / f"{self._name}.safetensors")
+
+    def write(self, piece: bytes) -> None:
+        """Add to the run's state.
+
+        Arguments:
+            piece: The next bytes.
+        """
+        self._file.write(piece)
+        self._hash.update(piece)
+
+    def finish(self) -> None:
+        """The state is whole: keep it, and drop all but the last two checkpoints."""
+        self._file.finish()
+        manifest = {"sha256": self._hash.hexdigest(), **self._manifest}
+        manifest["checksum"] = _checksum(manifest)
+        text = json.dumps(manifest, indent=2)
+        # Last: without it, the checkpoint is not there.
+        write_atomically(self._folder / f"{self._name}.json", text + "\n")
+        _drop_old(self._folder)
+
+    def save(self, content: bytes) -> None:
+        """Write and keep a state that is in memory.
+
+        Arguments:
+            content: All of it.
+        """
+        try:
+            self.write(content)
+            self.finish()
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Leave nothing of it; the checkpoints before it stay."""
+        self._file.discard()
 
 
 def _drop_old(folder: Path) -> None:
@@ -84,11 +149,21 @@ def _drop_old(folder: Path) -> None:
         content.unlink(missing_ok=True)
 
 
+def _drop_unfinished(folder: Path) -> None:
+    """Delete what a run that was killed while it saved has left: it may be large, and nobody would read it."""
+    for left in folder.glob(f"step-*{PARTIAL}"):
+        left.unlink(missing_ok=True)
+    for left in folder.glob("step-*.safetensors"):
+        manifest = left.with_suffix(".json")
+        if not manifest.exists():
+            left.unlink(missing_ok=True)
+
+
 def find_checkpoint(
     folder: Path,
     config: Mapping[str, Any],
     records: Sequence[bytes] | None = None,
-    round_of: Callable[[bytes], int] | None = None,
+    round_of: Callable[[Path], int] | None = None,
 ) -> Found | None:
     """The newest checkpoint that a run can go on from; None if there is no checkpoint.
 
@@ -96,39 +171,38 @@ def find_checkpoint(
         folder: where checkpoints are kept.
         config: the configuration that it must be of.
         records: the lines of rounds.jsonl that it must continue (default: any).
-        round_of: the round that a checkpoint's content is of; raises InputError for one that the run cannot go on from
-            (default: its content is not looked at).
+        round_of: the round that a file with a run's state is of; raises InputError for one that the run cannot go on
+            from (default: the state is not looked at).
     """
     refused: list[str] = []
     newest_first = sorted(folder.glob("step-*.json"), reverse=True)
     for path in newest_first:
         try:
-            content, manifest = _load(path)
+            weights, manifest = _load(path)
             _check_same_config(path, manifest["config"], config)
             if records is not None:
                 _check_records(path, manifest, records)
             if round_of is not None:
-                _check_content(path, content, manifest["round"], round_of)
+                _check_content(path, weights, manifest["round"], round_of)
         except InputError as error:
             refused.append(str(error))
             continue
-        return Found(content, manifest["round"], refused)
+        return Found(weights, manifest["round"], refused)
 
     if refused:
         raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
     return None
 
 
-def _load(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """A checkpoint that is whole: its state, and the JSON beside it."""
+def _load(path: Path) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint that is whole: the file with its state, and the JSON beside it."""
     weights = path.with_suffix(".safetensors")
     try:
         text = read_regular(path, MAX_MANIFEST, "the JSON beside a checkpoint")
         manifest = json.loads(text)
         checksum = manifest.pop("checksum")
-        content = read_regular(weights, MAX_CONTENT, "a checkpoint")
         is_whole = checksum == _checksum(manifest)
-        is_whole = is_whole and manifest["sha256"] == _sha256(content)
+        is_whole = is_whole and manifest["sha256"] == _sha256_of_file(weights)
         if is_whole:
             check_whole("its round", manifest["round"], minimum=0)
             dict(manifest["config"])
@@ -139,7 +213,7 @@ def _load(path: Path) -> tuple[bytes, dict[str, Any]]:
         raise InputError(
             f"the checkpoint {path} is broken: its bytes are not those that were saved"
         )
-    return content, manifest
+    return weights, manifest
 
 
 def _check_same_config(
@@ -162,10 +236,10 @@ def _check_same_config(
 
 
 def _check_content(
-    path: Path, content: bytes, round_: int, round_of: Callable[[bytes], int]
+    path: Path, weights: Path, round_: int, round_of: Callable[[Path], int]
 ) -> None:
     try:
-        found = round_of(content)
+        found = round_of(weights)
     except InputError as error:
         raise InputError(f"the checkpoint {path} cannot be used: {error}") from None
     if found != round_:
@@ -235,6 +309,16 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def _sha256_of_file(path: Path) -> str:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_CONTENT:
+            raise InputError(f"it has {size:,} bytes")
+        # Piece by piece
+        digest = hashlib.file_digest(file, "sha256")
+    return digest.hexdigest()
 
 
 def _hash_of_records(records: Sequence[bytes]) -> str:

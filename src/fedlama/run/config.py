@@ -13,6 +13,7 @@ from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.importing import make_importable
 from fedlama.run.messages import explain
 from fedlama.run.overrides import apply_overrides
+from fedlama.run.partitions import PartitionSection
 from fedlama.run.presets import with_preset
 from fedlama.run.sections import Section
 from fedlama.run.tables import (
@@ -23,7 +24,6 @@ from fedlama.run.tables import (
     ModelSection,
     OutputSection,
     ParticipationSection,
-    PartitionSection,
     PolicySection,
     ServerSection,
     TrainSection,
@@ -37,7 +37,9 @@ class Config(Section):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     data: DataSection
     model: ModelSection = ModelSection()
-    partition: PartitionSection = PartitionSection()
+    partition: SerializeAsAny[PartitionSection] = PartitionSection.of_choice(
+        PartitionSection.default
+    )()
     participation: ParticipationSection = ParticipationSection()
     policy: SerializeAsAny[PolicySection] = PolicySection.of_choice(
         PolicySection.default

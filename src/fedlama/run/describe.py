@@ -16,13 +16,13 @@ from fedlama.base import check_number
 from fedlama.compress import Codec
 from fedlama.compress.forwarding import Forwarding
 from fedlama.core import Policy
-from fedlama.data import Dataset, Dirichlet, Partition, Shards
+from fedlama.data import Dataset, Partition, Shards
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.codecs import CodecSection
 from fedlama.run.config import parse_config
-from fedlama.run.options import plain_fields
+from fedlama.run.partitions import PartitionSection
 from fedlama.run.references import hash_of, reference_to
 from fedlama.run.resolve import Resolved, versions
 from fedlama.run.tables import LocalSection, PolicySection, ServerSection
@@ -151,21 +151,10 @@ def _innermost(codec: Codec | None) -> Codec | None:
 
 
 def _partition_table(partition: Partition, shards: Shards) -> dict[str, Any]:
-    table: dict[str, Any] = {"clients": len(shards)}
-    for name, kind in PARTITIONS.items():
-        if type(partition) is kind:
-            table["kind"] = name
-    if isinstance(partition, Dirichlet):
-        table["alpha"] = float(partition.alpha)
-        table["min_samples"] = int(partition.min_samples)
-    if "kind" in table:
-        return table
-
-    # Which samples each client has is all that is known of shards, or of a partition of the user's own.
-    table["kind"] = reference_to(type(partition))
-    table["sha256"] = shards.content_hash()
-    if not isinstance(partition, Shards):
-        table["options"] = plain_fields(partition)
+    table = PartitionSection.table_of(partition)
+    table["clients"] = len(shards)
+    if table["kind"] not in PARTITIONS:
+        table["sha256"] = shards.content_hash()
     return table
 
 

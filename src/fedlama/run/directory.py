@@ -24,11 +24,11 @@ from safetensors.torch import save
 
 from fedlama.base import InputError
 from fedlama.core import PolicyState
-from fedlama.run.checkpoints import changed_keys, save_checkpoint
+from fedlama.run.checkpoints import CheckpointWriter, changed_keys
 from fedlama.run.config import Config
 from fedlama.run.files import Held, append_line, write_atomically, writing
 from fedlama.run.partition_file import PARTITION, PartitionFile
-from fedlama.run.reading import read_records, timings_up_to
+from fedlama.run.reading import last_seconds, read_records, timings_up_to
 from fedlama.run.toml import read_toml, to_toml
 from fedlama.training.records import Record, Result, Timing
 
@@ -165,6 +165,8 @@ class RunDirectory:
         _keep_lines(rounds, len(records))
         kept = timings_up_to(timings, round_)
         write_atomically(timings, kept)
+        # The time since the run was stopped is not the run's
+        self._started -= last_seconds(timings)
         self._open = True
         return records
 
@@ -212,16 +214,19 @@ class RunDirectory:
                 f"{self.path} holds a run of another configuration: {keys}"
             )
 
-    def save_checkpoint(self, content: bytes, state: PolicyState) -> None:
-        """Keep a checkpoint, with the configuration it belongs to; the records up to it reach the disk before it."""
+    def begin_checkpoint(self, state: PolicyState) -> CheckpointWriter:
+        """What writes a checkpoint, with the configuration it belongs to; the records up to it are on disk before it.
+
+        Arguments:
+            state: Where the policy stands.
+        """
         self._check_held()
         with suppress(OSError), (self.path / ROUNDS).open("rb") as records:
             os.fsync(records.fileno())
         if not self._open:  # a run may stop before its first record
             self.begin()
-        save_checkpoint(
+        return CheckpointWriter(
             self.path / CHECKPOINTS,
-            content,
             step=state.step,
             round=state.round,
             config=self._tables(),

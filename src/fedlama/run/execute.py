@@ -26,6 +26,7 @@ from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.run.toml import read_toml
 from fedlama.training import Record, Result, simulate
 from fedlama.training.checkpoint import Check, Checkpointing, Control
+from fedlama.training.checkpoint_file import Source
 from fedlama.training.modules import build
 
 Observer = Callable[[Record], None]
@@ -59,7 +60,7 @@ def execute(
         run = resolve(run)
     if torchrun_rank() != 0:
         # Rank 0 alone writes.
-        nowhere = Checkpointing(Control(), lambda content, state: None)
+        nowhere = Checkpointing(Control())
         return train(run, workers, lambda record: None, nowhere)
 
     with locked(out) as held:
@@ -257,13 +258,13 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
     """Where checkpoints go and, for a run that is resumed, where it goes on."""
     config = directory.config
     seconds = 60 * config.train.checkpoint_minutes
-    keeping = Checkpointing(Control(seconds), directory.save_checkpoint)
+    keeping = Checkpointing(Control(seconds), begin=directory.begin_checkpoint)
     if not resume:
         return keeping
 
     tables = config.model_dump(exclude_none=True)
 
-    def find(round_of: Check) -> tuple[bytes, list[Record]]:
+    def find(round_of: Check) -> tuple[Source, list[Record]]:
         found = find_checkpoint(
             directory.path / CHECKPOINTS,
             tables,
@@ -277,7 +278,7 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
         for reason in found.refused:
             print(f"fedlama: {reason}; the one before it is used", file=sys.stderr)
         records = directory.continue_after(found.round)
-        return found.content, records
+        return found.path, records
 
     keeping.find = find
     return keeping

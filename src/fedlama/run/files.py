@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedlama.base import InputError, RunError
+from fedlama.base import NO_ROOM, InputError, RunError
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LOCK = ".lock"
+PARTIAL = ".partial"  # after the name of a file that is not whole yet
 SECONDS_OF_A_LOOK = 0.1
 # A link that somebody put in the place of a file of ours must not lead to a file of somebody else's.
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,25 +38,65 @@ def _reason(error: OSError) -> str:
     return "no space left on the device or in the quota; make room and run it again (a run goes on with --resume)"
 
 
+class AtomicFile:
+    """A file that is written piece by piece, and in the end is whole or not there.
+
+    Arguments:
+        path: Its name once it is whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_name(path.name + PARTIAL)
+        with writing(path):
+            self._partial.unlink(missing_ok=True)
+            handle = os.open(self._partial, NEW_FILE, 0o666)
+            # Nothing is held back, so closing it cannot find a full disk.
+            self._file = os.fdopen(handle, "wb", buffering=0)
+
+    def write(self, piece: bytes) -> None:
+        """Add to it.
+
+        Arguments:
+            piece: The next bytes.
+        """
+        with writing(self.path):
+            _write_all(self._file, piece)
+
+    def finish(self) -> None:
+        """It is whole: give it its name."""
+        with writing(self.path):
+            # Renamed before it is synced, the file could be empty after a power failure.
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._partial.replace(self.path)
+
+    def discard(self) -> None:
+        """Leave nothing of it; where it has its name already, nothing happens."""
+        with suppress(OSError):
+            self._file.close()
+            self._partial.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or none: to another name first, synced, then renamed."""
     if isinstance(content, str):
         content = content.encode("utf-8")
-    partial = path.with_name(path.name + ".partial")
-    with writing(path):
-        try:
-            partial.unlink(missing_ok=True)
-            handle = os.open(partial, NEW_FILE, 0o666)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                # Renamed before it is synced, the file could be empty after a power failure.
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
+    file = AtomicFile(path)
+    try:
+        file.write(content)
+        file.finish()
+    except BaseException:
+        file.discard()
+        raise
+
+
+def _write_all(file: FileIO, content: bytes) -> None:
+    """Write all of this; a full disk may take a part of it before it refuses the rest."""
+    left = memoryview(content)
+    while left:
+        written = file.write(left)
+        left = left[written:]
 
 
 def append_line(path: Path, line: str) -> None:
@@ -73,9 +113,7 @@ def append(path: Path, content: bytes) -> None:
     ):
         end = file.seek(0, os.SEEK_END)
         try:
-            while content:  # a full disk may take a part of it first
-                written = file.write(content)
-                content = content[written:]
+            _write_all(file, content)
         except OSError:
             with suppress(OSError):
                 file.truncate(end)

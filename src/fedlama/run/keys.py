@@ -8,8 +8,6 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from fedlama.base import MAX_WHOLE, InputError
-from fedlama.run.choices import PARTITIONS
-from fedlama.run.messages import nearest
 from fedlama.run.references import is_reference
 from fedlama.training import Participation
 
@@ -31,19 +29,6 @@ def _own_code(value: str) -> str:
     return value
 
 
-def _partition_kind(value: str) -> str:
-    if value in PARTITIONS or is_reference(value):
-        return value
-
-    kinds = list(PARTITIONS)
-    listed = ", ".join(kinds)
-    allowed = f"must be one of {listed}"
-    near = nearest(value, kinds)
-    if near is not None:
-        allowed += f"; did you mean {near!r}?"
-    raise ValueError(allowed)
-
-
 def _number_or_fraction(value: Any) -> Any:
     try:
         Participation.from_active(value)
@@ -56,7 +41,6 @@ def _number_or_fraction(value: Any) -> Any:
 
 Hash = Annotated[str, AfterValidator(_hash)]
 OwnCode = Annotated[str, AfterValidator(_own_code)]
-PartitionKind = Annotated[str, AfterValidator(_partition_kind)]
 Active = Annotated[Any, AfterValidator(_number_or_fraction)]
 
 

@@ -1,4 +1,4 @@
-"""Recommended combinations, as tables of a configuration: `preset = "frugal"` and `share = 0.01` at its top.
+"""Recommended combinations, as tables of a configuration: `preset = "frugal"` and its options at the top of the file.
 
 What the file sets itself stands. A table in which it makes a choice of its own (`policy.kind`, `uplink.codec`) is all
 its own.
@@ -12,7 +12,9 @@ from typing import Any
 from fedlama.base import InputError, check_number, check_whole, shown
 
 DEFAULT_SHARE = 0.01
-MIN_SHARE, MAX_SHARE = 0.00125, 0.25
+MIN_SHARE = 0.00125
+MAX_SHARE = 0.25
+DEFAULT_AVERAGED = 1.0
 # Of float32, about 0.15 bits per number: below that, layers are sent less often instead
 LEAST_MESSAGE = 0.005
 ROUNDS = 4  # of a cycle, and with it of a window, if nobody asks for another
@@ -26,12 +28,29 @@ CHOOSING_KEYS = {
 Tables = dict[str, Any]
 
 
-def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> Tables:
-    """Every layer at the base interval as in FedAvg, coded without a bias at a fraction of a bit per number."""
+def frugal(
+    base_interval: int = 6,
+    share: float = DEFAULT_SHARE,
+    averaged: float = DEFAULT_AVERAGED,
+) -> Tables:
+    """Updates coded without a bias at a fraction of a bit per number, of every layer or of those that are due.
+
+    Arguments:
+        base_interval: τ', how many steps lie between two averages.
+        share: Of FedAvg's uplink bytes.
+        averaged: Of FedAvg's parameters per round, how many are averaged: where it is less than 1, layers that drift
+            little are averaged less often, and the bits that they save go to the others.
+    """
     check_whole("base_interval", base_interval, minimum=1)
     check_number("share", share, minimum=MIN_SHARE, maximum=MAX_SHARE)
-    often = min(1.0, share / LEAST_MESSAGE)
-    message = max(share, LEAST_MESSAGE)
+    check_number("averaged", averaged, minimum=1 / ROUNDS, maximum=1)
+    often = min(averaged, share / LEAST_MESSAGE)
+    message = share / often
+    if message > MAX_SHARE:
+        raise InputError(
+            f"share = {share:g} of FedAvg's uplink for averaged = {averaged:g} of its parameters needs no such code: "
+            f"share / averaged must be at most {MAX_SHARE:g}"
+        )
     return {
         "policy": {
             "kind": "budget",
@@ -46,42 +65,64 @@ def frugal(base_interval: int = 6, share: float = DEFAULT_SHARE) -> Tables:
 
 
 PRESETS: Mapping[str, Callable[..., Tables]] = {"frugal": frugal}
+OPTIONS = ("share", "averaged")  # of the presets, at the top of a file
 
 
 def with_preset(tables: Mapping[str, Any]) -> Tables:
     """The tables of a configuration with those of the preset that it names, if it names one."""
     own = dict(tables)
     name = own.pop("preset", None)
-    share = own.pop("share", None)
+    options: Tables = {}
+    for option in OPTIONS:
+        if option in own:
+            options[option] = own.pop(option)
     if name is None:
-        if share is not None:
+        for option in options:
             raise InputError(
-                "share means nothing without a preset: write preset = 'frugal' beside it"
+                f"{option} means nothing without a preset: write preset = 'frugal' beside it"
             )
         return own
     if not isinstance(name, str) or name not in PRESETS:
         allowed = ", ".join(PRESETS)
         raise InputError(f"preset = {shown(name)}: must be one of {allowed}")
 
-    options: Tables = {}
-    if share is not None:
-        options["share"] = share
+    given = dict(options)
     policy = own.get("policy")
     if isinstance(policy, Mapping) and "base_interval" in policy:
         options["base_interval"] = policy["base_interval"]
-
     preset = PRESETS[name](**options)
+    _check_options_count(given, own, preset)
     for table, values in preset.items():
-        given = own.get(table, {})
-        own[table] = _beside(table, values, given)
+        own[table] = _beside(table, values, own.get(table, {}))
     return own
+
+
+def _check_options_count(given: Tables, own: Tables, preset: Tables) -> None:
+    """Refuse an option that what the file chooses itself leaves without its effect, or with half of it."""
+    needed: list[str] = []
+    if given:
+        needed.append("uplink")
+    averages_less = preset["policy"]["share"] < 1
+    if averages_less:
+        needed.append("policy")
+    for table in needed:
+        key = CHOOSING_KEYS[table]
+        if given and _makes_a_choice(table, own.get(table)):
+            option = next(iter(given))
+            raise InputError(
+                f"{option} = {shown(given[option])} is for the preset's own [{table}], and {table}.{key} chooses "
+                f"another: leave out one of the two"
+            )
 
 
 def _beside(table: str, preset: Tables, own: Any) -> Any:
     """The preset's values where the file has none."""
     if not isinstance(own, Mapping):
         return own
-    makes_a_choice = CHOOSING_KEYS[table] in own
-    if makes_a_choice:
+    if _makes_a_choice(table, own):
         return own
     return {**preset, **own}
+
+
+def _makes_a_choice(table: str, own: Any) -> bool:
+    return isinstance(own, Mapping) and CHOOSING_KEYS[table] in own

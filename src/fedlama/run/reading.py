@@ -5,6 +5,7 @@ What is allowed stands with the dataclasses in `training/records.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +48,16 @@ def timings_up_to(path: Path, round_: int) -> bytes:
             if timing.round <= round_:
                 kept += line + b"\n"
     return kept
+
+
+def last_seconds(path: Path) -> float:
+    """The seconds in the last line of `timings.jsonl`; 0 where there is none."""
+    seconds = 0.0
+    for timing in _read_lines(path, TIMING):
+        # One from elsewhere may have any number
+        if math.isfinite(timing.seconds):
+            seconds = timing.seconds
+    return seconds
 
 
 def _read_lines(path: Path, kind: TypeAdapter[T]) -> Iterator[T]:

@@ -10,6 +10,7 @@ from typing import Any
 from fedlama.base import InputError
 from fedlama.run.config import parse_config
 from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
+from fedlama.run.labels import run_label
 from fedlama.run.partition_file import PARTITION, PartitionFile, read_partition
 from fedlama.run.reading import read_records, read_summary
 from fedlama.run.toml import read_toml
@@ -29,24 +30,13 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The setting's name: the study's, or the policy with the rules that are not the paper's and the codes."""
+        """The setting's name: the study's, or what its configuration says."""
         if self.setting:
             return self.setting
 
         source = str(self.path / CONFIG)
         config = parse_config(self.config, source)
-        label = config.policy.label
-        for section in (config.local, config.server):
-            if section.chosen != section.default:
-                label += f" + {section.short_label}"
-
-        uplink = config.uplink.label
-        downlink = config.downlink.label
-        if uplink:
-            label += f" + {uplink}"
-        if downlink:
-            label += f", downlink {downlink}"
-        return label
+        return run_label(config)
 
     @property
     def seed(self) -> int:

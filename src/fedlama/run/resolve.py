@@ -18,8 +18,6 @@ from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import (
     Dataset,
-    Dirichlet,
-    Partition,
     Shards,
     data_files,
     fingerprint,
@@ -27,9 +25,9 @@ from fedlama.data import (
 )
 from fedlama.local import LocalRule
 from fedlama.processes.cpu import cpu_type
-from fedlama.run.choices import PARTITIONS
 from fedlama.run.config import Config
 from fedlama.run.default_models import default_model
+from fedlama.run.partitions import PartitionSection
 from fedlama.run.references import Reference, is_reference
 from fedlama.run.tables import DataSection
 from fedlama.run.tasks import metric_of, model_of, own_data, own_function
@@ -87,7 +85,8 @@ def _resolve(config: Config) -> Resolved:
     has_ids = data.clients is not None
     policy = config.policy.build()
     participation = config.participation.build()
-    partition = config.partition.build(has_ids)
+    partition_section = config.partition.decided(has_ids)
+    partition = partition_section.build(has_ids)
     shards = partition.assign(data, config.seed)
     if not isinstance(shards, Shards):
         raise InputError(
@@ -104,13 +103,13 @@ def _resolve(config: Config) -> Resolved:
     metric = metric_of(config, data, loss)
 
     model_name = config.model.name or default_model(data)
-    partition_keys = _partition_keys(config, partition, shards, has_ids)
+    partition_keys = _partition_keys(partition_section, shards)
     train_keys = _train_keys(config, metric)
     data_keys = {"sha256": _checked_hash(config.data)}
     written_out = {
         "data": config.data.model_copy(update=data_keys),
         "model": config.model.model_copy(update={"name": model_name}),
-        "partition": config.partition.model_copy(update=partition_keys),
+        "partition": partition_section.model_copy(update=partition_keys),
         "participation": config.participation.model_copy(update={"window": window}),
         "train": config.train.model_copy(update=train_keys),
         "hashes": _hashes(config),
@@ -139,20 +138,11 @@ def _resolve(config: Config) -> Resolved:
     )
 
 
-def _partition_keys(
-    config: Config, partition: Partition, shards: Shards, has_ids: bool
-) -> dict[str, Any]:
-    """[partition] with its defaults written out."""
-    kind = config.partition.resolved_kind(has_ids)
-    keys: dict[str, Any] = {
-        "kind": kind,
-        "clients": len(shards),
-    }
-    if kind not in PARTITIONS:
-        keys["sha256"] = _checked_shards(config, shards)
-    if isinstance(partition, Dirichlet):
-        keys["alpha"] = partition.alpha
-        keys["min_samples"] = partition.min_samples
+def _partition_keys(section: PartitionSection, shards: Shards) -> dict[str, Any]:
+    """[partition] with what is known once the samples are dealt."""
+    keys: dict[str, Any] = {"clients": len(shards)}
+    if section.is_own_code:
+        keys["sha256"] = _checked_shards(section, shards)
     return keys
 
 
@@ -169,13 +159,13 @@ def _train_keys(config: Config, metric: Metric | None) -> dict[str, Any]:
     return keys
 
 
-def _checked_shards(config: Config, shards: Shards) -> str:
+def _checked_shards(section: PartitionSection, shards: Shards) -> str:
     """Who has which sample, where a partition of the user's own says so; it may be pinned as data is."""
     found = shards.content_hash()
-    wanted = config.partition.sha256
+    wanted = section.sha256
     if wanted is not None and wanted != found:
         raise InputError(
-            f"partition.sha256 = {wanted!r}: that of {config.partition.kind} with this seed is {found}"
+            f"partition.sha256 = {wanted!r}: that of {section.kind} with this seed is {found}"
         )
     return found
 

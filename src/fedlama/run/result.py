@@ -33,6 +33,34 @@ class Result(records.Result):
     `accuracy` is None where the metric is another one: `score` is the metric, whatever it is, and `metric` has its name
     and direction. `cost` and `uplink_share` are shares of what `cost_of` names, FedAvg at the policy's own base
     interval; `relative_to` compares two results.
+
+    Arguments:
+        accuracy: The accuracy of the averaged global model on the test set; None where another metric was evaluated.
+        loss: Its loss there.
+        cost: C of Eq. 5, relative to aggregating everything every base interval: to what `cost_of` names.
+        uplink_bytes: What all clients sent.
+        downlink_bytes: What all clients received.
+        statistics_bytes: The part of the uplink (and, without faults or codecs, of the downlink) that is BatchNorm
+            statistics.
+        iterations: Global steps taken.
+        seed: The run's.
+        seconds: How long it took.
+        uplink_share: Uplink bytes divided by those of uncompressed FedAvg at the base interval with as many clients.
+        codec: The uplink's.
+        server: The server's rule.
+        local: The clients' rule.
+        layers: The account of every layer.
+        policy: The policy.
+        cost_of: What `cost` and `uplink_share` are shares of: FedAvg at the policy's base interval.
+        metric: What the model is judged by: its name, and which direction is better; None where there is no metric.
+        metrics: A metric other than the accuracy, by its name.
+        clients: How clients fare by themselves, if that was asked for.
+        average_score: The metric of a moving average of the global model, if that was evaluated beside it.
+        records: One per round.
+        model: A module of your own with the global weights.
+        preparation: How samples became the module's inputs.
+        is_classifier: Whether targets were classes.
+        client_names: What each client is called, where the data has a name for it.
     """
 
     def relative_to(self, other: records.Summary) -> Relative:

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 # What tables were built into, by their content: a run, its progress and its report ask for the same ones
 BUILT: dict[tuple[str, str, str], Any] = {}
+# The choice of a table that makes none, where what is meant depends on more than the file
+LEFT_OPEN = ""
 
 
 class Section(BaseModel):
@@ -70,8 +72,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
     """A table of which one key chooses what is built; the options of that class are its other keys.
 
     A subclass says which key chooses (`chosen_by`) among which classes (`choices`, a name for each) and which is meant
-    where the key is missing (`default`). `defaults` are those of options that the class itself leaves without one,
-    and `names` the keys of arguments that the file calls otherwise.
+    where the key is missing (`default`, which may be LEFT_OPEN). `defaults` are those of options that the class itself
+    leaves without one, and `names` the keys of arguments that the file calls otherwise.
     `former_key` is what the choosing key was called before, and `lenient` names the choices whose table may keep the
     keys of another choice, which then mean nothing.
     A reference to code of the user's own (`kind = "mymodule:MyPolicy"`) is a choice, too: the other keys are handed to
@@ -123,32 +125,35 @@ class ChoiceSection(DerivedSection, Generic[T]):
     @cache
     def of_choice(cls, name: str) -> type[Self]:
         """The section of one choice."""
+        # All choices, not only this one: a message names them.
+        choosing: Any = Literal[tuple(cls.choices)]  # type: ignore[valid-type]
+        if name == LEFT_OPEN:
+            return cls._with_keys(name, {cls.chosen_by: (choosing | None, None)})
         if name not in cls.choices:
             return cls._of_reference(name)
-        # All choices, not only this one: a message names them.
-        choosing = Literal[tuple(cls.choices)]  # type: ignore[valid-type]
+
         keys: dict[str, Any] = {cls.chosen_by: (choosing, name)}
         built = cls.choices[name]
         keys |= option_keys(built, cls.names, cls.defaults)
-        section = create_model(
-            f"{cls.__name__}_{name}",
-            __base__=cls,
-            __doc__=cls.__doc__,
-            **keys,
-        )
-        section.chosen = name
-        return section
+        return cls._with_keys(name, keys)
 
     @classmethod
     def _of_reference(cls, name: str) -> type[Self]:
         """The section of code of the user's own, which alone knows what its options are."""
-        keys: dict[str, Any] = {cls.chosen_by: (str, name)}
-        section = create_model(
-            f"{cls.__name__}_own", __base__=cls, __doc__=cls.__doc__, **keys
-        )
+        section = cls._with_keys(name, {cls.chosen_by: (str, name)})
         section.model_config = {**section.model_config, "extra": "allow"}
         section.model_rebuild(force=True)
-        section.chosen = name
+        return section
+
+    @classmethod
+    def _with_keys(cls, choice: str, keys: Mapping[str, Any]) -> type[Self]:
+        section = create_model(
+            f"{cls.__name__}_{choice}",
+            __base__=cls,
+            __doc__=cls.__doc__,
+            **keys,
+        )
+        section.chosen = choice
         return section
 
     @classmethod
@@ -157,10 +162,15 @@ class ChoiceSection(DerivedSection, Generic[T]):
         return list(cls.of_choice(name).model_fields)
 
     @classmethod
+    def _takes_any_key(cls, name: str) -> bool:
+        """Whether the keys are code of the user's own to judge."""
+        return cls.of_choice(name).model_config.get("extra") == "allow"
+
+    @classmethod
     def without_other_choices(cls, table: Mapping[str, Any]) -> dict[str, Any]:
         """The table without the options of choices that it does not make: for one whose choice has just changed."""
         name = cls.choice_of(table)
-        if name is None or name not in cls.choices:
+        if name is None or cls._takes_any_key(name):
             return dict(table)
         own_keys = cls.keys_of(name)
         kept: dict[str, Any] = {}
@@ -191,7 +201,8 @@ class ChoiceSection(DerivedSection, Generic[T]):
         # The choice is written under its present key, whatever the file calls it.
         table = dict(value)
         table.pop(key, None)
-        table[cls.chosen_by] = name
+        if name != LEFT_OPEN:
+            table[cls.chosen_by] = name
         cls._refuse_other_choices(name, table)
         if name in cls.lenient:
             # What the other choice would refuse is refused here as well, then forgotten
@@ -204,11 +215,12 @@ class ChoiceSection(DerivedSection, Generic[T]):
 
     @classmethod
     def _refuse_other_choices(cls, name: str, table: Mapping[str, Any]) -> None:
-        if name not in cls.choices:
+        if cls._takes_any_key(name):
             return
+        own_keys = cls.keys_of(name)
         for key in table:
             homes = cls._choices_with(key)
-            if not homes or name in homes:
+            if not homes or key in own_keys:
                 continue
             is_tolerated = cls.lenient.get(name) in homes
             if not is_tolerated:
@@ -226,8 +238,13 @@ class ChoiceSection(DerivedSection, Generic[T]):
                 return {cls.chosen_by: name, **options}
 
         own = reference_to(type(value))
-        options = plain_fields(value)
+        options = cls._own_table(value)
         return {cls.chosen_by: own, **options}
+
+    @classmethod
+    def _own_table(cls, value: T) -> dict[str, Any]:
+        """The keys beside the reference to the class of a value of the user's own."""
+        return plain_fields(value)
 
     def build(self) -> T:
         """The value that this table describes; of equal tables the same one, because it never changes."""
@@ -245,13 +262,17 @@ class ChoiceSection(DerivedSection, Generic[T]):
     def _own(self) -> T:
         key = f"{self.table}.{self.chosen_by}"
         reference = Reference(key, str(self.chosen))
-        made: Any = reference.call(options=self.model_extra)
+        made: Any = reference.call(options=self._own_options())
 
         # A class has all methods of a protocol, too.
         is_class = isinstance(made, type)
         if is_class or not isinstance(made, self.protocol):
             raise reference.wrong(f"must return {self.what}, not {shown(made)}")
         return made
+
+    def _own_options(self) -> Mapping[str, Any] | None:
+        """What is handed to code of the user's own by name."""
+        return self.model_extra
 
     @property
     def label(self) -> str:

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import signature
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from fedlama.base import shown
 from fedlama.core import Policy
-from fedlama.data import Partition
-from fedlama.data.partition import DEFAULT_CLIENTS, Alpha, Clients, MinSamples
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
-from fedlama.run.choices import LOCAL_RULES, PARTITIONS, POLICIES, SERVER_RULES
+from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 from fedlama.run.keys import (
     Active,
     Hash,
     Options,
     OwnCode,
-    PartitionKind,
     Positive,
     active_of,
     check_options_are_used,
 )
-from fedlama.run.references import Reference
+from fedlama.run.partitions import PartitionSection
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 from fedlama.training.simulation import Weighting
 from fedlama.training.trainers import Execution, Precision
 from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated
-
-DEFAULT_ALPHA = 0.5
 
 
 class DataSection(Section):
@@ -71,85 +64,6 @@ class ModelSection(Section):
     def _options_for_own_code(self) -> ModelSection:
         check_options_are_used("model.name", self.name, self.options)
         return self
-
-
-class PartitionSection(Section):
-    """[partition] How samples fall on clients; default: the data's own client ids, otherwise IID.
-
-    `alpha` and `min_samples` belong to a Dirichlet partition: given without a kind, they mean one. `kind` may refer to
-    a function of the user's own that makes a partition, with `options` for it.
-    """
-
-    kind: PartitionKind | None = None
-    options: Options | None = None
-    clients: Clients | None = None
-    alpha: Alpha | None = None
-    min_samples: MinSamples | None = None
-    # Of who has which sample, for a partition of one's own
-    sha256: Hash | None = None
-
-    @model_validator(mode="after")
-    def _belongs_together(self) -> PartitionSection:
-        check_options_are_used("partition.kind", self.kind, self.options)
-        if self.kind is None:
-            return self
-
-        for name in ("alpha", "min_samples"):
-            if getattr(self, name) is None:
-                continue
-            homes: list[str] = []
-            for kind, built in PARTITIONS.items():
-                if name in signature(built).parameters:
-                    homes.append(kind)
-            if self.kind not in homes:
-                only = " or ".join(map(repr, homes))
-                raise ValueError(
-                    f"partition.{name} means nothing with kind = {self.kind!r}, only with {only}"
-                )
-        return self
-
-    def resolved_kind(self, has_ids: bool) -> str:
-        """The kind, where the file leaves it open; `has_ids` says whether the data knows whose its samples are."""
-        if self.kind is not None:
-            return self.kind
-        if self.alpha is not None or self.min_samples is not None:
-            return "dirichlet"
-        if has_ids:
-            return "natural"
-        return "iid"
-
-    def build(self, has_ids: bool) -> Partition:
-        """The partition this section describes."""
-        kind = self.resolved_kind(has_ids)
-        if kind not in PARTITIONS:
-            reference = Reference("partition.kind", kind)
-            return self._own(reference)
-
-        clients = self.clients
-        # In a natural partition, each of the data's own clients is one.
-        if kind != "natural":
-            clients = self.clients or DEFAULT_CLIENTS
-        given = {
-            "clients": clients,
-            "alpha": self.alpha or DEFAULT_ALPHA,
-            "min_samples": self.min_samples,
-        }
-
-        built = PARTITIONS[kind]
-        arguments: dict[str, Any] = {}
-        for name in signature(built).parameters:
-            if given[name] is not None:
-                arguments[name] = given[name]
-        return built(**arguments)
-
-    def _own(self, reference: Reference) -> Partition:
-        made = reference.call(options=self.options)
-        is_class = isinstance(made, type)
-        if is_class or not hasattr(made, "assign"):
-            raise reference.wrong(
-                f"must return a partition, which has assign(data, seed), not {shown(made)}"
-            )
-        return made
 
 
 class ParticipationSection(Section):
@@ -207,6 +121,16 @@ class PolicySection(ChoiceSection[Policy]):
         if not isinstance(interval, int) or interval < 1:
             return 1
         return interval
+
+    @property
+    def fedavg_interval(self) -> int | None:
+        """The interval of FedAvg, under whatever name; None if it is another policy, or code of the user's own."""
+        if self.chosen not in self.choices:
+            return None
+        policy = self.build()
+        if getattr(policy, "is_fedavg", False):
+            return policy.base_interval
+        return None
 
 
 class LocalSection(ChoiceSection[LocalRule]):
@@ -277,6 +201,7 @@ class OutputSection(Section):
 
 
 CHOOSING: Mapping[str, type[ChoiceSection[Any]]] = {
+    "partition": PartitionSection,
     "policy": PolicySection,
     "local": LocalSection,
     "server": ServerSection,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedlama.base import DivergenceError
-from fedlama.compress import Channel, Place
+from fedlama.compress import Channel, MessagePlace
 from fedlama.compress.numbers import NotCodableError
 from fedlama.core import Message, RoundPlan
 from fedlama.server.state import ServerState
@@ -21,7 +21,7 @@ def send(
     row: Tensor,
     slots: Mapping[str, Tensor],
     *,
-    place: Place | None,
+    place: MessagePlace | None,
     window_ends: bool,
 ) -> Message:
     """What a client that stays downloads of a new row, which becomes what clients will have of it.
@@ -48,7 +48,7 @@ def send(
         )
         return plain
     if place is None:
-        place = Place(state.policy.round + 1, client=0)
+        place = MessagePlace(state.policy.round + 1, client=0)
     return send_coded(
         downlink,
         row,
@@ -63,7 +63,7 @@ def send_coded(
     downlink: Channel,
     row: Tensor,
     renewed: Sequence[int],
-    place: Place,
+    place: MessagePlace,
     *,
     anchor: Tensor,
     slots: Mapping[str, Tensor],
@@ -89,9 +89,8 @@ def send_coded(
             out=difference,
         )
     except NotCodableError:
-        raise DivergenceError(
-            f"the server's change in round {place.round} was too large for a message: "
-            f"the training diverged, so lower local.learning_rate"
+        raise DivergenceError.because(
+            f"the server's change in round {place.round} was too large for a message"
         ) from None
     layout = downlink.layout
     sent = [*layout.slices_of(renewed), *layout.statistics]

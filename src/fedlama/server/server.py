@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedlama.compress import Channel, Place
+from fedlama.compress import Channel, MessagePlace
 from fedlama.core import (
     BYTES_PER_NUMBER,
     RECYCLED,
@@ -131,7 +131,7 @@ class Server:
         sent: Mapping[int, int] | None = None,
         share: float = 1.0,
         paces: Sequence[tuple[float, int | None]] = ((1.0, None),),
-        place: Place | None = None,
+        place: MessagePlace | None = None,
         window_ends: bool = False,
     ) -> ServerState:
         """The state after a round whose clients have trained.

@@ -44,8 +44,11 @@ def run_study(
         watch: called with each record of a cell, and when it ends.
         shared: whether the folder may also hold runs of other studies, which its index then keeps.
         sitting: how long it may take now, and where unfinished runs are kept (default: as long as it takes, in `out`).
-        train: whether missing runs are trained; otherwise what is finished is all that there is.
+        train: whether missing runs are trained; otherwise what is finished is all that there is, and where that is
+            nothing, nothing is written.
     """
+    if not train:
+        _check_anything_is_finished(study, out)
     processes = workers
     if not processes:
         devices = [setting.config.train.device for setting in study.settings]
@@ -62,12 +65,9 @@ def run_study(
                 resolve(setting.config)
 
         pilots = study.pilots()
-        pilots_to_run = missing(pilots, out)
-        if pilots_to_run and not train:
-            raise InputError(
-                f"{out}: pilots that choose learning rates are not finished, so nothing can be shown yet"
-            )
-        run_cells(pilots_to_run, out, processes, watch, sitting)
+        if train:
+            pilots_to_run = missing(study.selected_of(pilots), out)
+            run_cells(pilots_to_run, out, processes, watch, sitting)
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
 
@@ -76,11 +76,9 @@ def run_study(
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
         if not train:
-            if len(to_run) == len(cells):
-                raise InputError(f"{out}: no run of this study is finished")
             return index
 
-        run_cells(to_run, out, processes, watch, sitting)
+        run_cells(study.selected_of(to_run), out, processes, watch, sitting)
         # Once more: some of them may have diverged.
         index = _index(study, choices, cells, out)
         _keep(index, others, out)
@@ -88,13 +86,24 @@ def run_study(
         return index
 
 
+def _check_anything_is_finished(study: Study, out: Path) -> None:
+    """Raise InputError where nothing can be shown, before the folder is made, locked or written to."""
+    # Their folders do not depend on the learning rates that pilots choose.
+    if any(is_done(out, cell) for cell in study.cells({})):
+        return
+    if not all(is_done(out, pilot) for pilot in study.pilots()):
+        raise InputError(
+            f"{out}: pilots that choose learning rates are not finished, so nothing can be shown yet"
+        )
+    raise InputError(f"{out}: no run of this study is finished")
+
+
 def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -> None:
     """Raise RunError where not one run of the table got through a round: there is nothing to compare."""
     for cell in cells:
         folder = out / cell.path
-        has_rounds = (folder / ROUNDS).is_file()
-        has_diverged = (folder / DIVERGED).is_file()
-        if has_rounds or not has_diverged:
+        # One that was not to be trained has neither rounds nor a note that it diverged.
+        if (folder / ROUNDS).is_file():
             return
     if cells:
         raise RunError(
@@ -150,28 +159,31 @@ def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
 
 
 def _choices(study: Study, pilots: Sequence[Cell], out: Path) -> dict[str, Choice]:
-    """What the pilots say of each setting whose learning rate is to be chosen."""
+    """What the pilots say of each setting whose learning rate is to be chosen, once they are finished."""
     choices: dict[str, Choice] = {}
     for setting in study.settings:
-        if not setting.learning_rates:
+        own = [pilot for pilot in pilots if pilot.setting == setting.name]
+        if not own or not all(is_done(out, pilot) for pilot in own):
             continue
-        choice = choose(setting, pilots, out)
+        choice = choose(setting, own, out)
         choices[setting.name] = choice
     return choices
 
 
 def _cells(study: Study, choices: Mapping[str, Choice]) -> list[Cell]:
-    """The runs of the table, without settings that diverged at every learning rate."""
+    """The runs of the table, without settings that diverged at every learning rate or whose pilots are to come."""
     rates: dict[str, float | None] = {}
-    hopeless: set[str] = set()
     for name, choice in choices.items():
         rates[name] = choice.rate
-        if choice.rate is None:
-            hopeless.add(name)
+
+    without_a_rate: set[str] = set()
+    for setting in study.settings:
+        if setting.learning_rates and rates.get(setting.name) is None:
+            without_a_rate.add(setting.name)
 
     cells: list[Cell] = []
     for cell in study.cells(rates):
-        if cell.setting not in hopeless:
+        if cell.setting not in without_a_rate:
             cells.append(cell)
     return cells
 

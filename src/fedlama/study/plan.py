@@ -15,6 +15,7 @@ from fedlama.run.directory import CHECKPOINTS
 from fedlama.run.resolve import Resolved
 from fedlama.study.cells import check_same_config, is_done, resolved
 from fedlama.study.settings import Cell, Study
+from fedlama.study.sitting import Sitting
 from fedlama.study.speed import (
     Amount,
     Kind,
@@ -26,6 +27,7 @@ from fedlama.study.speed import (
 )
 
 Studies = Sequence[tuple[Study, Path]]  # each with the folder that it is written to
+Sittings = Mapping[Path, Sitting]  # by the folder of a study, where it works
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,11 @@ class Plan:
 
 
 def announce(
-    studies: Studies, workers: int | None, stream: TextIO | None = None
+    studies: Studies,
+    workers: int | None,
+    stream: TextIO | None = None,
+    *,
+    sittings: Sittings | None = None,
 ) -> Plan:
     """Print what these studies will take: the counts at once, the time after a few measured steps.
 
@@ -73,10 +79,11 @@ def announce(
         studies: What is to be run.
         workers: How many processes may run at a time (default: one per GPU, or one per core).
         stream: Where it is printed (default: standard error).
+        sittings: Where unfinished runs are kept, by the folder of their study (default: in it).
     """
     out: TextIO = stream or sys.stderr
     check_folders(studies)
-    plan, examples = counted(studies, workers)
+    plan, examples = counted(studies, workers, sittings)
     print(f"plan: {amount_text(plan)}", file=out, flush=True)
     if not plan.jobs:
         return plan
@@ -132,22 +139,29 @@ def _missing(studies: Studies) -> dict[Path, Cell]:
 
 
 def _every_cell(study: Study) -> list[Cell]:
-    """Pilots and the runs of the table, whose folders do not depend on the learning rates that pilots choose."""
-    return [*study.pilots(), *study.cells({})]
+    """Pilots and the runs of the table, whose folders do not depend on the learning rates that pilots choose; of a
+    study of which only some runs are wanted, those."""
+    return study.selected_of([*study.pilots(), *study.cells({})])
 
 
-def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Resolved]]:
+def counted(
+    studies: Studies, workers: int | None, sittings: Sittings | None = None
+) -> tuple[Plan, dict[Kind, Resolved]]:
     """What is missing, without a measurement, and one run of each kind to measure.
 
     Arguments:
         studies: What is to be run.
         workers: How many processes may run at a time (default: one per GPU, or one per core).
+        sittings: Where unfinished runs are kept, by the folder of their study (default: in it).
     """
-    every: set[Path] = set()
+    known_sittings = sittings or {}
+    workplaces: dict[Path, Path] = {}  # by the folder of the run
     devices: set[str] = set()
     for study, out in studies:
+        sitting = known_sittings.get(out, Sitting())
         for cell in _every_cell(study):
-            every.add(out / cell.path)
+            folder = out / cell.path
+            workplaces[folder] = sitting.workplace(out, cell.path)
             devices.add(cell.config.train.device)
 
     jobs: list[Job] = []
@@ -165,7 +179,7 @@ def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Res
         kind = kind_of(cell.config)
         examples.setdefault(kind, run)
         # A run that was interrupted goes on from its last checkpoint.
-        taken = _steps_taken(folder)
+        taken = _steps_taken(folder, workplaces[folder])
         left = amount_of(run, taken)
         jobs.append(Job(cell, kind, left))
 
@@ -174,14 +188,22 @@ def counted(studies: Studies, workers: int | None) -> tuple[Plan, dict[Kind, Res
         processes = min(default_workers(device) for device in devices)
     plan = Plan(
         jobs=tuple(jobs),
-        finished=len(every) - len(jobs),
+        finished=len(workplaces) - len(jobs),
         processes=processes,
     )
     return plan, examples
 
 
-def _steps_taken(folder: Path) -> int:
-    """The step of a run's last checkpoint, from which it will go on."""
+def _steps_taken(home: Path, workplace: Path) -> int:
+    """The step of a run's last checkpoint, from which it will go on.
+
+    Arguments:
+        home: Where the run will be when it is finished.
+        workplace: Where it waits until then. A run that was begun at home is taken along only if nothing waits there.
+    """
+    folder = home
+    if workplace.exists():
+        folder = workplace
     latest = 0
     for file in folder.glob(f"{CHECKPOINTS}/step-*.json"):
         digits = file.stem.removeprefix("step-")

@@ -183,9 +183,7 @@ def _fedavg_interval(study: Study) -> int | None:
     for setting in study.settings:
         if setting.name != study.options.baseline:
             continue
-        policy = setting.config.policy
-        if policy.kind == "fedavg":
-            return policy.base_interval
+        return setting.config.policy.fedavg_interval
     return None
 
 

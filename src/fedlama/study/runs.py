@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedlama.base import InputError
+from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
 from fedlama.run.recorded import Run, read_run
 from fedlama.study.index import belongs, in_study_order, study_of
 
@@ -32,7 +33,7 @@ def find_runs(paths: list[Path]) -> list[Run]:
             inside = [path]
         if not inside:
             raise InputError(
-                f"{path} holds no run: no config.toml and rounds.jsonl in it or below it"
+                f"{path} holds no run: no config.toml with rounds.jsonl or summary.json in it or below it"
             )
         found += inside
 
@@ -43,8 +44,8 @@ def find_runs(paths: list[Path]) -> list[Run]:
 def _runs_inside(path: Path) -> list[Path]:
     """The runs in a folder and below it, without those that a study there does not show."""
     inside: list[Path] = []
-    for rounds in path.rglob("rounds.jsonl"):
-        run = rounds.parent
+    for config in path.rglob(CONFIG):
+        run = config.parent
         is_shown = _is_run(run) and belongs(run, path)
         if is_shown:
             inside.append(run)
@@ -52,4 +53,7 @@ def _runs_inside(path: Path) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.toml").is_file()
+    """Whether there is something to show: published results have a summary and no records of single rounds."""
+    if not (path / CONFIG).is_file():
+        return False
+    return (path / ROUNDS).is_file() or (path / SUMMARY).is_file()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,6 +91,22 @@ class Study:
     settings: tuple[Setting, ...]
     options: StudySection
     note: str | None = None
+    # Setting and seed of the runs that may be trained; None: all of them
+    selected: frozenset[tuple[str, int]] | None = None
+
+    def selected_of(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those of these cells that may be trained: pilots, too, if a run of their setting may."""
+        if self.selected is None:
+            return list(cells)
+
+        settings = {name for name, _ in self.selected}
+        found: list[Cell] = []
+        for cell in cells:
+            is_pilot = cell.rate is not None
+            place = (cell.setting, cell.config.seed)
+            if place in self.selected or (is_pilot and cell.setting in settings):
+                found.append(cell)
+        return found
 
     def pilots(self) -> list[Cell]:
         """The runs that choose a learning rate: on a validation split, never on the test samples."""

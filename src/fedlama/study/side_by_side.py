@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from fedlama.base import DivergenceError, InputError, RunError
+from fedlama.core import BYTES_PER_NUMBER
 from fedlama.processes.devices import is_on_gpu, max_workers
 from fedlama.processes.forking import Emit, Failure, Forked, Forks, Item, Message
 from fedlama.processes.memory import available_memory
@@ -28,8 +29,6 @@ from fedlama.run.resolve import Resolved
 from fedlama.study.cells import DIVERGED, Watch, is_done, resolved
 from fedlama.study.settings import Cell
 from fedlama.study.sitting import Sitting, deliver, take_along
-
-FLOAT32 = 4  # bytes
 
 
 def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
@@ -62,7 +61,7 @@ def _row_bytes(run: Resolved) -> int:
     with torch.device("meta"):
         layout = describe(run.model())
 
-    bytes_per_row = FLOAT32 * layout.width
+    bytes_per_row = BYTES_PER_NUMBER * layout.width
     # Beside the model, what its local rule and its code remember
     slots = [*run.local.slots]
     if run.uplink is not None:

@@ -24,6 +24,10 @@ class Sitting:
     checkpoints: Path | None = None
     began: float = field(default_factory=time.monotonic)
 
+    def from_now(self) -> Sitting:
+        """The same sitting, whose minutes begin now: those of a plan are not counted."""
+        return replace(self, began=time.monotonic())
+
     def is_over(self) -> bool:
         """Whether the time is up."""
         if self.minutes is None:
@@ -58,7 +62,7 @@ def take_along(home: Path, workplace: Path) -> None:
 
 
 def deliver(workplace: Path, home: Path) -> None:
-    """Bring an ended run to the study's own folder, without the checkpoints that only going on would need."""
+    """Bring an ended run to the study's own folder: its last model too, but no checkpoint that only going on needs."""
     if workplace == home or not workplace.exists():
         return
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fedlama.base import InputError, printable, shown
 from fedlama.run.config import parse_config
 from fedlama.run.importing import make_importable
+from fedlama.run.labels import default_name
 from fedlama.run.messages import explain
 from fedlama.run.overrides import merged
 from fedlama.run.sections import Section
@@ -109,7 +110,7 @@ def _setting(
     if is_fixed and "learning_rates" not in own:
         rates = ()
     return Setting(
-        name=checked.baseline or config.policy.label,
+        name=checked.baseline or default_name(config),
         config=config.model_copy(update={"seed": checked.seeds[0]}),
         seeds=tuple(dict.fromkeys(checked.seeds)),
         learning_rates=rates,

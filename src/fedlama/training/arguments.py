@@ -18,6 +18,7 @@ from fedlama.local import LocalRule
 from fedlama.server import ServerRule
 from fedlama.training.evaluation import DEFAULT_METRIC, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
+from fedlama.training.modules import is_about_single_samples
 
 # What torch and Python raise where shapes or types do not fit
 MISFITS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
@@ -249,7 +250,7 @@ def check_single_samples(
         # A copy, because the forward pass writes to the statistics
         deepcopy(module)(one_sample)
     except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
+        if not is_about_single_samples(error):
             raise
         client = int(single[0])
         samples = int(shards.sizes[client])

@@ -3,7 +3,8 @@
 At a cycle's end every layer has just been averaged and whoever was excluded is back, so a run is its server's state,
 what rules and codecs keep of clients, and who was given up in this window. Draws need nothing: they are functions of
 the seed and the step. A checkpoint is one safetensors file with the plain values as JSON in its header. Slots are saved
-and restored by their names alone.
+and restored by their names alone. The rows of clients seen may be more than memory holds: they come last in the file,
+and go there and back in pieces (`training/seen_rows.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from multiprocessing import RawValue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import save
 
-from fedlama.base import InputError, reason
+from fedlama.base import InputError
 from fedlama.core import Ledger, Message, PolicyState
 from fedlama.core.saved import check_saved
 from fedlama.training.checkpoint_file import (
-    arrays_of,
+    Form,
+    Source,
+    TensorFile,
+    form_of,
+    header_of,
     message_of,
-    metadata_of,
-    rows_at,
+    opened,
     whole,
 )
 from fedlama.training.faults import Discarded
@@ -36,15 +38,17 @@ from fedlama.training.records import Record
 
 STATE_KEY = "fedlama"
 
-# Where a slot's rows are in the file: of the server, of the cohort inside a window, and of all clients seen
+# Where a slot's rows are in the file: of the server, of the cohort inside a window, and of the clients seen, whose
+# numbers have the name CLIENTS
 SERVER = "server/"
 COHORT = "cohort/"
 SEEN = "seen/"
+CLIENTS = "seen"
 
 Rows = Mapping[str, NDArray[np.float32]]
 
-# Raises InputError for the content of a checkpoint that a run cannot go on from; the round that it is of
-Check = Callable[[bytes], int]
+# Raises InputError for a checkpoint that a run cannot go on from; the round that it is of
+Check = Callable[[Source], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,7 @@ class Checkpoint:
         server_slots: What rules and codecs keep on the server.
         cohort_slots: What they keep of the clients of a window; none at a window's end.
         seen: Clients with state that outlives a window, in ascending order.
-        seen_slots: That state, [seen, width] for each name.
+        seen_slots: The names of that state, in the order in which its rows follow.
         attempt: How many cohorts of this window were given up.
         discarded: What those leave to a round that is still to be repeated.
     """
@@ -96,12 +100,30 @@ class Checkpoint:
     server_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
     cohort_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
     seen: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    seen_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
+    seen_slots: tuple[str, ...] = ()
     attempt: int = 0
     discarded: Discarded | None = None
 
     def encode(self) -> bytes:
-        """As the content of a file."""
+        """The content of a file, up to the rows of clients seen: those follow, [seen, width] for each name."""
+        metadata = {STATE_KEY: json.dumps(self._plain(), allow_nan=False)}
+        forms: dict[str, Form] = {}
+        contents: list[bytes] = []
+        for name, values in self._tensors().items():
+            if values.size:
+                forms[name] = form_of(values)
+                contents.append(values.tobytes())
+        forms.update(self._seen_forms())
+        header = header_of(forms, metadata)
+        return header + b"".join(contents)
+
+    @property
+    def bytes_to_follow(self) -> int:
+        """How many bytes the rows of clients seen take."""
+        return sum(form.nbytes for form in self._seen_forms().values())
+
+    def _plain(self) -> dict[str, Any]:
+        """All but the tensors, as JSON has it."""
         broadcast: dict[str, int] = {}
         for layer, weight in self.broadcast.layers.items():
             broadcast[str(layer)] = weight
@@ -117,38 +139,45 @@ class Checkpoint:
         }
         if self.discarded is not None:
             plain["discarded"] = asdict(self.discarded)
-        metadata = {STATE_KEY: json.dumps(plain, allow_nan=False)}
-
-        filled: dict[str, NDArray[Any]] = {}
-        for name, values in self._tensors().items():
-            if values.size:
-                filled[name] = np.ascontiguousarray(values)
-        return save(filled, metadata)
+        return plain
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        """All rows by the names that they have in the file."""
+        """All tensors but the rows of clients seen, by the names that they have in the file."""
+        # Numbers of eight bytes first: after those of four they might not lie at multiples of eight.
         tensors: dict[str, NDArray[Any]] = {
-            "row": self.row,
             "counters": self.counters,
-            "seen": self.seen,
+            CLIENTS: self.seen,
+            "row": self.row,
         }
         slots = {
             SERVER: self.server_slots,
             COHORT: self.cohort_slots,
-            SEEN: self.seen_slots,
         }
         for place, rows in slots.items():
             for name, values in rows.items():
                 tensors[place + name] = values
         return tensors
 
+    def _seen_forms(self) -> dict[str, Form]:
+        """What kind of tensors the rows of clients seen are, by their names in the file."""
+        if not len(self.seen):
+            return {}
+        shape = (len(self.seen), len(self.row))
+        return {SEEN + name: Form("F32", shape) for name in self.seen_slots}
+
     @staticmethod
-    def decode(content: bytes, shapes: Shapes) -> Checkpoint:
-        """From a file's content; anything that does not fit the run is refused."""
-        try:
-            plain = json.loads(metadata_of(content)[STATE_KEY])
+    def decode(source: Source, shapes: Shapes) -> Checkpoint:
+        """From a file or its content, without the rows of clients seen; what does not fit the run is refused.
+
+        Arguments:
+            source: The content, or the file that has it.
+            shapes: What it must fit.
+        """
+        with opened(source) as file:
+            plain = json.loads(file.texts[STATE_KEY])
             check_saved(plain["state"], plain["ledger"])
-            tensors = arrays_of(content)
+            # Before anything is read that could be large
+            _check_forms(file.forms, shapes)
             checkpoint = Checkpoint(
                 state=PolicyState.from_plain(plain["state"]),
                 ledger=Ledger.from_plain(plain["ledger"]),
@@ -156,56 +185,76 @@ class Checkpoint:
                     plain["broadcast"],
                     layers=len(plain["ledger"]["sizes"]),
                 ),
-                row=tensors["row"],
-                counters=tensors.get("counters", np.zeros(0, np.int64)),
-                server_slots=rows_at(SERVER, tensors),
-                cohort_slots=rows_at(COHORT, tensors),
-                seen=tensors.get("seen", np.zeros(0, np.int64)),
-                seen_slots=rows_at(SEEN, tensors),
+                row=file.array("row"),
+                counters=_whole_numbers("counters", file),
+                server_slots=_rows_at(SERVER, file),
+                cohort_slots=_rows_at(COHORT, file),
+                seen=_whole_numbers(CLIENTS, file),
+                seen_slots=shapes.seen_slots,
                 attempt=whole(plain["attempt"]),
                 discarded=Discarded.from_plain(plain["discarded"]),
             )
-        except (
-            SafetensorError,
-            ArithmeticError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:
-            raise InputError(f"it is not a checkpoint ({reason(error)})") from None
-        if not _fits(checkpoint, shapes):
+        if not _holds_numbers(checkpoint, shapes):
             raise InputError("it does not fit the model")
         return checkpoint
 
 
-def _fits(saved: Checkpoint, shapes: Shapes) -> bool:
-    """Whether every tensor has the shape and type that the run needs, and holds numbers."""
+def _whole_numbers(name: str, file: TensorFile) -> NDArray[np.int64]:
+    """A tensor that is left out of the file where it is empty."""
+    if name not in file.forms:
+        return np.zeros(0, np.int64)
+    return file.array(name)
+
+
+def _rows_at(place: str, file: TensorFile) -> dict[str, NDArray[np.float32]]:
+    """The tensors under a place in the file, by what follows it in their names."""
+    rows: dict[str, NDArray[np.float32]] = {}
+    for name in file.forms:
+        if not name.startswith(place):
+            continue
+        slot = name.removeprefix(place)
+        rows[slot] = file.array(name)
+    return rows
+
+
+def _check_forms(forms: Mapping[str, Form], shapes: Shapes) -> None:
+    """Refuse a file unless its tensors are those that the run would have saved."""
     width = shapes.width
-    if not _is_finite(saved.row, (width,)):
-        return False
-    counters = saved.counters
-    if counters.shape != (shapes.counter_width,) or counters.dtype != np.int64:
-        return False
-    if not _holds(saved.server_slots, shapes.server_slots, (width,)):
-        return False
-    if saved.cohort_slots:
-        of_cohort = (shapes.cohort, width)
-        if not _holds(saved.cohort_slots, shapes.cohort_slots, of_cohort):
+    expected = {"row": Form("F32", (width,))}
+    if shapes.counter_width:
+        expected["counters"] = Form("I64", (shapes.counter_width,))
+    for name in shapes.server_slots:
+        expected[SERVER + name] = Form("F32", (width,))
+    # Inside a window only
+    if any(name.startswith(COHORT) for name in forms):
+        for name in shapes.cohort_slots:
+            expected[COHORT + name] = Form("F32", (shapes.cohort, width))
+    if CLIENTS in forms:
+        (seen,) = forms[CLIENTS].shape
+        expected[CLIENTS] = Form("I64", (seen,))
+        for name in shapes.seen_slots:
+            expected[SEEN + name] = Form("F32", (seen, width))
+        if not 0 < seen <= shapes.clients:
+            raise InputError("it does not fit the model")
+    if dict(forms) != expected:
+        raise InputError("it does not fit the model")
+
+
+def _holds_numbers(saved: Checkpoint, shapes: Shapes) -> bool:
+    """Whether all numbers are finite, and those of clients are of clients that there are."""
+    tensors = [
+        saved.row,
+        *saved.server_slots.values(),
+        *saved.cohort_slots.values(),
+    ]
+    for values in tensors:
+        if not np.isfinite(values).all():
             return False
-    if not _are_clients(saved.seen, shapes.clients):
-        return False
-    seen = len(saved.seen)
-    if not seen:
-        return True
-    return _holds(saved.seen_slots, shapes.seen_slots, (seen, width))
+    return _are_clients(saved.seen, shapes.clients)
 
 
-def _are_clients(numbers: NDArray[Any], clients: int) -> bool:
+def _are_clients(numbers: NDArray[np.int64], clients: int) -> bool:
     """Whether these are numbers of clients, in ascending order."""
-    if numbers.dtype != np.int64 or numbers.ndim != 1:
-        return False
     if not len(numbers):
         return True
     gaps = np.diff(numbers)
@@ -213,21 +262,6 @@ def _are_clients(numbers: NDArray[Any], clients: int) -> bool:
     lowest = numbers[0]
     highest = numbers[-1]
     return is_ascending and lowest >= 0 and highest < clients
-
-
-def _holds(rows: Rows, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-    """Whether there are rows of this shape, all finite, for each of these names and no other."""
-    if sorted(rows) != sorted(names):
-        return False
-    return all(_is_finite(values, shape) for values in rows.values())
-
-
-def _is_finite(values: NDArray[Any], shape: tuple[int, ...]) -> bool:
-    if values.shape != shape:
-        return False
-    if values.dtype != np.float32:
-        return False
-    return bool(np.isfinite(values).all())
 
 
 class Control:
@@ -262,6 +296,26 @@ class Control:
         return save, stop
 
 
+class Sink(Protocol):
+    """Takes a checkpoint's content piece by piece."""
+
+    def write(self, piece: bytes) -> None:
+        """Take the next bytes.
+
+        Arguments:
+            piece: They.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Keep what was written: it is whole."""
+        ...
+
+    def discard(self) -> None:
+        """Keep nothing of it: no more will come."""
+        ...
+
+
 @dataclass
 class Checkpointing:
     """What a caller of `simulate` who keeps checkpoints hands over, and where a resumed run starts.
@@ -269,15 +323,18 @@ class Checkpointing:
     Arguments:
         control: Says when to save and when to stop.
         on_checkpoint: Called with a file's content, and with where the policy stood.
-        resume: Such a content, to go on from; empty to start anew.
+        resume: Such a content, or the file that has it, to go on from; empty to start anew.
         earlier: The records before it.
         find: In place of both, for a caller with several to choose from: it is handed a check, which raises InputError
-            for a content that the run cannot go on from, and returns the newest content that passes, or none, with its
-            records.
+            for a content or file that the run cannot go on from, and returns the newest that passes, or an empty
+            content, with its records.
+        begin: In place of `on_checkpoint`, for a caller who keeps files: called with where the policy stands, it gives
+            back what takes the content in pieces, because that of very many clients would not fit into memory.
     """
 
     control: Control
-    on_checkpoint: Callable[[bytes, PolicyState], None]
-    resume: bytes = b""
+    on_checkpoint: Callable[[bytes, PolicyState], None] | None = None
+    resume: Source = b""
     earlier: list[Record] = field(default_factory=list)
-    find: Callable[[Check], tuple[bytes, list[Record]]] | None = None
+    find: Callable[[Check], tuple[Source, list[Record]]] | None = None
+    begin: Callable[[PolicyState], Sink] | None = None

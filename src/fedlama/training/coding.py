@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError
-from fedlama.compress import Channel, Codec, Decoded, ErrorFeedback, Place
+from fedlama.compress import Channel, Codec, Decoded, MessagePlace
 from fedlama.compress.numbers import NotCodableError
 from fedlama.compress.scratch import kept_memory
-from fedlama.core import Policy, RoundPlan
+from fedlama.core import Policy, RoundPlan, shortest_interval
 from fedlama.core.layers import ALIGNMENT
 from fedlama.server import LAST_CHANGE
 from fedlama.training.cohorts import Cohort
@@ -40,7 +39,7 @@ class Uplink:
         self.window_steps = window_steps
         self.base_interval = base_interval
 
-    def place(self, position: Position, plan: RoundPlan, client: int) -> Place:
+    def place(self, position: Position, plan: RoundPlan, client: int) -> MessagePlace:
         """Where a message belongs: its round and client, and how far the window has come."""
         return place_in_window(
             position,
@@ -68,8 +67,8 @@ class Uplink:
             device=anchor.device,
         )
         with kept_memory():
-            for place in cohort.present_here():
-                row = cohort.rows[place]
+            for row_index in cohort.present_here():
+                row = cohort.rows[row_index]
                 for part in stretches:
                     torch.sub(
                         row[part],
@@ -79,7 +78,7 @@ class Uplink:
                 if not _is_finite(difference, stretches, slices):
                     continue
                 try:
-                    message = self._coded(difference, cohort, place, position, plan)
+                    message = self._coded(difference, cohort, row_index, position, plan)
                 except NotCodableError:
                     # By slices: what aligns them stays zero.
                     for part in slices:
@@ -91,28 +90,29 @@ class Uplink:
                         difference[part],
                         out=row[part],
                     )
-                figures[place] = figures_of(message, plan.due)
+                figures[row_index] = figures_of(message, plan.due)
         return figures
 
     def _coded(
         self,
         difference: Tensor,
         cohort: Cohort,
-        place: int,
+        row_index: int,
         position: Position,
         plan: RoundPlan,
     ) -> Decoded:
         """Replace a difference by what the server decodes of it."""
-        client = cohort.clients[cohort.mine[place]]
+        client = cohort.clients[cohort.mine[row_index]]
         own: dict[str, Tensor] = {}
         for slot in self.channel.slots:
             of_all = cohort.slots[slot.name]
-            own[slot.name] = of_all[place]
+            own[slot.name] = of_all[row_index]
 
+        place = self.place(position, plan, client)
         return self.channel.simulate(
             difference,
             plan.due,
-            self.place(position, plan, client),
+            place,
             anchor=position.row,
             own=own,
             warm=position.server.slots.get(LAST_CHANGE),
@@ -159,10 +159,10 @@ class Uplink:
 
 
 def check_window(codec: Codec | None, policy: Policy, window_steps: int) -> None:
-    """Refuse an uplink whose profile does not fit the rounds of a window.
+    """Let an uplink refuse a window that does not fit it.
 
-    Every interval is a multiple of the shortest one and divides the window. So a profile that can be shared out over
-    the rounds of the layers that are synchronised most often fits all other layers, too.
+    Every interval is a multiple of the shortest one and divides the window. So what can be shared out over the rounds
+    of the layers that are synchronised most often, such as a profile, fits all other layers, too.
 
     Arguments:
         codec: The code of what clients send, if any.
@@ -171,17 +171,9 @@ def check_window(codec: Codec | None, policy: Policy, window_steps: int) -> None
     """
     if codec is None:
         return
-    shortest: int = getattr(policy, "shortest_interval", policy.base_interval)
+    shortest = shortest_interval(policy)
     most_rounds = max(1, window_steps // shortest)
-    # A single layer may be synchronised once in a window; if all are, a profile would silently do nothing
-    if most_rounds == 1 and isinstance(codec, ErrorFeedback):
-        shares = len(codec.profile or ())
-        if shares > 1:
-            raise InputError(
-                f"profile has {shares} shares, but the window has 1 round: "
-                f"set window to several rounds, or leave out profile"
-            )
-    codec.for_round(0, most_rounds)
+    codec.check_window(most_rounds)
 
 
 def place_in_window(
@@ -191,7 +183,7 @@ def place_in_window(
     *,
     window_steps: int,
     base_interval: int,
-) -> Place:
+) -> MessagePlace:
     """Where a message belongs: its round and client, and how far the window has come.
 
     Arguments:
@@ -215,7 +207,7 @@ def place_in_window(
         if interval != base_interval:
             began = after - interval
             layer_rounds[layer] = _turn(began, interval, window_steps)
-    return Place(
+    return MessagePlace(
         round=position.state.round + 1,
         client=client,
         round_in_window=round_in_window,

@@ -60,12 +60,12 @@ class Cohort:
         return len(self.clients) - len(self.absent)
 
     def present_here(self) -> list[int]:
-        """The places, among this process's rows, of clients that are present."""
-        places: list[int] = []
-        for place, index in enumerate(self.mine):
+        """Which of this process's rows are of clients that are present."""
+        row_indices: list[int] = []
+        for row_index, index in enumerate(self.mine):
             if index not in self.absent:
-                places.append(place)
-        return places
+                row_indices.append(row_index)
+        return row_indices
 
     def local_steps(self, steps: range, base_interval: int) -> list[range]:
         """The steps that each client of this process takes itself in these global ones."""

@@ -27,7 +27,6 @@ def diverged(what: str, current: Round) -> DivergenceError:
     before = current.position
     number = before.state.round + 1
     first_step = before.step + 1
-    return DivergenceError(
-        f"{what} not finite in round {number} (from step {first_step}): "
-        f"the training diverged, so lower local.learning_rate"
+    return DivergenceError.because(
+        f"{what} not finite in round {number} (from step {first_step})"
     )

@@ -41,24 +41,24 @@ def figures_of(message: Decoded, due: Sequence[int]) -> Tensor:
 def message_of(numbers: Sequence[float], due: Sequence[int]) -> Decoded:
     """Back from `figures_of`, but for the row itself."""
     count = len(due)
-    weights: dict[int, int] = {}
+    layer_bytes: dict[int, int] = {}
     exact_sq: dict[int, float] = {}
     decoded_sq: dict[int, float] = {}
     kept: dict[int, float | None] = {}
     for index, layer in enumerate(due):
-        weights[layer] = round(numbers[index])
+        layer_bytes[layer] = round(numbers[index])
         exact_sq[layer] = numbers[count + index]
         decoded_sq[layer] = numbers[2 * count + index]
         share = numbers[3 * count + index]
         kept[layer] = share
         if math.isnan(share):
             kept[layer] = None
-    statistics = round(numbers[4 * count])
+    statistics_bytes = round(numbers[4 * count])
 
     return Decoded(
         row=torch.empty(0),
         exact_sq=exact_sq,
         decoded_sq=decoded_sq,
         kept=kept,
-        charged=Message(weights, statistics),
+        charged=Message(layer_bytes, statistics_bytes),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -23,10 +23,11 @@ from fedlama.training.phases import phase
 from fedlama.training.records import Record
 from fedlama.training.rounds import Rounds
 from fedlama.training.saving import Saving
+from fedlama.training.seen_rows import Piece, SeenRows
 from fedlama.training.trainers import Trainer
 from fedlama.training.values import Job, Played, Position
 
-Emit = Callable[[Record | Checkpoint], None]
+Emit = Callable[[Record | Checkpoint | Piece], None]
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,22 @@ class Federation:
         emit: Emit,
         control: Control | None = None,
         resume: Checkpoint | None = None,
+        seen_rows: Iterable[SeenRows] = (),
     ) -> Position:
         """Train to the last step, handing out each round's record, and checkpoints when `control` asks for them.
 
         Ends early, at a cycle's end and after a checkpoint, if `control` says so; and after a checkpoint where too few
         clients are left to go on.
+
+        Arguments:
+            emit: Takes what is handed out.
+            control: Says when to save and when to stop; None if nobody keeps checkpoints.
+            resume: Where to go on; None to begin.
+            seen_rows: The rows of clients seen that belong to it, at rank 0.
         """
         saving = Saving(self.cohorts, self.world, control, emit)
         if resume:
-            position = saving.resumed(resume)
+            position = saving.resumed(resume, seen_rows)
         else:
             position = self.start()
 
@@ -164,9 +172,8 @@ class Federation:
             is_finite = is_finite and math.isfinite(score)
         if not is_finite:
             first_step = step - plan.steps + 1
-            raise DivergenceError(
-                f"the test loss or metric was not finite in round {position.state.round} (from step "
-                f"{first_step}): the training diverged, so lower local.learning_rate"
+            raise DivergenceError.because(
+                f"the test loss or metric was not finite in round {position.state.round} (from step {first_step})"
             )
         return _Scores(loss, score, clients, average)
 

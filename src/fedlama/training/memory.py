@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fedlama.base import InputError
-from fedlama.core import Layout
+from fedlama.core import BYTES_PER_NUMBER, Layout
 from fedlama.data import Dataset
 from fedlama.processes.memory import available_memory
 from fedlama.rows import Slot
+from fedlama.rows.store import PIECE_BYTES
 from fedlama.training.trainers import block_of
 from fedlama.training.values import Job
-
-FLOAT32 = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Demand:
         prepared_bytes: What stacked execution takes in each process to keep the samples as floats.
         block: Rows of a stack that is not full.
         saved_clients: Clients whose slots a checkpoint holds inside a window.
-        seen_clients: Clients whose slots of lifetime "run" a checkpoint holds.
+        seen_clients: Clients whose slots of lifetime "run" a checkpoint holds; they are never in memory all at once.
         server_slots: Rows that the server keeps beside the model.
     """
 
@@ -70,7 +69,7 @@ class Demand:
 
     @property
     def _row_bytes(self) -> int:
-        return FLOAT32 * self.width
+        return BYTES_PER_NUMBER * self.width
 
     @property
     def _kept_bytes(self) -> int:
@@ -84,7 +83,7 @@ class Demand:
         global_rows = 2 * (1 + self.server_slots) * row
         mean = row
         # Gradients and the mask of kernels
-        of_parameters = 3 * FLOAT32 * self.parameter_width
+        of_parameters = 3 * BYTES_PER_NUMBER * self.parameter_width
         padded_stack = self.block * (row + self._kept_bytes)
         return global_rows + mean + of_parameters + padded_stack
 
@@ -94,12 +93,14 @@ class Demand:
         copies = self.processes + 3
         of_cohort = copies * self.saved_clients * self._kept_bytes
 
-        # Of clients that are away, read from the disk once, then sent, received and encoded
+        # A piece of what is kept of clients that are away: read from the disk, packed, received and unpacked
         outliving = 0
         for slot in self.slots:
             if slot.lifetime == "run":
                 outliving += 1
-        of_seen = 4 * self.seen_clients * outliving * self._row_bytes
+        client_bytes = outliving * self._row_bytes
+        piece = max(PIECE_BYTES, client_bytes)
+        of_seen = 4 * min(piece, self.seen_clients * client_bytes)
         return of_cohort + of_seen
 
     def total(self) -> int:
@@ -125,7 +126,7 @@ def demand_of(
         server_slots=len(server.slots),
     )
     if stacked:
-        samples_as_floats = FLOAT32 * job.data.x_train.numel()
+        samples_as_floats = BYTES_PER_NUMBER * job.data.x_train.numel()
         demand = replace(
             demand,
             prepared_bytes=samples_as_floats,

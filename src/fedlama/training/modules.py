@@ -54,3 +54,12 @@ def torch_settings(uses_gpu: bool) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(threads)
+
+
+def is_about_single_samples(error: ValueError) -> bool:
+    """Whether this is what torch's BatchNorm raises for one value per channel, whose mean says nothing.
+
+    Arguments:
+        error: From a forward pass; torch has no class of its own for it, so its text must do.
+    """
+    return "more than 1 value per channel" in str(error)

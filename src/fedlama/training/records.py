@@ -198,28 +198,7 @@ def bits_per_number(
 class Summary:
     """What `summary.json` holds; summaries of early versions have neither `uplink_share` nor what follows it.
 
-    Arguments:
-        accuracy: The accuracy of the averaged global model on the test set; None where another metric was evaluated.
-        loss: Its loss there.
-        cost: C of Eq. 5, relative to aggregating everything every base interval: to what `cost_of` names.
-        uplink_bytes: What all clients sent.
-        downlink_bytes: What all clients received.
-        statistics_bytes: The part of the uplink (and, without faults or codecs, of the downlink) that is BatchNorm
-            statistics.
-        iterations: Global steps taken.
-        seed: The run's.
-        seconds: How long it took.
-        uplink_share: Uplink bytes divided by those of uncompressed FedAvg at the base interval with as many clients.
-        codec: The uplink's.
-        server: The server's rule.
-        local: The clients' rule.
-        layers: The account of every layer.
-        policy: The policy.
-        cost_of: What `cost` and `uplink_share` are shares of: FedAvg at the policy's base interval.
-        metric: What the model is judged by: its name, and which direction is better; None where there is no metric.
-        metrics: A metric other than the accuracy, by its name.
-        clients: How clients fare by themselves, if that was asked for.
-        average_score: The metric of a moving average of the global model, if that was evaluated beside it.
+    What each field means, `fedlama.Result` says: that is the class that users see.
     """
 
     __pydantic_config__: ClassVar = AS_READ
@@ -259,15 +238,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Result(Summary):
-    """A finished run: all of its `Summary`, and
-
-    Arguments:
-        records: One per round.
-        model: A module of your own with the global weights.
-        preparation: How samples became the module's inputs.
-        is_classifier: Whether targets were classes.
-        client_names: What each client is called, where the data has a name for it.
-    """
+    """A finished run: its `Summary`, its records and the trained module; `fedlama.Result` explains the fields."""
 
     records: list[Record]
     model: nn.Module

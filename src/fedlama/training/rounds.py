@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fedlama.compress import Decoded, Place
+from fedlama.compress import Decoded, MessagePlace
 from fedlama.core import Message, RoundPlan, Traffic
 from fedlama.local import MODEL
 from fedlama.processes.world import World
@@ -89,12 +89,12 @@ class Rounds:
                 losses[part] = self.trainer.train(
                     clients[part],
                     cohort.rows[part],
-                    slots,
-                    cohort.counters[part],
-                    server_rows,
-                    current.steps,
-                    local_steps[part],
-                    trained,
+                    slots=slots,
+                    counters=cohort.counters[part],
+                    server=server_rows,
+                    steps=current.steps,
+                    local_steps=local_steps[part],
+                    trained=trained,
                 )
             sync_due_layers(current, self.job, self.layout, server_rows)
         return losses
@@ -250,11 +250,11 @@ class Rounds:
         slices = self.layout.slices_of(layers)
         return [*slices, *self.layout.statistics]
 
-    def _server_place(self, current: Round) -> Place:
+    def _server_place(self, current: Round) -> MessagePlace:
         """Where the server's own message belongs."""
         before = current.position
         if self.uplink is None:
-            return Place(before.state.round + 1, client=0)
+            return MessagePlace(before.state.round + 1, client=0)
         return self.uplink.place(
             before,
             current.plan,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -18,7 +19,10 @@ from fedlama.processes.world import (
     torchrun_world,
 )
 from fedlama.rows import Binding, ClientStore
+from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.checkpoint_file import Source
 from fedlama.training.loop import Emit, Federation
+from fedlama.training.seen_rows import SeenRows
 from fedlama.training.setup import Setup
 from fedlama.training.values import Position
 
@@ -44,13 +48,16 @@ def run_loop(
             if checkpointing is None:
                 end = federation.run(emit)
                 return end.on_cpu()
-            # What rank 0 found, everywhere: all processes must go on from the same step.
-            saved = world.from_first(checkpointing.resume)
-            resume = None
-            if saved:
-                resume = setup.restored(saved)
-
-            end = federation.run(emit, checkpointing.control, resume)
+            resume = _found_by_first(setup, checkpointing.resume, world)
+            seen_rows: Iterator[SeenRows] = iter(())
+            if world.rank == 0 and resume is not None:
+                seen_rows = setup.seen_rows(checkpointing.resume)
+            end = federation.run(
+                emit,
+                checkpointing.control,
+                resume,
+                seen_rows,
+            )
             return end.on_cpu()
 
     backend = backend_for(setup.device)
@@ -70,6 +77,26 @@ def run_loop(
 
     end = run_workers(workers, work_and_send, take, backend)
     return end.on_cpu()
+
+
+def _found_by_first(setup: Setup, source: Source, world: World) -> Checkpoint | None:
+    """What rank 0 goes on from, everywhere: all processes must go on from the same step.
+
+    Arguments:
+        setup: The run.
+        source: What this process has found, which counts at rank 0.
+        world: The processes that share the run.
+    """
+    content = b""
+    if world.rank == 0 and source:
+        saved = setup.restored(source)
+        # Rows of clients seen would not fit into a message: they follow in pieces.
+        without_seen = replace(saved, seen=saved.seen[:0])
+        content = without_seen.encode()
+    content = world.from_first(content)
+    if not content:
+        return None
+    return setup.restored(content)
 
 
 def _federation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -10,9 +10,11 @@ from torch import Tensor
 
 from fedlama.core import RoundPlan
 from fedlama.processes.world import World
+from fedlama.rows import ClientStore
 from fedlama.server import ServerState
 from fedlama.training.checkpoint import Checkpoint, Control, Rows
 from fedlama.training.cohorts import Cohorts
+from fedlama.training.seen_rows import Piece, SeenRows
 from fedlama.training.values import Position
 
 
@@ -23,7 +25,7 @@ class Saving:
         cohorts: What is kept of clients.
         world: The processes that share the run.
         control: Says when to save and when to stop; None if nobody keeps checkpoints.
-        emit: Takes a checkpoint.
+        emit: Takes a checkpoint, and after it the rows of clients seen in pieces.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class Saving:
         cohorts: Cohorts,
         world: World,
         control: Control | None,
-        emit: Callable[[Checkpoint], None],
+        emit: Callable[[Checkpoint | Piece], None],
     ) -> None:
         self.cohorts = cohorts
         self.world = world
@@ -65,8 +67,13 @@ class Saving:
         if self.control is not None:
             self._save(position, inside_window=False)
 
-    def resumed(self, saved: Checkpoint) -> Position:
-        """Where a run goes on."""
+    def resumed(self, saved: Checkpoint, seen_rows: Iterable[SeenRows]) -> Position:
+        """Where a run goes on.
+
+        Arguments:
+            saved: The checkpoint.
+            seen_rows: The rows of clients seen that belong to it, at rank 0.
+        """
         device = self.cohorts.binding.device
         row = torch.from_numpy(saved.row)
         counters = torch.from_numpy(saved.counters)
@@ -82,9 +89,11 @@ class Saving:
             self.cohorts.restore(cohort_slots)
         store = self.cohorts.store
         if store is not None:
-            # Forked processes share the store: one of them fills it, and the others wait.
-            if self.world.rank == 0 or not self.world.shares_files:
-                store.restore(saved.seen, saved.seen_slots)
+            # Forked processes share the store: rank 0 fills it, and the others wait.
+            if not self.world.shares_files:
+                seen_rows = self._everywhere(iter(seen_rows), store)
+            for some in seen_rows:
+                store.restore(some.clients, some.rows)
             self.world.meet()
         return Position(
             server,
@@ -93,6 +102,33 @@ class Saving:
             saved.discarded,
         )
 
+    def _everywhere(
+        self, of_first: Iterator[SeenRows], store: ClientStore
+    ) -> Iterator[SeenRows]:
+        """What rank 0 has read, in every process.
+
+        Arguments:
+            of_first: It; empty in the other processes.
+            store: Which knows the names of the rows.
+        """
+        nobody = SeenRows(np.zeros(0, np.int64), {})
+        while True:
+            own = next(of_first, nobody)
+            numbers = self.world.from_first(own.clients.tobytes())
+            # Rank 0 has no more
+            if not numbers:
+                return
+            clients = np.frombuffer(numbers, np.int64)
+            rows: dict[str, np.ndarray] = {}
+            for name in store.names:
+                content = b""
+                if name in own.rows:
+                    content = own.rows[name].tobytes()
+                content = self.world.from_first(content)
+                values = np.frombuffer(content, np.float32)
+                rows[name] = values.reshape(len(clients), store.width)
+            yield SeenRows(clients, rows)
+
     def _save(self, position: Position, *, inside_window: bool) -> None:
         here = position.on_cpu()
         cohort_slots: dict[str, np.ndarray] = {}
@@ -100,10 +136,15 @@ class Saving:
             cohort = self.cohorts.at(position)
             for name, values in self.cohorts.gather(cohort).items():
                 cohort_slots[name] = values.cpu().numpy()
+        store = self.cohorts.store
+        if self.world.rank != 0:
+            # One process is enough to read it.
+            store = None
         seen = np.zeros(0, np.int64)
-        seen_slots: dict[str, np.ndarray] = {}
-        if self.cohorts.store is not None and self.world.rank == 0:
-            seen, seen_slots = self.cohorts.store.export()
+        seen_slots: tuple[str, ...] = ()
+        if store is not None:
+            seen = store.seen()
+            seen_slots = store.names
         server_slots: dict[str, np.ndarray] = {}
         for name, values in here.server.slots.items():
             server_slots[name] = values.numpy().copy()
@@ -122,6 +163,10 @@ class Saving:
             discarded=here.discarded,
         )
         self.emit(checkpoint)
+        if store is not None:
+            # Nobody writes to it meanwhile: a window ends with sums in which rank 0 takes part.
+            for content in store.pieces(seen):
+                self.emit(Piece(content))
 
 
 def _on_device(rows: Rows, device: torch.device) -> dict[str, Tensor]:

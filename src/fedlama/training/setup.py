@@ -14,8 +14,10 @@ from fedlama.core import Layout
 from fedlama.data import Batches
 from fedlama.rows import Binding, ClientStore, Slot, counter_width
 from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
+from fedlama.training.checkpoint_file import Source
 from fedlama.training.memory import check_memory, demand_of, fits
 from fedlama.training.resuming import check_resumable
+from fedlama.training.seen_rows import SeenRows, read_seen_rows
 from fedlama.training.trainers import (
     OneByOneTrainer,
     StackedTrainer,
@@ -61,15 +63,35 @@ class Setup:
             clients=len(job.shards),
         )
 
-    def restored(self, content: bytes) -> Checkpoint:
-        """A checkpoint from its file's content; InputError if the run cannot go on from it."""
-        saved = Checkpoint.decode(content, self.shapes)
+    def restored(self, source: Source) -> Checkpoint:
+        """A checkpoint without the rows of clients seen; InputError if the run cannot go on from it.
+
+        Arguments:
+            source: Its content, or the file that has it.
+        """
+        saved = Checkpoint.decode(source, self.shapes)
         check_resumable(saved, self.job, self.layout)
         return saved
 
-    def round_of(self, content: bytes) -> int:
-        """The round after which a checkpoint was saved; InputError if the run cannot go on from it."""
-        return self.restored(content).state.round
+    def seen_rows(self, source: Source) -> Iterator[SeenRows]:
+        """The rows of clients seen in a checkpoint that was restored, piece by piece.
+
+        Arguments:
+            source: Its content, or the file that has it.
+        """
+        return read_seen_rows(source, self.shapes)
+
+    def round_of(self, source: Source) -> int:
+        """The round after which a checkpoint was saved; InputError if the run cannot go on from it.
+
+        Arguments:
+            source: Its content, or the file that has it.
+        """
+        saved = self.restored(source)
+        for _ in self.seen_rows(source):
+            # They are checked as they are read
+            continue
+        return saved.state.round
 
     @contextmanager
     def store(self) -> Iterator[ClientStore | None]:

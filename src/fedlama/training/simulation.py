@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -40,6 +41,7 @@ from fedlama.training.participation import Participation
 from fedlama.training.records import ClientScores, Record, Result
 from fedlama.training.results import result_of, why_stopped
 from fedlama.training.running import run_loop
+from fedlama.training.seen_rows import Keeping, Piece
 from fedlama.training.setup import (
     Setup,
     check_setup_memory,
@@ -171,8 +173,9 @@ def simulate(
         )
         if not on_gpu:
             check_setup_memory(setup, workers)
-        observer = _Observer(_earlier_records(setup), on_record, checkpointing)
-        with setup.store() as store:
+        setup = _going_on(setup)
+        observer = _Observer(on_record, setup.checkpointing)
+        with setup.store() as store, closing(observer):
             end = run_loop(setup, store, workers, observer.take)
         if end.step < iterations:
             raise RunError(why_stopped(end, job))
@@ -196,45 +199,44 @@ def _client_samples(
     return ClientSamples.choose(data, shards)
 
 
-def _earlier_records(setup: Setup) -> list[Record]:
-    """The records before the checkpoint that the run goes on from, which is looked for where there are several."""
+def _going_on(setup: Setup) -> Setup:
+    """The setup with the checkpoint that the run goes on from, which is looked for where there are several."""
     checkpointing = setup.checkpointing
-    if checkpointing is None:
-        return []
-    if checkpointing.find is not None:
-        content, earlier = checkpointing.find(setup.round_of)
-        checkpointing.resume = content
-        checkpointing.earlier = earlier
-    return list(checkpointing.earlier)
+    if checkpointing is None or checkpointing.find is None:
+        return setup
+    content, earlier = checkpointing.find(setup.round_of)
+    found = replace(checkpointing, resume=content, earlier=earlier, find=None)
+    return replace(setup, checkpointing=found)
 
 
 class _Observer:
     """Takes what the loop hands out, in the process that called `simulate`.
 
     Arguments:
-        records: Those of the rounds so far; more are appended.
-        on_record: Called with each of them, if anybody wants to know.
-        checkpointing: Where checkpoints go, if anybody keeps any.
+        on_record: Called with each record, if anybody wants to know.
+        checkpointing: Where checkpoints go, and the records before the one to go on from, if anybody keeps any.
     """
 
     def __init__(
         self,
-        records: list[Record],
         on_record: Callable[[Record], None] | None,
         checkpointing: Checkpointing | None,
     ) -> None:
-        self.records = records
+        self.records: list[Record] = []
+        if checkpointing is not None:
+            self.records += checkpointing.earlier
         self.on_record = on_record
-        self.checkpointing = checkpointing
+        self.keeping: Keeping | None = None
+        if checkpointing is not None:
+            self.keeping = Keeping(checkpointing)
         # Of the last round, with the score of each client
         self.client_scores: ClientScores | None = None
 
-    def take(self, item: Record | Checkpoint) -> None:
-        """A round's record, or a checkpoint."""
-        if isinstance(item, Checkpoint):
-            assert self.checkpointing, "nobody asked for checkpoints"
-            content = item.encode()
-            self.checkpointing.on_checkpoint(content, item.state)
+    def take(self, item: Record | Checkpoint | Piece) -> None:
+        """A round's record, or a checkpoint, or the next piece of that."""
+        if isinstance(item, Checkpoint | Piece):
+            assert self.keeping, "nobody asked for checkpoints"
+            self.keeping.take(item)
             return
 
         self.client_scores = item.clients
@@ -244,6 +246,11 @@ class _Observer:
         self.records.append(item)
         if self.on_record:
             self.on_record(item)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        if self.keeping is not None:
+            self.keeping.close()
 
 
 def check_options(

@@ -115,13 +115,10 @@ class Job:
 
     def uplink_share(self, ledger: Ledger, step: int) -> float:
         """Uplink bytes up to a step, divided by those of uncompressed FedAvg at the base interval."""
-        # FedAvg ends a run with an average, also where the last interval is cut short
+        population = len(self.shards)
+        clients = self.participation.count(population)
         base_interval = self.policy.base_interval
-        averages = -(-step // base_interval)
-        clients = self.participation.count(len(self.shards))
-        whole_model = ledger.plain_message()
-        of_fedavg = averages * clients * whole_model.total
-        return ledger.uplink_bytes / of_fedavg
+        return ledger.uplink_share(step, base_interval, clients=clients)
 
     @property
     def window_steps(self) -> int:

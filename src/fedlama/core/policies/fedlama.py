@@ -61,6 +61,11 @@ class FedLAMA:
             return self.base_interval // self.increase_factor
         return self.base_interval
 
+    @property
+    def is_fedavg(self) -> bool:
+        """Whether every layer is averaged every τ' steps, whatever the rule: φ = 1."""
+        return self.increase_factor == 1
+
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: every layer at τ' (Algorithm 1, line 1)."""
         count = len(layers)
@@ -141,6 +146,8 @@ class FedAvg(FedLAMA):
     def __init__(
         self, interval: int | None = None, *, base_interval: int | None = None
     ) -> None:
+        if interval is not None and base_interval is not None:
+            raise TypeError("FedAvg() got multiple values for argument 'interval'")
         given = interval
         if given is None:
             given = base_interval

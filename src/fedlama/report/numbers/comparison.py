@@ -54,6 +54,7 @@ def compare(
     *,
     labels: Mapping[Path, str] | None = None,
     baseline: str | None = None,
+    baseline_may_lack: bool = False,
 ) -> Comparison:
     """Group runs into settings and work out what each reached and cost.
 
@@ -61,6 +62,7 @@ def compare(
         runs: finished or not; those that differ in nothing but their seed are one setting.
         labels: names of settings by run directory, in place of their policies.
         baseline: the label of the setting whose cost is 100 %; by default the most expensive one.
+        baseline_may_lack: whether there need be no run of that setting; without one, nothing is put in relation to it.
     """
     if not runs:
         raise InputError("there is no run to compare")
@@ -79,7 +81,7 @@ def compare(
         settings.append(setting_of(group, members, measure.name))
 
     chosen = None
-    position = _baseline_position(settings, baseline)
+    position = _baseline_position(settings, baseline, may_lack=baseline_may_lack)
     if position is not None:
         whole = settings[position].communication_cost
         settings = [_related(setting, whole) for setting in settings]
@@ -108,13 +110,17 @@ def _measure(outcomes: Sequence[Sequence[Outcome]]) -> Measure:
     return outcomes[0][0].run.measure
 
 
-def _baseline_position(settings: Sequence[Setting], label: str | None) -> int | None:
+def _baseline_position(
+    settings: Sequence[Setting], label: str | None, *, may_lack: bool
+) -> int | None:
     if label is not None:
         labels = [setting.label for setting in settings]
-        if label not in labels:
-            known = ", ".join(labels)
-            raise InputError(f"baseline {label!r} is none of the settings: {known}")
-        return labels.index(label)
+        if label in labels:
+            return labels.index(label)
+        if may_lack:
+            return None
+        known = ", ".join(labels)
+        raise InputError(f"baseline {label!r} is none of the settings: {known}")
 
     costs = [setting.communication_cost or 0.0 for setting in settings]
     if not any(costs):

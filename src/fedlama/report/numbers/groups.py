@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from fedlama.report.numbers.settings import (
     setting_runs,
     shown_value,
 )
+from fedlama.run.choices import PARTITIONS
+from fedlama.run.partitions import PartitionSection
 from fedlama.run.recorded import Run
 from fedlama.training.simulation import default_evaluate_every
 
@@ -44,13 +47,14 @@ WINDOW = "participation.window"
 METRIC = "train.metric"
 OF_METRIC = ("train.metric_name", "train.higher_is_better")
 ITERATIONS = "train.iterations"
+KIND_OF_PARTITION = "partition.kind"
 EVALUATE_EVERY = "train.evaluate_every"
 # The words of the field for keys of a configuration.
 NAMES = {
     "data.name": "data",
     "data.validation": "held out for validation",
     "model.name": "model",
-    "partition.kind": "partition",
+    KIND_OF_PARTITION: "partition",
     "partition.alpha": "α",
     "partition.clients": "clients",
     "participation.active": "active clients",
@@ -226,11 +230,27 @@ def _titled_keys(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
         by_default = [_is_evaluated_by_default(task) for task in tasks]
         if all(by_default):
             following.append(EVALUATE_EVERY)
+    for key in keys:
+        if all(_is_default_of_partition(task, key) for task in tasks):
+            following.append(key)
     return [key for key in keys if key not in following]
 
 
 def _is_evaluated_by_default(task: Mapping[str, Any]) -> bool:
     return task.get(EVALUATE_EVERY) in (None, default_evaluate_every(task[ITERATIONS]))
+
+
+def _is_default_of_partition(task: Mapping[str, Any], key: str) -> bool:
+    """Whether a task has no such option of a partition, or the one that follows from its kind."""
+    table, _, option = key.partition(".")
+    if table != PartitionSection.table:
+        return False
+    value = task.get(key)
+    built = PARTITIONS.get(task.get(KIND_OF_PARTITION, ""))
+    if value is None or built is None:
+        return value is None
+    argument = signature(built).parameters.get(option)
+    return argument is not None and value == argument.default
 
 
 def _title(task: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ def interval_maps(comparison: Comparison) -> list[IntervalMap]:
     """One for each setting but FedAvg, which has one interval, from the first of its runs."""
     found: list[IntervalMap] = []
     for index, setting in enumerate(comparison.settings):
-        if setting.config.policy.kind == "fedavg":
+        if setting.config.policy.fedavg_interval is not None:
             continue
         one = _interval_map(index, setting)
         if one is not None:

@@ -53,6 +53,8 @@ class Outcome:
     step: int
     iterations: int
     score: float | None  # the metric, whatever it is called
+    # That of a moving average of the model, where it was evaluated beside it
+    average_score: float | None
     loss: float | None
     # C relative to averaging everything every base interval, as recorded
     cost: float | None
@@ -124,6 +126,7 @@ def _finished(run: Run, summary: Summary) -> Outcome:
         step=summary.iterations,
         iterations=summary.iterations,
         score=finite(summary.score),
+        average_score=finite(summary.average_score),
         loss=finite(summary.loss),
         cost=summary.cost,
         uplink_bytes=summary.uplink_bytes,
@@ -166,6 +169,7 @@ def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
         step=step,
         iterations=config_of(run).train.iterations,
         score=score,
+        average_score=_latest_average(records),
         loss=loss,
         cost=cost,
         uplink_bytes=sum(record.uplink_bytes for record in records),
@@ -177,6 +181,13 @@ def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
         seconds=None,
         clients=_latest_clients(records),
     )
+
+
+def _latest_average(records: Sequence[Record]) -> float | None:
+    for record in reversed(records):
+        if record.average_score is not None:
+            return finite(record.average_score)
+    return None
 
 
 def _latest_clients(records: Sequence[Record]) -> ClientScores | None:

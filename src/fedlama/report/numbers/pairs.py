@@ -21,15 +21,35 @@ def paired_difference(
         setting: one of the comparison's.
         comparison: what it is compared in.
     """
+    baseline = _partner(setting, comparison)
+    if baseline is None:
+        return None
+    own = _scores_by_seed(setting, comparison)
+    others = _scores_by_seed(baseline, comparison)
+    return paired_scores(own, others)
+
+
+def paired_average(setting: Setting, comparison: Comparison) -> PairedDifference | None:
+    """The same of moving averages of the models, over the seeds at which both evaluated one.
+
+    Arguments:
+        setting: one of the comparison's.
+        comparison: what it is compared in.
+    """
+    baseline = _partner(setting, comparison)
+    if baseline is None:
+        return None
+    return paired_scores(setting.average_scores, baseline.average_scores)
+
+
+def _partner(setting: Setting, comparison: Comparison) -> Setting | None:
+    """The baseline, if both are finished and this is another setting."""
     baseline = comparison.baseline
     if baseline is None or baseline.label == setting.label:
         return None
     if not (setting.finished and baseline.finished):
         return None
-
-    own = _scores_by_seed(setting, comparison)
-    others = _scores_by_seed(baseline, comparison)
-    return paired_scores(own, others)
+    return baseline
 
 
 def _scores_by_seed(setting: Setting, comparison: Comparison) -> dict[int, float]:

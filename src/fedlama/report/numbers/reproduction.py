@@ -18,6 +18,15 @@ class PanelOutcome:
     comparison: Comparison
     index: StudyIndex
 
+    @property
+    def baseline(self) -> str:
+        """The name of the setting whose cost is 100 %, finished or not."""
+        finished = self.comparison.baseline
+        if finished is not None:
+            return finished.label
+        # A recipe's first line
+        return self.panel.rows[0].name
+
     def printed(self, setting: Setting) -> Row | None:
         """The row that the paper prints for this setting; None where it has none."""
         for row in self.panel.rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -29,6 +29,8 @@ class Setting:
     step: int
     iterations: int
     score: Spread | None  # the metric, whatever it is called
+    # The metric of a moving average of the model, by the seeds that evaluated one beside it
+    average_scores: Mapping[int, float]
     loss: Spread | None
     # C relative to averaging everything every base interval, as recorded
     cost: float | None
@@ -59,7 +61,7 @@ class Setting:
     def adapts(self) -> bool:
         """Whether this is anything but plain FedAvg: another policy, coded messages or another server rule."""
         config = self.config
-        if config.policy.kind != "fedavg":
+        if config.policy.fedavg_interval is None:
             return True
         if config.server.rule != "mean":
             return True
@@ -104,9 +106,12 @@ def setting_of(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> 
     points = [one.points for one in counted]
     training = [one.training for one in counted]
     clients: list[ClientScores] = []
+    average_scores: dict[int, float] = {}
     for one in counted:
         if one.clients is not None:
             clients.append(one.clients)
+        if one.average_score is not None:
+            average_scores[one.run.seed] = one.average_score
     return Setting(
         label=group.label,
         config=group.config,
@@ -117,6 +122,7 @@ def setting_of(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> 
         step=min(one.step for one in counted),
         iterations=counted[0].iterations,
         score=spread_of([one.score for one in counted]),
+        average_scores=average_scores,
         loss=spread_of([one.loss for one in counted]),
         cost=mean_of([one.cost for one in counted]),
         communication_cost=mean_of([one.communication_cost for one in counted]),

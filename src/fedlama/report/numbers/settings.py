@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import printable
+from fedlama.core import FedAvg
 from fedlama.report.numbers.reading import config_of
 from fedlama.run.config import Config
 from fedlama.run.recorded import Run
+from fedlama.run.tables import PolicySection
 
 # Runs of one setting differ in these; what is written or evaluated beside a run changes nothing in it.
 IGNORED = ("seed", "versions", "output", "hashes", "evaluate")
@@ -73,15 +75,13 @@ def setting_runs(
 
 def flat_config(run: Run) -> dict[str, Any]:
     """The configuration with its defaults as dotted keys, without those that do not make a setting."""
-    tables = config_of(run).model_dump()
+    config = config_of(run)
+    tables = config.model_dump()
 
-    if tables["policy"]["kind"] == "fedavg":
+    interval = config.policy.fedavg_interval
+    if interval is not None:
         # Only the interval counts there.
-        policy = tables["policy"]
-        tables["policy"] = {
-            "kind": policy["kind"],
-            "base_interval": policy["base_interval"],
-        }
+        tables["policy"] = PolicySection.table_of(FedAvg(interval))
 
     flat: dict[str, Any] = {}
     for table, keys in tables.items():

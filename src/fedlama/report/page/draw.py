@@ -45,7 +45,7 @@ from fedlama.report.words.formats import unbroken
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.intervals import even_intervals
 from fedlama.report.words.network import assumptions, payoff_sentences
-from fedlama.report.words.notes import notes, warnings_of
+from fedlama.report.words.notes import cost_heading, notes, warnings_of
 from fedlama.run.files import write_atomically
 from fedlama.run.recorded import Run
 from fedlama.version import __version__
@@ -80,6 +80,7 @@ class GroupPart:
     rest: list[str]
     facts: list[tuple[str, str]]
     headings: list[str]
+    cost_column: int  # the number of the one whose numbers have a bar
     rows: list[SettingRow]
     notes: list[str]
     charts: Charts
@@ -184,6 +185,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
     network = _network(comparison, view)
     clients = fairness_section(comparison)
     charts = charts_of(comparison, network, clients, partitions, number)
+    columns = headings(comparison)
     return GroupPart(
         number=number,
         title=group.title,
@@ -191,7 +193,8 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
         answer=answer,
         rest=rest,
         facts=facts(comparison),
-        headings=headings(comparison),
+        headings=[unbroken(column) for column in columns],
+        cost_column=columns.index(cost_heading(comparison)),
         rows=[
             setting_row(index, setting, comparison)
             for index, setting in enumerate(comparison.settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedlama.report.numbers.comparison import Comparison, compare
@@ -28,8 +29,22 @@ def draw_study(
         if name in index.labels:
             own.append(run)
 
-    comparison = compare(own, baseline=index.baseline)
+    # A study of which only some runs are finished may lack the one that the others are compared with.
+    comparison = compare(own, baseline=index.baseline, baseline_may_lack=True)
     page = folder / "report.html"
     if draw:
-        page = draw_report(runs, folder, baseline=index.baseline)
+        page = draw_report(runs, folder, baseline=baseline_among(runs, index))
     return comparison, page
+
+
+def baseline_among(runs: Sequence[Run], index: StudyIndex) -> str | None:
+    """The study's baseline, if one of these runs is of it: a page of the others names what it relates them to.
+
+    Arguments:
+        runs: What is drawn.
+        index: Of the study.
+    """
+    labels = [run.label for run in runs]
+    if index.baseline in labels:
+        return index.baseline
+    return None

@@ -13,7 +13,15 @@ from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, percent, spread_text
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import rate_text, seeds_text, warning_fields
-from fedlama.report.words.pairs import difference_notes, difference_text
+from fedlama.report.words.pairs import (
+    AVERAGE_HEADINGS,
+    average_cells,
+    average_fields,
+    average_notes,
+    difference_notes,
+    difference_text,
+    shows_averages,
+)
 from fedlama.report.words.study import choice_notes
 
 
@@ -27,41 +35,57 @@ def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> G
     rows: list[list[str]] = []
     records: list[dict[str, object]] = []
     parts: dict[int, str] = {}
+    with_averages = _any_shows_averages(outcomes)
     for outcome in outcomes:
         parts[len(rows)] = outcome.panel.title
         for setting in outcome.comparison.settings:
-            rows.append(_cells(setting, outcome))
+            rows.append(_cells(setting, outcome, with_averages=with_averages))
             records.append(_record(setting, outcome))
 
-    cost = _cost_heading(outcomes)
+    headings = _headings(outcomes)
     return Grid(
-        headings=[
-            "setting",
-            "paper: accuracy",
-            cost,
-            "rate",
-            "here: accuracy",
-            "difference",
-            cost,
-            "rate",
-            "seeds",
-        ],
+        headings=headings,
         rows=rows,
         notes=_notes(made, outcomes),
         records=records,
         parts=parts,
         caption=_caption(made),
-        narrow=[0, 1, 2, 4, 5, 6, 8],  # without learning rates it fits eighty columns
+        narrow=_narrow(headings),
     )
+
+
+def _headings(outcomes: Sequence[PanelOutcome]) -> list[str]:
+    cost = _cost_heading(outcomes)
+    names = [
+        "setting",
+        "paper: accuracy",
+        cost,
+        "rate",
+        "here: accuracy",
+        "difference",
+    ]
+    if _any_shows_averages(outcomes):
+        names += AVERAGE_HEADINGS
+    return [*names, cost, "rate", "seeds"]
+
+
+def _any_shows_averages(outcomes: Sequence[PanelOutcome]) -> bool:
+    return any(shows_averages(outcome.comparison) for outcome in outcomes)
+
+
+def _narrow(headings: Sequence[str]) -> list[int]:
+    """The columns that fit eighty characters: not learning rates and moving averages."""
+    left_out = ("rate", *AVERAGE_HEADINGS)
+    return [
+        number for number, heading in enumerate(headings) if heading not in left_out
+    ]
 
 
 def _cost_heading(outcomes: Sequence[PanelOutcome]) -> str:
     """What costs are a share of, by its name where all panels have the same."""
     names: set[str] = set()
     for outcome in outcomes:
-        baseline = outcome.comparison.baseline
-        if baseline is not None:
-            names.add(baseline.label)
+        names.add(outcome.baseline)
     if len(names) == 1:
         return f"cost, of {names.pop()}"
     return "cost, of each first"  # which a note names
@@ -74,7 +98,9 @@ def _caption(made: Reproduction) -> str:
     return caption
 
 
-def _cells(setting: Setting, outcome: PanelOutcome) -> list[str]:
+def _cells(
+    setting: Setting, outcome: PanelOutcome, *, with_averages: bool
+) -> list[str]:
     accuracy = UNKNOWN
     cost = UNKNOWN
     rate = UNKNOWN
@@ -86,13 +112,18 @@ def _cells(setting: Setting, outcome: PanelOutcome) -> list[str]:
             cost = f"{printed.cost:.2f} %"
 
     comparison = outcome.comparison
-    return [
+    cells = [
         setting.label,
         accuracy,
         cost,
         rate,
         spread_text(comparison.score(setting), comparison.metric),
         difference_text(paired_difference(setting, comparison), comparison.metric),
+    ]
+    if with_averages:
+        cells += average_cells(setting, comparison)
+    return [
+        *cells,
         percent(setting.relative_cost),
         rate_text(setting),
         seeds_text(setting),
@@ -112,6 +143,7 @@ def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
         "deviation": None,
         "difference": None,
         "difference_error": None,
+        **average_fields(setting, outcome.comparison),
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
         "downlink_bytes": setting.downlink_bytes,
@@ -167,10 +199,13 @@ def _sentences(outcome: PanelOutcome) -> list[str]:
     if outcome.panel.scaled:
         scaled = "; ".join(outcome.panel.scaled)
         said.append(f"{scaled}.")
-    baseline = outcome.comparison.baseline
-    if baseline is not None:
-        said.append(f"Costs are shares of {baseline.label}'s.")
+    said.append(f"Costs are shares of {outcome.baseline}'s.")
+    if outcome.comparison.baseline is None:
+        said.append(
+            f"{outcome.baseline} is not finished, so there are no costs and no differences yet."
+        )
     said += difference_notes(outcome.comparison)
+    said += average_notes(outcome.comparison)
     said += _long_shares(outcome)
     said += equal_bytes(outcome.comparison)
     # The first is the same for all panels

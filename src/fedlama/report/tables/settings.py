@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import (
     MAX_WHOLE_NAME,
     markdown_line,
@@ -28,10 +29,28 @@ from fedlama.report.words.notes import (
     uplink_heading,
     uplink_share,
 )
+from fedlama.report.words.pairs import (
+    AVERAGE_HEADINGS,
+    MINUS,
+    average_cells,
+    difference_heading,
+    difference_text,
+    shows_averages,
+    shows_differences,
+)
 
 GAP = 2  # columns between two numbers
+# After the point of a difference in points: as many as the accuracies beside it have
+DIGITS = 2
 # What a narrow terminal goes without; the beginnings of headings.
-LEAST_IMPORTANT_FIRST = ("downlink", "uplink, of", "learning rate", "uplink")
+LEAST_IMPORTANT_FIRST = (
+    "downlink",
+    "uplink, of",
+    "learning rate",
+    *AVERAGE_HEADINGS,
+    MINUS,
+    "uplink",
+)
 
 
 def headings(comparison: Comparison) -> list[str]:
@@ -39,9 +58,12 @@ def headings(comparison: Comparison) -> list[str]:
     names = [
         "setting",
         metric_heading(comparison),
-        cost_heading(comparison),
-        "uplink",
     ]
+    if shows_differences(comparison):
+        names.append(difference_heading(comparison))
+    if shows_averages(comparison):
+        names += AVERAGE_HEADINGS
+    names += [cost_heading(comparison), "uplink"]
     if shows_uplink_share(comparison):
         names.append(uplink_heading(comparison))
     names.append("downlink")
@@ -55,6 +77,13 @@ def cells(setting: Setting, comparison: Comparison) -> list[str]:
     row = [
         setting.label,
         spread_text(comparison.score(setting), comparison.metric),
+    ]
+    if shows_differences(comparison):
+        difference = paired_difference(setting, comparison)
+        row.append(difference_text(difference, comparison.metric, DIGITS))
+    if shows_averages(comparison):
+        row += average_cells(setting, comparison)
+    row += [
         percent(shown_cost(setting, comparison)),
         human_bytes(setting.uplink_bytes),
     ]

@@ -26,9 +26,13 @@ from fedlama.report.words.notes import (
     warning_fields,
 )
 from fedlama.report.words.pairs import (
+    AVERAGE_HEADINGS,
+    average_cells,
+    average_fields,
+    average_notes,
     difference_heading,
-    difference_notes,
     difference_text,
+    shows_averages,
 )
 from fedlama.report.words.study import choice_notes, divergence_notes
 from fedlama.study.index import StudyIndex
@@ -46,15 +50,18 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
     headings = _headings(comparison)
     rows = [_cells(setting, comparison) for setting in comparison.settings]
     for label in _absent(comparison, index):
+        what = "not finished"
+        if _has_diverged(label, index):
+            what = "diverged"
         empty = [UNKNOWN] * (len(headings) - 2)
-        rows.append([label, "diverged", *empty])
+        rows.append([label, what, *empty])
 
     return Grid(
         headings=headings,
         rows=rows,
         notes=[
             *notes(comparison),
-            *difference_notes(comparison),
+            *average_notes(comparison),
             *divergence_notes(index),
             *choice_notes(index),
         ],
@@ -65,8 +72,8 @@ def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
 
 
 def _narrow(headings: Sequence[str]) -> list[int]:
-    """The columns that fit eighty characters: with a share of the uplink, not the downlink and the rate."""
-    left_out = ("downlink", "rate")
+    """The columns that fit eighty characters: not the downlink, the rate and moving averages."""
+    left_out = ("downlink", "rate", *AVERAGE_HEADINGS)
     if len(headings) <= WIDTH:
         left_out = ()
     return [
@@ -79,9 +86,10 @@ def _headings(comparison: Comparison) -> list[str]:
         "setting",
         metric_heading(comparison),
         difference_heading(comparison),
-        cost_heading(comparison),
-        "uplink",
     ]
+    if shows_averages(comparison):
+        names += AVERAGE_HEADINGS
+    names += [cost_heading(comparison), "uplink"]
     if shows_uplink_share(comparison):
         names.append(uplink_heading(comparison))
     return [*names, "downlink", "rate", "seeds"]
@@ -98,11 +106,23 @@ def _absent(comparison: Comparison, index: StudyIndex) -> list[str]:
     return absent
 
 
+def _has_diverged(label: str, index: StudyIndex) -> bool:
+    """Whether a setting has no run because its training, or all of its pilots, diverged."""
+    choice = index.choices.get(label)
+    if choice is not None and choice.rate is None:
+        return True
+    return any(index.labels.get(path) == label for path in index.diverged)
+
+
 def _cells(setting: Setting, comparison: Comparison) -> list[str]:
     cells = [
         setting.label,
         spread_text(comparison.score(setting), comparison.metric),
         difference_text(paired_difference(setting, comparison), comparison.metric),
+    ]
+    if shows_averages(comparison):
+        cells += average_cells(setting, comparison)
+    cells += [
         percent(setting.relative_cost),
         human_bytes(setting.uplink_bytes),
     ]
@@ -137,6 +157,7 @@ def _record(setting: Setting, comparison: Comparison) -> dict[str, object]:
         f"{comparison.metric}_deviation": deviation,
         "difference": gap,
         "difference_error": error,
+        **average_fields(setting, comparison),
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
         "uplink_share": uplink_share(setting, comparison),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.report.numbers.seeds import Spread
+from fedlama.report.numbers.seeds import Spread, mean_of
 from fedlama.report.words.formats import (
     gap_text,
     human_bytes,
@@ -19,6 +19,8 @@ from fedlama.report.words.formats import (
 )
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import progress_text, seed_counts, warnings_of
+from fedlama.run.codecs import NO_CODEC
+from fedlama.training.records import fedavg_at
 
 # An answer with more settings than this beside the two it compares would not be read
 MAX_OTHERS = 2
@@ -81,11 +83,29 @@ def _alone(setting: Setting, comparison: Comparison) -> list[str]:
 
     # For FedAvg the sentence would say 100 %.
     if setting.adapts:
-        cost = percent(setting.cost, 0)
-        sentences.append(
-            f"That is {cost} of the cost of averaging every layer every {setting.base_interval} steps."
-        )
+        sentences.append(f"That is {_shares(setting)}.")
     return sentences
+
+
+def _shares(setting: Setting) -> str:
+    """What a setting cost, and where its messages are coded what they were: the cost does not say it."""
+    interval = setting.base_interval
+    cost = percent(setting.cost, 0)
+    of_cost = f"{cost} of the cost of averaging every layer every {interval} steps"
+    uplink = _recorded_uplink_share(setting)
+    if uplink is None or setting.config.uplink.codec == NO_CODEC:
+        return of_cost
+    return f"{share_text(uplink)} of {fedavg_at(interval)}'s uplink and {of_cost}"
+
+
+def _recorded_uplink_share(setting: Setting) -> float | None:
+    """Of uncompressed FedAvg's at the base interval; None where a run does not tell."""
+    shares: list[float | None] = []
+    for run in setting.runs:
+        if run.summary is None:
+            return None
+        shares.append(run.summary.uplink_share)
+    return mean_of(shares)
 
 
 def _compared(finished: Sequence[Setting], comparison: Comparison) -> list[str]:

@@ -8,14 +8,16 @@ from fedlama.report.numbers.comparison import Comparison, Setting
 from fedlama.report.numbers.layers import is_coded
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import UNKNOWN, joined, plural
+from fedlama.report.words.pairs import difference_notes
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """How many seeds, what the cost is a share of, what else differs, what is unfinished."""
+    """How many seeds, what costs are shares of and differences are to, what else differs, what is unfinished."""
     found = [
         *warnings_of(comparison),
         f"{_seeds_note(comparison)} Bytes are summed over clients.",
         f"Cost is the number of parameters averaged over the run; 100 % is {_whole(comparison)}.",
+        *difference_notes(comparison),
     ]
 
     if comparison.differences:

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.pairs import PairedDifference, paired_difference
-from fedlama.report.words.formats import UNKNOWN
+from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.pairs import (
+    PairedDifference,
+    paired_average,
+    paired_difference,
+)
+from fedlama.report.numbers.seeds import spread_of
+from fedlama.report.words.formats import UNKNOWN, spread_text
 from fedlama.training.records import ACCURACY
 
+# What the heading of the column begins with
+MINUS = "−"
+# Beside the columns of the models themselves
+AVERAGE_HEADINGS = ("moving average", "its difference")
 
-def difference_text(difference: PairedDifference | None, metric: str) -> str:
+
+def difference_text(
+    difference: PairedDifference | None, metric: str, digits: int = 1
+) -> str:
     """`−2.4 ± 0.5`: in points where the score is an accuracy.
 
     Arguments:
         difference: to the baseline; a dash where there is none.
         metric: what was subtracted, `accuracy` or `loss`.
+        digits: after the point, of points of accuracy; other metrics have three.
     """
     if difference is None:
         return UNKNOWN
-    scale = 1
-    digits = 3
-    if metric == ACCURACY:
-        scale = 100
-        digits = 1
+    scale = 100
+    if metric != ACCURACY:
+        scale = 1
+        digits = 3
     mean = scale * difference.mean
     text = f"{mean:+.{digits}f}".replace("-", "−")
     if not float(f"{mean:.{digits}f}"):
@@ -37,7 +49,13 @@ def difference_heading(comparison: Comparison) -> str:
     """What is subtracted."""
     if comparison.baseline is None:
         return "difference"
-    return f"− {comparison.baseline.label}"
+    return f"{MINUS} {comparison.baseline.label}"
+
+
+def shows_differences(comparison: Comparison) -> bool:
+    """Whether a table has a column of them: some setting has a seed in common with the baseline."""
+    found = [paired_difference(setting, comparison) for setting in comparison.settings]
+    return any(difference is not None for difference in found)
 
 
 def difference_notes(comparison: Comparison) -> list[str]:
@@ -56,3 +74,69 @@ def difference_notes(comparison: Comparison) -> list[str]:
     if all(difference.error is None for difference in known):
         return [f"{what}; one seed has no error."]
     return [f"{what}: mean ± standard error."]
+
+
+def shows_averages(comparison: Comparison) -> bool:
+    """Whether a moving average was evaluated beside any of the models."""
+    return any(setting.average_scores for setting in comparison.settings)
+
+
+def average_cells(setting: Setting, comparison: Comparison) -> list[str]:
+    """What the moving average of a setting's model reached, and how that differs from the baseline's.
+
+    Arguments:
+        setting: one of the comparison's.
+        comparison: what it is compared in.
+    """
+    metric = comparison.metric
+    values = list(setting.average_scores.values())
+    score = spread_text(spread_of(values), metric)
+    difference = paired_average(setting, comparison)
+    return [score, difference_text(difference, metric)]
+
+
+def average_notes(comparison: Comparison) -> list[str]:
+    """What a moving average is, and which seeds have none; nothing where none was evaluated."""
+    if not shows_averages(comparison):
+        return []
+    said = [
+        "A moving average of the models of the last rounds swings less with their clients than the last model does; it "
+        "was evaluated beside it."
+    ]
+    lacking: list[str] = []
+    for setting in comparison.settings:
+        evaluated = list(setting.average_scores)
+        if not evaluated:
+            lacking.append(f"{setting.label} (all seeds)")
+        elif evaluated != setting.seeds:
+            others = [seed for seed in setting.seeds if seed not in evaluated]
+            seeds = ", ".join(map(str, others))
+            lacking.append(f"{setting.label} (seed {seeds})")
+    if lacking:
+        said.append(f"None was evaluated of {', '.join(lacking)}.")
+    return said
+
+
+def average_fields(setting: Setting, comparison: Comparison) -> dict[str, object]:
+    """The numbers behind `average_cells`, for CSV; nothing where no moving average was evaluated.
+
+    Arguments:
+        setting: one of the comparison's.
+        comparison: what it is compared in.
+    """
+    if not shows_averages(comparison):
+        return {}
+    values = list(setting.average_scores.values())
+    score = spread_of(values)
+    difference = paired_average(setting, comparison)
+    fields: dict[str, object] = {
+        "average_score": None,
+        "average_difference": None,
+        "average_difference_error": None,
+    }
+    if score is not None:
+        fields["average_score"] = score.mean
+    if difference is not None:
+        fields["average_difference"] = difference.mean
+        fields["average_difference_error"] = difference.error
+    return fields

@@ -14,7 +14,7 @@ from fedlama.data import Batches
 from fedlama.local import LocalRule
 from fedlama.rows import Binding
 from fedlama.training.evaluation import Loss
-from fedlama.training.modules import seed_module_draws
+from fedlama.training.modules import is_about_single_samples, seed_module_draws
 
 # Of local steps; bfloat16 is autocast, and weights stay float32
 Precision = Literal["float32", "bfloat16"]
@@ -76,6 +76,7 @@ class OneByOneTrainer:
         self,
         clients: list[int],
         rows: Tensor,
+        *,
         slots: Mapping[str, Tensor],
         counters: Tensor,
         server: Mapping[str, Tensor],
@@ -90,12 +91,12 @@ class OneByOneTrainer:
             losses[place] = self._train_one(
                 client,
                 rows[place],
-                own,
-                counters[place],
-                server,
-                steps,
-                local_steps[place],
-                trained,
+                own=own,
+                counters=counters[place],
+                server=server,
+                steps=steps,
+                local_steps=local_steps[place],
+                trained=trained,
             )
         if clients:
             # Once per round: whatever a module does to itself, it does for every client.
@@ -106,6 +107,7 @@ class OneByOneTrainer:
         self,
         client: int,
         row: Tensor,
+        *,
         own: Mapping[str, Tensor],
         counters: Tensor,
         server: Mapping[str, Tensor],
@@ -257,7 +259,7 @@ class OneByOneTrainer:
             with self._precision:
                 return self.loss(self.binding.module(inputs), targets)
         except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
+            if not is_about_single_samples(error):
                 raise
             name = self.batches.shards.name_of(client)
             raise RunError(

@@ -115,6 +115,7 @@ class StackedTrainer:
         self,
         clients: list[int],
         rows: Tensor,
+        *,
         slots: Mapping[str, Tensor],
         counters: Tensor,
         server: Mapping[str, Tensor],

@@ -25,6 +25,7 @@ class Trainer(Protocol):
         self,
         clients: list[int],
         rows: Tensor,
+        *,
         slots: Mapping[str, Tensor],
         counters: Tensor,
         server: Mapping[str, Tensor],

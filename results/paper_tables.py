@@ -1,0 +1,99 @@
+"""Fill in the paper's tables from those of finished reproductions: python results/paper_tables.py
+
+`fedlama reproduce table4 --group 1 --precision bfloat16` and its kin write a table's numbers as CSV, and
+`results/collect.py` brings them here. Between `<!-- paper NAME -->` and `<!-- end -->`, in this folder's README.md and
+in the project's, stands the table of cpu-bfloat16/NAME.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedlama.report.tables.paired import points
+
+HERE = Path(__file__).parent
+TABLES = HERE / "cpu-bfloat16"
+PAGES = (HERE / "README.md", HERE.parent / "README.md")
+HEADINGS = (
+    "setting",
+    "accuracy",
+    "difference",
+    "of moving averages",
+    "in the paper",
+    "cost",
+    "in the paper",
+    "seeds",
+)
+UNKNOWN = "–"
+
+Row = Mapping[str, str]
+
+
+def table(file: Path) -> str:
+    """Markdown: differences in points to the first setting, seed by seed, with their standard error."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    first = rows[0]
+    lines = [
+        f"| {' | '.join(HEADINGS)} |",
+        "|---" + "|---:" * (len(HEADINGS) - 1) + "|",
+    ]
+    for row in rows:
+        lines.append(f"| {' | '.join(_cells(row, first))} |")
+    return "\n".join(lines)
+
+
+def _cells(row: Row, first: Row) -> list[str]:
+    printed = UNKNOWN
+    if row["paper_accuracy"] and row is not first:
+        lost = float(row["paper_accuracy"]) - float(first["paper_accuracy"])
+        printed = points(lost)
+    return [
+        row["setting"],
+        _percent(row["accuracy"]),
+        _difference(row["difference"], row["difference_error"]),
+        _difference(
+            row.get("average_difference", ""), row.get("average_difference_error", "")
+        ),
+        printed,
+        _percent(row["relative_cost"]),
+        _percent(row["paper_cost"]),
+        ", ".join(row["seeds"].split()),
+    ]
+
+
+def _percent(share: str) -> str:
+    if not share:
+        return UNKNOWN
+    return f"{100 * float(share):.2f} %"
+
+
+def _difference(mean: str, error: str) -> str:
+    if not mean:
+        return UNKNOWN
+    text = points(float(mean))
+    if error:
+        text += f" ± {100 * float(error):.2f}"
+    return text
+
+
+def filled(page: str) -> str:
+    """The page with the tables that there are files for."""
+
+    def fresh(found: re.Match[str]) -> str:
+        file = TABLES / f"{found['name']}.csv"
+        if not file.exists():
+            return found[0]
+        return f"{found['begin']}\n{table(file)}\n{found['end']}"
+
+    pattern = r"(?P<begin><!-- paper (?P<name>[\w-]+) -->)\n.*?\n?(?P<end><!-- end -->)"
+    return re.sub(pattern, fresh, page, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        path.write_text(filled(text), encoding="utf-8")

@@ -1,0 +1,39 @@
+"""A fact has one home: what is written here stands in one module, and others take it from there."""
+
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedlama"
+
+HOMES = {
+    "so lower local.learning_rate": "base/errors.py",
+    "more than 1 value per channel": "training/modules.py",
+}
+
+
+def modules_with(text: str) -> list[str]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if text in path.read_text(encoding="utf-8"):
+            found.append(path.relative_to(PACKAGE).as_posix())
+    return found
+
+
+@pytest.mark.parametrize("text", HOMES)
+def test_a_fact_has_one_home(text):
+    assert modules_with(text) == [HOMES[text]]
+
+
+@pytest.mark.parametrize(
+    "module", ["training/memory.py", "study/side_by_side.py", "averager/messages.py"]
+)
+def test_how_large_a_number_is_stands_in_the_ledger(module):
+    text = (PACKAGE / module).read_text(encoding="utf-8")
+    assert "BYTES_PER_NUMBER" in text
+    assert "FLOAT32" not in text
+
+
+def test_how_a_full_disk_shows_stands_in_base():
+    assert "errno.ENOSPC" not in (PACKAGE / "run/files.py").read_text(encoding="utf-8")
+    assert "base/files.py" in modules_with("errno.ENOSPC")
