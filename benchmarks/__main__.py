@@ -1,7 +1,9 @@
 """The driver: prepare the data, run the contestants in turn, print one table.
 
-A first, untimed pass measures memory and shows which contestants work. Then every repetition runs all contestants of a
-job one after the other, each time beginning with another, and a ratio compares runs of the same repetition.
+A first, untimed pass measures memory and shows which contestants work. Then the bare loop and fedlama take turns, of
+half a second or of a cycle, and a ratio compares turns that follow each other. The programs of others cannot be stopped
+and let go on like that: every repetition runs all of a job one after the other, each time beginning with another, and a
+ratio compares runs of the same repetition.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from benchmarks.job import CYCLE, Job
 from benchmarks.jobs import JOBS, growing, prepare
 from benchmarks.measure import CONTESTANTS, run
 from benchmarks.table import CORES, Entry, Results, hardware
+from benchmarks.turns import TurnError, take_turns
 
 
 def main() -> None:
@@ -53,6 +56,8 @@ def main() -> None:
         ]
         for field in fields:
             measure_memory(field)
+        for field in fields:
+            by_turns(field, options)
         repeat(fields, options, deadline=started + 60 * options.minutes)
     about["took"] = f"{(time.monotonic() - started) / 60:.0f} minutes"
     results = Results(
@@ -95,6 +100,39 @@ def measure_memory(field: list[Entry]) -> None:
             entry.take(run(contestant, short, memory=True), 0)
 
 
+def by_turns(field: list[Entry], options: argparse.Namespace) -> None:
+    """The contestants of a job that can take turns, if there is more than one."""
+    players: list[Entry] = []
+    for entry in field:
+        contestant = CONTESTANTS[entry.contestant]
+        if contestant.takes_turns and not entry.failure:
+            players.append(entry)
+    if len(players) < 2 or not options.turns:
+        return
+    contestants = [CONTESTANTS[entry.contestant] for entry in players]
+    for entry in players:
+        tell("turns", entry)
+    try:
+        found = take_turns(
+            contestants, players[0].job, options.turns, options.turn_minutes * 60
+        )
+    except TurnError as error:
+        print(f"no turns: {error}", file=sys.stderr)
+        return
+    for entry, seconds in zip(players, found, strict=True):
+        entry.turns = seconds
+
+
+def is_run_alone(entry: Entry, field: list[Entry]) -> bool:
+    """Whether a contestant is timed in a program by itself: beside those that cannot take turns."""
+    if entry.failure:
+        return False
+    if not entry.turns:
+        return True
+    needed = any(not CONTESTANTS[other.contestant].takes_turns for other in field)
+    return needed and CONTESTANTS[entry.contestant].runs_alone
+
+
 def repeat(
     fields: list[list[Entry]], options: argparse.Namespace, deadline: float
 ) -> None:
@@ -107,10 +145,10 @@ def repeat(
             began = time.monotonic()
             first = repetition % len(field)
             for entry in field[first:] + field[:first]:
-                contestant = CONTESTANTS[entry.contestant]
-                if not entry.failure and repetition < contestant.most_repeats:
+                if is_run_alone(entry, field):
                     tell(f"repetition {repetition + 1}", entry)
-                    entry.take(run(contestant, entry.job), repetition)
+                    outcome = run(CONTESTANTS[entry.contestant], entry.job)
+                    entry.take(outcome, repetition)
             took[number] = time.monotonic() - began
 
 
@@ -149,7 +187,18 @@ def parse() -> argparse.Namespace:
         default=list(CONTESTANTS),
         help=f"of {', '.join(CONTESTANTS)}",
     )
-    parser.add_argument("--repeats", type=int, default=3, help="of every run")
+    parser.add_argument(
+        "--turns", type=int, default=9, help="of the bare loop and fedlama; 0: none"
+    )
+    parser.add_argument(
+        "--turn-minutes",
+        type=float,
+        default=1.0,
+        help="per job; each has three turns in any case",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="of every run without turns"
+    )
     parser.add_argument(
         "--rounds", type=int, help="timed rounds per run, in place of the jobs' own"
     )
@@ -171,6 +220,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.repeats = 1
+        options.turns = min(options.turns, 1)
     return options
 
 

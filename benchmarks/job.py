@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import statistics
 import time
@@ -19,6 +20,9 @@ from torch import Tensor, nn
 
 CYCLE = 4  # rounds: FedLAMA(τ', 4) is timed over whole cycles
 VARIABLE = "FEDLAMA_BENCHMARK_JOB"
+# The pipes of a contestant that takes turns with another (turns.py), and the least seconds of a turn
+TURN_PIPES = "FEDLAMA_BENCHMARK_TURN_PIPES"
+ENDLESS = 10_000_000  # rounds: until the driver has had enough
 
 
 @dataclass(frozen=True)
@@ -128,16 +132,68 @@ def seconds_per_round(stamps: Sequence[float]) -> float:
     return statistics.median(cycles) / CYCLE
 
 
+class Turns:
+    """The turns of this contestant, if it takes turns with another.
+
+    Arguments:
+        says: The pipe to the driver.
+        hears: The pipe from it.
+        least: Seconds that a turn takes at least.
+    """
+
+    def __init__(self, says: int, hears: int, least: float) -> None:
+        self.says = says
+        self.hears = hears
+        self.least = least
+        self.cycles_of_a_turn = 0  # not known before the warm-up
+        self.cycles = 0  # of this turn
+        self.began = time.perf_counter()
+
+    @staticmethod
+    def from_environment() -> Turns | None:
+        """None for a contestant that runs alone."""
+        pipes = os.environ.get(TURN_PIPES)
+        if pipes is None:
+            return None
+        says, hears, least = pipes.split(",")
+        return Turns(int(says), int(hears), float(least))
+
+    def warmed_up(self, seconds: float) -> None:
+        """The warm-up is over, of which the last cycle took so long: wait for the first turn."""
+        self.cycles_of_a_turn = math.ceil(self.least / seconds)
+        self._end_turn(seconds)
+
+    def cycle_ends(self) -> None:
+        """One more cycle is over; the last one of a turn waits here until the other contestant has had its turn."""
+        self.cycles += 1
+        if self.cycles == self.cycles_of_a_turn:
+            seconds = time.perf_counter() - self.began
+            self._end_turn(seconds / (CYCLE * self.cycles))
+
+    def _end_turn(self, seconds: float) -> None:
+        os.write(self.says, f"{seconds!r}\n".encode())
+        os.read(self.hears, 1)
+        self.cycles = 0
+        self.began = time.perf_counter()
+
+
 class Stopwatch:
     """Seconds per round, from when the warm-up ends to when the last round does."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.turns = Turns.from_environment()
         self.stamps: dict[int, float] = {}
 
     def round_ends(self, number: int) -> None:
         """Round `number`, counted from 1, is over."""
         self.stamps[number] = time.perf_counter()
+        if self.turns is None or number % CYCLE or number < self.job.warmup:
+            return
+        if number == self.job.warmup:
+            self.turns.warmed_up(self.stamps[number] - self.stamps[number - CYCLE])
+        else:
+            self.turns.cycle_ends()
 
     def report(self, **more: Any) -> None:
         """Tell the driver."""

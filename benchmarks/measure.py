@@ -44,9 +44,11 @@ class Contestant:
     environment: str | None = None
     torchrun: bool = False
     jobs: str = "ABC"
-    most_repeats: int = 99
     most_rounds: int = 10_000
     memory: bool = True  # whether that is worth a run of its own
+    # Whether it knows how to take turns with others, and whether it is also timed alone
+    takes_turns: bool = False
+    runs_alone: bool = True
 
     def adapt(self, job: Job) -> Job:
         """The job as this contestant gets it: FedLAMA warms up for whole cycles, to be timed over whole ones."""
@@ -61,32 +63,44 @@ class Contestant:
 
 
 CONTESTANTS = {
-    "bare": Contestant("bare loop", "bare", jobs="ABCD"),
+    "bare": Contestant("bare loop", "bare", jobs="ABCD", takes_turns=True),
     "bare-by-hand": Contestant(
         "bare loop, updates by hand",
         "bare",
         {"update": "by hand"},
         jobs="C",
         memory=False,
+        takes_turns=True,
+        runs_alone=False,
     ),
-    "fedlama": Contestant("fedlama, FedLAMA(τ′, 4)", "ours", jobs="ABCD"),
+    "fedlama": Contestant(
+        "fedlama, FedLAMA(τ′, 4)", "ours", jobs="ABCD", takes_turns=True
+    ),
     "fedlama-fedavg": Contestant(
         "fedlama, FedAvg(τ′)",
         "ours",
         {"policy": "fedavg"},
-        most_repeats=2,
         memory=False,
+        takes_turns=True,
+        runs_alone=False,
     ),
     "fedlama-bf16": Contestant(
         "fedlama, bfloat16",
         "ours",
         {"precision": "bfloat16"},
         jobs="AB",
-        most_repeats=2,
         memory=False,
+        takes_turns=True,
+        runs_alone=False,
     ),
     "fedlama-rotate": Contestant(
-        "fedlama, Rotate(1.6)", "ours", {"bits": 1.6}, jobs="AB", memory=False
+        "fedlama, Rotate(1.6)",
+        "ours",
+        {"bits": 1.6},
+        jobs="AB",
+        memory=False,
+        takes_turns=True,
+        runs_alone=False,
     ),
     "fedlama-1": Contestant(
         "fedlama, 1 worker", "bookkeeping", {"processes": 1}, jobs="AB", memory=False
@@ -135,20 +149,24 @@ def run(contestant: Contestant, job: Job, *, memory: bool = False) -> Outcome:
     return Outcome(None if memory else answer["seconds"], peak or None, None, answer)
 
 
+def environment_of(job: Job, folder: Path) -> dict[str, str]:
+    """What a contestant's processes are given: their job, and a folder of their own."""
+    return {
+        **os.environ,
+        **QUIET,
+        **job.to_environment(),
+        "FEDLAMA_BENCHMARK_ANSWER": str(folder / "answer"),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        "TMPDIR": str(folder),
+    }
+
+
 def _supervise(
     command: list[str], job: Job, folder: Path, memory: bool
 ) -> tuple[int, str | None]:
     """Start the program and see it end; its peak memory and, if it went wrong, the reason."""
     token, log = secrets.token_hex(16), folder / "log"
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        **QUIET,
-        **job.to_environment(),
-        TOKEN: token,
-        "FEDLAMA_BENCHMARK_ANSWER": str(folder / "answer"),
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
-        "TMPDIR": str(folder),
-    }
+    environment = {**environment_of(job, folder), TOKEN: token}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

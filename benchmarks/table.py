@@ -27,7 +27,7 @@ HEADINGS = (
     "contestant",
     "a round",
     "× bare loop (spread)",
-    "timed runs",
+    "timed",
     "peak memory",
 )
 CORES = 2
@@ -41,11 +41,12 @@ Check = tuple[str, str, str, str]  # under TARGETS
 
 @dataclass
 class Entry:
-    """All runs of one contestant on one job; `seconds` is by repetition."""
+    """All runs of one contestant on one job: `seconds` is by repetition, `turns` are those taken with others."""
 
     job: Job
     contestant: str
     seconds: dict[int, float] = field(default_factory=dict)
+    turns: list[float] = field(default_factory=list)
     memory: int | None = None
     failure: str | None = None
     answer: dict[str, Any] = field(default_factory=dict)
@@ -54,6 +55,11 @@ class Entry:
     def label(self) -> str:
         """The job's letter, or in D which value grew."""
         return self.job.title if self.job.name == "D" else self.job.name
+
+    @property
+    def timed(self) -> list[float]:
+        """Seconds per round, of every turn or else of every run."""
+        return self.turns or list(self.seconds.values())
 
     def take(self, outcome: Outcome, repetition: int) -> None:
         """Note what a run said."""
@@ -75,16 +81,19 @@ class Results:
     def entry(self, job: str, contestant: str) -> Entry | None:
         """An entry that has been timed, by its label."""
         for entry in self.entries:
-            if entry.label == job and entry.contestant == contestant and entry.seconds:
+            if entry.label == job and entry.contestant == contestant and entry.timed:
                 return entry
         return None
 
     def ratios(self, job: str, contestant: str, to: str = "bare") -> list[float]:
-        """Seconds against those of another contestant in the same repetition."""
+        """Seconds against those of another contestant in the same turn, or in the same repetition."""
         one = self.entry(job, contestant)
         other = self.entry(job, to)
         if one is None or other is None:
             return []
+        if one.turns and other.turns:
+            both = zip(one.turns, other.turns, strict=True)
+            return [own / others for own, others in both]
         result: list[float] = []
         for repetition in sorted(one.seconds.keys() & other.seconds.keys()):
             result.append(one.seconds[repetition] / other.seconds[repetition])
@@ -98,9 +107,9 @@ class Results:
         return (
             entry.label,
             CONTESTANTS[entry.contestant].name,
-            duration(median(entry.seconds.values())) if entry.seconds else "–",
+            duration(median(entry.timed)) if entry.timed else "–",
             spread(self.ratios(entry.label, entry.contestant)),
-            f"{len(entry.seconds)}{f', failed: {entry.failure}' if entry.failure else ''}",
+            _count(entry),
             f"{entry.memory / 1e9:.2f} GB" if entry.memory else "–",
         )
 
@@ -116,7 +125,7 @@ class Results:
         for job in LIMITS:
             for other in OTHERS:
                 checks += self._ahead(job, other)
-        checks += self._told(
+        checks += self._noted(
             "C: × bare loop, updates by hand",
             self.ratios("C", "fedlama", to="bare-by-hand"),
         )
@@ -128,7 +137,7 @@ class Results:
         checks += self._flat()
         checks += self._memory()
         for job in "AB":
-            checks += self._told(
+            checks += self._noted(
                 f"{job}: float32 × bfloat16",
                 self.ratios(job, "fedlama", to="fedlama-bf16"),
             )
@@ -199,12 +208,12 @@ class Results:
                 "population"
             ):
                 entries.append(entry)
-        if len(entries) < 2 or not all(entry.seconds for entry in entries):
+        if len(entries) < 2 or not all(entry.timed for entry in entries):
             return
         first = entries[0]
         last = entries[-1]
         what = f"{last.job.title} against {first.job.clients:,}"
-        slower = median(last.seconds.values()) / median(first.seconds.values())
+        slower = median(last.timed) / median(first.timed)
         yield f"{what}: a round", "≤ 1.1×", f"{slower:.2f}×", met(slower <= 1.1)
         if first.memory and last.memory:
             each = (last.memory - first.memory) / (last.job.clients - first.job.clients)
@@ -224,7 +233,7 @@ class Results:
                 met(entry.memory < 1.5e9),
             )
 
-    def _told(self, what: str, ratios: list[float]) -> Iterator[Check]:
+    def _noted(self, what: str, ratios: list[float]) -> Iterator[Check]:
         if ratios:
             yield what, "no target", spread(ratios), "–"
 
@@ -235,6 +244,7 @@ class Results:
                 "job": vars(entry.job) | {"data": Path(entry.job.data).name},
                 "contestant": entry.contestant,
                 "seconds": list(entry.seconds.values()),
+                "turns": entry.turns,
                 "memory": entry.memory,
                 "failure": entry.failure,
                 "answer": entry.answer,
@@ -302,6 +312,18 @@ def hardware() -> dict[str, Any]:
         ),
         "load at the start": f"{os.getloadavg()[0]:.1f} (a quiet machine has less than 0.5)",
     }
+
+
+def _count(entry: Entry) -> str:
+    """How often it was timed, and why it failed if it did."""
+    said: list[str] = []
+    if entry.turns:
+        said.append(f"{len(entry.turns)} turns")
+    if entry.seconds or not entry.turns:
+        said.append(f"{len(entry.seconds)} runs")
+    if entry.failure:
+        said.append(f"failed: {entry.failure}")
+    return ", ".join(said)
 
 
 def duration(seconds: float) -> str:

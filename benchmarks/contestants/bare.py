@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from benchmarks.job import CYCLE, Job, answer, seconds_per_round
+from benchmarks.job import CYCLE, Job, Turns, answer, seconds_per_round
+
+MAX_DRAWN = 1000  # rounds
 
 
 def main() -> None:
@@ -30,7 +32,7 @@ def main() -> None:
             samples.draw(client, job.steps * job.batch, generator)
             for client in _cohort(job, generator)
         ]
-        for _ in range(job.warmup + job.rounds)
+        for _ in range(min(job.warmup + job.rounds, MAX_DRAWN))
     ]
     model = job.build()
     if job.update == "by hand":
@@ -48,6 +50,9 @@ def main() -> None:
             for indices in cohort[rank :: job.processes]
         ]
         per_round = len(mine) // len(rounds)
+        turns = Turns.from_environment()
+        if turns is not None:
+            take_turns(turns, rank, mine[: per_round * CYCLE])
         warmup = per_round * job.warmup
         train(model, optimizer, inputs, targets, mine[:warmup])
         together.wait()
@@ -57,6 +62,22 @@ def main() -> None:
             train(model, optimizer, inputs, targets, cycle)
             stamps.append(time.perf_counter())
         spans.put(seconds_per_round(stamps))
+
+    def take_turns(turns: Turns, rank: int, cycle: list[Tensor]) -> None:
+        """One cycle over and over; the first process speaks with the driver, the others wait for it."""
+        train(model, optimizer, inputs, targets, cycle)
+        together.wait()
+        began = time.perf_counter()
+        train(model, optimizer, inputs, targets, cycle)
+        together.wait()
+        if rank == 0:
+            turns.warmed_up(time.perf_counter() - began)
+        while True:
+            together.wait()
+            train(model, optimizer, inputs, targets, cycle)
+            together.wait()
+            if rank == 0:
+                turns.cycle_ends()
 
     workers = [
         context.Process(target=work, args=(rank,), daemon=True)
