@@ -1,17 +1,25 @@
 """What all tests share: hypothesis settings and files of expected numbers that one flag rewrites."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
+from fedlama.processes.bfloat16 import LIMIT, WITHOUT_AMX, bfloat16_runs
+
 # Examples are a function of the test, as runs are of their seed; two busy cores allow no deadline.
 settings.register_profile(
     "fedlama", deadline=None, derandomize=True, database=None, max_examples=100
 )
 settings.load_profile("fedlama")
+
+# As users of such a machine are told to; before the first product, and for the programs that tests start
+if not bfloat16_runs():
+    os.environ[LIMIT] = WITHOUT_AMX
+    bfloat16_runs.cache_clear()
 
 # As `simulate` has it; on tensors this small a second thread only waits for the first
 torch.set_num_threads(1)

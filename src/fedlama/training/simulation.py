@@ -16,6 +16,7 @@ from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, Shards, default_partition
 from fedlama.local import LocalRule
+from fedlama.processes.bfloat16 import check_bfloat16
 from fedlama.processes.devices import check_device, check_workers, is_on_gpu
 from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import Grouping, check_dtypes, describe
@@ -288,6 +289,8 @@ def check_options(
             'evaluate="ema" evaluates the moving average in place of the model: evaluate_average has nothing to add'
         )
     check_device(device)
+    if precision == "bfloat16":
+        check_bfloat16(device)
 
 
 def default_evaluate_every(iterations: int) -> int:
