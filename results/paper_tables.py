@@ -2,7 +2,7 @@
 
 `fedlama reproduce table4 --group 1 --precision bfloat16` and its kin write a table's numbers as CSV, and
 `results/collect.py` brings them here. Between `<!-- paper NAME -->` and `<!-- end -->`, in this folder's README.md and
-in the project's, stands the table of cpu-bfloat16/NAME.csv.
+in the project's, stands the table of NAME.csv, such as `cpu-bfloat16/table4-group1`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from fedlama.report.tables.paired import points
 
 HERE = Path(__file__).parent
-TABLES = HERE / "cpu-bfloat16"
 PAGES = (HERE / "README.md", HERE.parent / "README.md")
 HEADINGS = (
     "setting",
@@ -84,12 +83,12 @@ def filled(page: str) -> str:
     """The page with the tables that there are files for."""
 
     def fresh(found: re.Match[str]) -> str:
-        file = TABLES / f"{found['name']}.csv"
+        file = HERE / f"{found['name']}.csv"
         if not file.exists():
             return found[0]
         return f"{found['begin']}\n{table(file)}\n{found['end']}"
 
-    pattern = r"(?P<begin><!-- paper (?P<name>[\w-]+) -->)\n.*?\n?(?P<end><!-- end -->)"
+    pattern = r"(?P<begin><!-- paper (?P<name>[\w/-]+) -->)\n.*?\n?(?P<end><!-- end -->)"
     return re.sub(pattern, fresh, page, flags=re.DOTALL)
 
 

@@ -71,7 +71,7 @@ def test_simulate_asks_only_for_bfloat16(trial, precision):
         )
 
     if precision == "float32":
-        assert start().accuracy > 0
+        assert start().records
     else:
         with pytest.raises(InputError, match="announces AMX"):
             start()
