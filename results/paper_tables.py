@@ -88,7 +88,9 @@ def filled(page: str) -> str:
             return found[0]
         return f"{found['begin']}\n{table(file)}\n{found['end']}"
 
-    pattern = r"(?P<begin><!-- paper (?P<name>[\w/-]+) -->)\n.*?\n?(?P<end><!-- end -->)"
+    pattern = (
+        r"(?P<begin><!-- paper (?P<name>[\w/-]+) -->)\n.*?\n?(?P<end><!-- end -->)"
+    )
     return re.sub(pattern, fresh, page, flags=re.DOTALL)
 
 
