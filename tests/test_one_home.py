@@ -9,6 +9,13 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedlama"
 HOMES = {
     "so lower local.learning_rate": "base/errors.py",
     "more than 1 value per channel": "training/modules.py",
+    '"failed before the cycle"': "server/exclusions.py",
+    '"missed the deadline"': "server/exclusions.py",
+    '"norm beyond the limit"': "server/exclusions.py",
+    '"too few clients left"': "server/exclusions.py",
+    " clients were left ": "server/tolerance.py",
+    'Literal["repeat", "stop"]': "server/tolerance.py",
+    "maximum=1e30": "server/tolerance.py",
 }
 
 

@@ -11,7 +11,7 @@ import fedlama
 from fedlama.base import InputError
 from fedlama.compress import Cast
 from fedlama.flower import layerwise
-from fedlama.training.faults import TOO_LARGE
+from fedlama.server.exclusions import TOO_LARGE
 from flower.grid import MemoryGrid
 from flower.test_strategy import CLIENTS, app, network, strategy, train
 

@@ -556,6 +556,40 @@ def test_too_few_clients_repeat_the_round_or_stop_it(tmp_path):
         train(MemoryGrid(app(), range(CLIENTS), misbehave=never), plan)
 
 
+def test_a_round_is_repeated_ten_times_and_ten_times_more_after_a_resume(tmp_path):
+    def never(partition, message, reply):
+        if message.metadata.message_type == "train":
+            return Message(RecordDict(), reply_to=message)
+        return reply
+
+    def tasks(**options):
+        grid = MemoryGrid(app(), range(CLIENTS), misbehave=never)
+        with pytest.raises(RunError, match="fewer than min_clients = 1 clients"):
+            train(grid, strategy(), **options)
+        return sum(kind == "train" for _, kind, *_ in grid.sent)
+
+    # Three clients are asked at each attempt.
+    assert tasks(save_to=tmp_path / "run") == 10 * 3
+    assert tasks(resume_from=tmp_path / "run") == 10 * 3
+
+
+@pytest.mark.parametrize(("limit", "min_clients"), [(0.45, 2), (0.5, 3)])
+def test_exclusions_and_repeated_rounds_are_those_of_the_simulator(limit, min_clients):
+    tolerated = {"norm_limit": limit, "min_clients": min_clients}
+    plan = strategy(**tolerated)
+    result = train(MemoryGrid(app(), range(CLIENTS)), plan)
+    expected = simulated(faults=fedlama.Faults(**tolerated))
+    assert_same_run(result, plan, expected)
+    excluded = [record.excluded for record in plan.records]
+    assert excluded == [record.excluded for record in expected.records]
+    entries = [entry for of_round in excluded for entry in of_round]
+    assert {entry["reason"] for entry in entries} == {
+        "norm beyond the limit",
+        "too few clients left",
+    }
+    assert max(entry["attempt"] for entry in entries) > 1
+
+
 @pytest.mark.parametrize("code", ["nothing", "both"])
 def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
     tmp_path, code

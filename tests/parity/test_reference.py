@@ -8,7 +8,7 @@ from torch import nn
 
 import fedlama
 from fedlama.data import Batches, Natural, arrays
-from fedlama.training.faults import FAILED_DURING, LATE
+from fedlama.server.exclusions import FAILED_DURING, LATE
 from reference import fedlama as twin
 
 # No client ends an epoch with a batch of one, which BatchNorm refuses, nor of two, which it turns into ±1: that, like

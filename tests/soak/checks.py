@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 from fedlama import Participation
-from fedlama.training.faults import FAILED_BEFORE, FAILED_DURING
+from fedlama.server.exclusions import FAILED_BEFORE, FAILED_DURING
 
 PLAIN_RULES = ("sgd", "fedprox")  # which send the model and nothing else
 COMPARED = ("rounds.jsonl", "config.toml", "checkpoint/model.safetensors")

@@ -12,17 +12,17 @@ from torch.nn.functional import mse_loss
 
 import fedlama
 from fedlama.data import arrays
-from fedlama.training.checkpoint import Checkpointing, Control
-from fedlama.training.faults import (
+from fedlama.server.exclusions import (
     FAILED_BEFORE,
     FAILED_DURING,
     LATE,
     NOT_FINITE,
     TOO_FEW_LEFT,
     TOO_LARGE,
-    Discarded,
-    Stretch,
+    Attempts,
 )
+from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.faults import Stretch
 
 CLIENTS, MODEL_BYTES = 6, 4 * (5 * 4 + 4 + 4 * 3 + 3)
 SOME_OF_EVERYTHING = {
@@ -574,7 +574,7 @@ def test_something_else_than_faults_is_refused():
 
 
 def test_what_a_given_up_attempt_leaves_behind_survives_json():
-    left = Discarded((entry(3, LATE),), 12, 34)
+    left = Attempts((entry(3, LATE),), 12, 34)
     plain = {"excluded": [entry(3, LATE)], "uplink_bytes": 12, "downlink_bytes": 34}
-    assert Discarded.from_plain(plain) == left
-    assert Discarded.from_plain(None) is None
+    assert Attempts.from_plain(plain) == left
+    assert Attempts.from_plain(None) is None

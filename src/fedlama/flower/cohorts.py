@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fedlama.core import Policy, RoundPlan
 from fedlama.flower.nodes import Nodes
-from fedlama.training.faults import FAILED_BEFORE
+from fedlama.server.exclusions import FAILED_BEFORE, part_of_cycle
 from fedlama.training.participation import Participation
 from fedlama.training.values import Position
 
@@ -68,15 +68,13 @@ class Cohorts:
             position: Where the run stands.
             plan: The next round.
         """
-        is_repeated = position.discarded is not None
-        enters = self.ends_window(position.step) or is_repeated
+        enters = position.brings_clients(self.window_steps)
         if self._current is None or enters:
             self._current = self._draw(position)
         cohort = self._current
 
-        # A cohort that is drawn for a round that is repeated may enter in the middle of a cycle.
-        begins = max(plan.cycle.start, cohort.entered)
-        if position.step != begins:
+        cycle = part_of_cycle(plan.cycle, entered=cohort.entered)
+        if position.step != cycle.start:
             return cohort, {}
 
         # Whoever was excluded is back at a cycle's start, if there is somebody to talk to.

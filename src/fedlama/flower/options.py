@@ -10,7 +10,7 @@ from fedlama.core import Policy
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import ServerRule
-from fedlama.training.faults import OnTooFew
+from fedlama.server.tolerance import Tolerance
 from fedlama.training.participation import Participation
 
 
@@ -25,9 +25,7 @@ class Options:
     downlink: Codec | None
     participation: Participation
     weights: str
-    norm_limit: float | None
-    min_clients: int
-    on_too_few: OnTooFew
+    tolerance: Tolerance
     deadline: float
     wait: float
     seed: int

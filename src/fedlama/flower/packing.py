@@ -6,7 +6,6 @@ A message holds the float32 numbers of its layers and of the statistics one behi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from fedlama.base import InputError, printable, shown
 from fedlama.core import Layout
-from fedlama.rows import pack, squared_distances, unpack
+from fedlama.rows import pack, unpack
 
 PLAIN = "fedlama.float32"
 CODED = "fedlama.coded"
@@ -26,10 +25,6 @@ SLACK = 4096  # bytes that a coded message may be longer than plain numbers
 
 class NotFiniteError(InputError):
     """An update holds NaN or infinity."""
-
-
-class TooLargeError(InputError):
-    """An update is larger than the limit."""
 
 
 @dataclass(frozen=True)
@@ -151,24 +146,6 @@ def check_coded(packed: Packed, size: int) -> None:
     longest = BYTES_PER_NUMBER * size + SLACK
     if length > longest:
         raise InputError(f"wrong shape: {length} coded bytes for {size} numbers")
-
-
-def check_norm(
-    row: Tensor, anchor: Tensor, slices: Sequence[slice], *, limit: float
-) -> None:
-    """Refuse an update whose L2 norm is beyond the limit.
-
-    Arguments:
-        row: The client's.
-        anchor: The server's before the round.
-        slices: Which numbers the update is of.
-        limit: The largest norm.
-    """
-    # In float64: the square of a large float32 is none.
-    squares = squared_distances(anchor, row[None], slices)
-    norm = math.sqrt(float(squares.sum()))
-    if norm > limit:
-        raise TooLargeError(f"an update of norm {norm:g}, the limit is {limit:g}")
 
 
 def size_of(slices: Sequence[slice]) -> int:

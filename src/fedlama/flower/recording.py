@@ -24,7 +24,7 @@ from fedlama.run.directory import (
 )
 from fedlama.run.files import write_atomically, writing
 from fedlama.run.reading import read_records
-from fedlama.training.faults import Discarded, Exclusion
+from fedlama.server.exclusions import Exclusion
 from fedlama.training.records import ACCURACY, Measure, Record, Result, fedavg_at
 from fedlama.training.results import layer_summaries
 from fedlama.training.values import Position
@@ -64,12 +64,8 @@ def record_of(
     for layer in plan.due:
         discrepancy[layer] = after.state.discrepancy[layer]
 
-    # The last attempt began after the ledger was charged for earlier ones, whose bytes belong to this round, too.
+    attempts = started.attempts_until(after, excluded)
     ledger = after.server.ledger
-    before = started.server.ledger
-    discarded = started.discarded or Discarded()
-    uplink_bytes = ledger.uplink_bytes - before.uplink_bytes
-    downlink_bytes = ledger.downlink_bytes - before.downlink_bytes
     return Record(
         round=after.state.round,
         step=after.step,
@@ -80,10 +76,10 @@ def record_of(
         loss=loss,
         test_loss=scores.get(LOSS),
         accuracy=scores.get(ACCURACY),
-        uplink_bytes=uplink_bytes + discarded.uplink_bytes,
-        downlink_bytes=downlink_bytes + discarded.downlink_bytes,
+        uplink_bytes=attempts.uplink_bytes,
+        downlink_bytes=attempts.downlink_bytes,
         cost=ledger.relative_cost(after.step, options.policy.base_interval),
-        excluded=[*discarded.excluded, *excluded],
+        excluded=list(attempts.excluded),
         metrics=own_metric(scores),
         uplink_share=uplink_share(after, options, population),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from flwr.app import Message, RecordDict
@@ -20,13 +20,14 @@ from fedlama.flower.sending import Sender
 from fedlama.flower.updates import Reader, Update, UpdatesReduce
 from fedlama.local import steps_per_interval
 from fedlama.server import Server
+from fedlama.server.exclusions import Exclusion, entries_of
+from fedlama.server.tolerance import MAX_NAMED
 from fedlama.training.coding import Uplink
-from fedlama.training.faults import TOO_FEW_LEFT, Discarded, Exclusion
 from fedlama.training.rounds import total_of
 from fedlama.training.values import Position
 
-MAX_ATTEMPTS = 10  # in one window, by cohorts that were too small
-MAX_NAMED = 4  # clients in an error
+# Attempts in one window, by cohorts that were too small: fewer than in the simulator, because each may cost a deadline
+MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ class Rounds:
             position: Where the run stands before it.
             plan: The round.
         """
-        options = self.options
+        tolerance = self.options.tolerance
         while True:
             cohort, reasons = self.cohorts.at(position, plan)
             tag = self._tag(position)
@@ -102,9 +103,9 @@ class Rounds:
             traffic = Traffic(up=total_of(uploads), down=down)
 
             cohort.absent.update(reasons)
-            excluded = _entries(reasons, position.attempt)
+            excluded = entries_of(reasons, position.attempt)
             counted = {client: updates[client] for client in cohort.present}
-            if len(counted) >= options.min_clients:
+            if tolerance.suffices(len(counted)):
                 cohort.tags = dict.fromkeys(counted, tag)
                 after = self._close(position, plan, counted, traffic)
                 losses = {client: update.loss for client, update in counted.items()}
@@ -116,12 +117,10 @@ class Rounds:
                 )
 
             position = self._discard(position, cohort, excluded, traffic)
-            # A run that is resumed goes on counting, and is given as many again.
-            is_last_attempt = position.attempt % MAX_ATTEMPTS == 0
-            if options.on_too_few == "stop" or is_last_attempt:
+            if tolerance.gives_up(position.attempt, maximum=MAX_ATTEMPTS):
                 self.recording.save(checkpoint_of(position), position.state)
                 raise self._too_few(position, reasons)
-            self.nodes.wait_for(options.min_clients, options.deadline)
+            self.nodes.wait_for(tolerance.min_clients, self.options.deadline)
 
     def _tag(self, position: Position) -> str:
         """Marks what clients have after this attempt at the next round."""
@@ -142,7 +141,7 @@ class Rounds:
             self.layout,
             self.uplink,
             tag=tag,
-            norm_limit=self.options.norm_limit,
+            tolerance=self.options.tolerance,
         )
         sender = self.sender.round(position, plan, tag)
 
@@ -204,6 +203,7 @@ class Rounds:
             plan=plan,
         )
         counted_bytes = total_of([update.upload for update in updates])
+        window_ends = self.cohorts.ends_window(position.step + plan.steps)
         after = self.server.close(
             position.server,
             plan,
@@ -213,7 +213,7 @@ class Rounds:
             share=len(counted) / self.nodes.population,
             paces=paces,
             place=place,
-            window_ends=self.cohorts.ends_window(position.step + plan.steps),
+            window_ends=window_ends,
         )
         self.sender.keep_for_those_who_stay(after, plan, place)
 
@@ -224,10 +224,7 @@ class Rounds:
             of_clients = torch.tensor(lists, dtype=torch.int64)
             counters = of_clients.amax(dim=0)
 
-        attempt = position.attempt
-        if self.cohorts.ends_window(after.step):
-            attempt = 0
-        return Position(after, counters, attempt)
+        return position.closed(after, counters, window_ends=window_ends)
 
     def weights(self, clients: Sequence[int]) -> list[float]:
         """What these clients weigh; it adds up to one.
@@ -265,45 +262,21 @@ class Rounds:
         traffic: Traffic,
     ) -> Position:
         """Where the run stands after an attempt that came to nothing."""
-        # Those who did nothing wrong are in the record, too: they trained for nothing.
-        blameless = dict.fromkeys(cohort.present, TOO_FEW_LEFT)
-        entries = [*excluded, *_entries(blameless, position.attempt)]
-        entries.sort(key=lambda entry: entry["client"])
-
-        before = position.server
-        after = self.server.discard(before, traffic)
-        earlier = position.discarded or Discarded()
-        discarded = earlier.extended(entries, before.ledger, after.ledger)
-        return replace(
-            position,
-            server=after,
-            attempt=position.attempt + 1,
-            discarded=discarded,
-        )
+        after = self.server.discard(position.server, traffic)
+        return position.given_up(after, excluded, cohort.present)
 
     def _too_few(self, position: Position, reasons: Mapping[int, str]) -> RunError:
         clients = sorted(reasons)
         named: list[str] = []
         for client in clients[:MAX_NAMED]:
             named.append(f"client {client}: {reasons[client]}")
-        listed = "; ".join(named)
+        why = self.options.tolerance.too_few(
+            named,
+            option="min_clients",
+            round=position.state.round + 1,
+        )
         iterations = self.sender.identity.iterations
-        minimum = self.options.min_clients
-        number = position.state.round + 1
         return RunError(
             f"stopped at step {position.step} of {iterations}: "
-            f"fewer than min_clients = {minimum} clients were left "
-            f"in round {number} ({listed}){self.recording.how_to_go_on}"
+            f"{why}{self.recording.how_to_go_on}"
         )
-
-
-def _entries(reasons: Mapping[int, str], attempt: int) -> list[Exclusion]:
-    entries: list[Exclusion] = []
-    for client in sorted(reasons):
-        entry = Exclusion(
-            client=client,
-            reason=reasons[client],
-            attempt=attempt + 1,
-        )
-        entries.append(entry)
-    return entries

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from logging import INFO
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import NoReturn
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
@@ -23,9 +23,9 @@ from fedlama.flower.running import Evaluate, FlowerRun
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import Mean, ServerRule
+from fedlama.server.tolerance import OnTooFew, Tolerance
 from fedlama.training.arguments import check_choice, check_codecs
 from fedlama.training.coding import check_window
-from fedlama.training.faults import LARGEST_LIMIT, OnTooFew
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
 from fedlama.training.simulation import WEIGHTINGS
@@ -95,10 +95,11 @@ class LayerwiseStrategy(Strategy):
             )
         check_codecs(uplink=uplink, downlink=downlink)
         check_choice("weights", weights, WEIGHTINGS)
-        check_choice("on_too_few", on_too_few, get_args(OnTooFew))
-        if norm_limit is not None:
-            check_number("norm_limit", norm_limit, above=0, maximum=LARGEST_LIMIT)
-        check_whole("min_clients", min_clients, minimum=1)
+        tolerance = Tolerance(
+            min_clients=min_clients,
+            on_too_few=on_too_few,
+            norm_limit=norm_limit,
+        )
         check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
         check_number("deadline", deadline, above=0)
         check_number("wait", wait, above=0)
@@ -119,9 +120,7 @@ class LayerwiseStrategy(Strategy):
             downlink=downlink,
             participation=participation,
             weights=weights,
-            norm_limit=norm_limit,
-            min_clients=min_clients,
-            on_too_few=on_too_few,
+            tolerance=tolerance,
             deadline=deadline,
             wait=wait,
             seed=seed,

@@ -18,17 +18,16 @@ from fedlama.core import Message as Bytes
 from fedlama.flower.packing import (
     NotFiniteError,
     Packed,
-    TooLargeError,
     all_slices,
     check_coded,
-    check_norm,
     plain_numbers,
     size_of,
 )
-from fedlama.flower.wire import check_counters, check_loss, read_reply
+from fedlama.flower.wire import check_counters, read_reply
 from fedlama.rows import exact_means, magnitudes, squared_distances, unpack
+from fedlama.server.exclusions import FAILED_DURING, LATE, NOT_FINITE
+from fedlama.server.tolerance import Tolerance, update_norms
 from fedlama.training.coding import Uplink
-from fedlama.training.faults import FAILED_DURING, LATE, NOT_FINITE, TOO_LARGE
 from fedlama.training.values import Position
 
 REFUSED = "refused"
@@ -56,7 +55,7 @@ class Reader:
         layout: The model's.
         uplink: The code of the replies, if any.
         tag: What a reply to this round's tasks is marked with.
-        norm_limit: The largest L2 norm of an update of the due layers; None for any.
+        tolerance: Which updates the server refuses.
     """
 
     def __init__(
@@ -67,14 +66,14 @@ class Reader:
         uplink: Uplink | None,
         *,
         tag: str,
-        norm_limit: float | None = None,
+        tolerance: Tolerance,
     ) -> None:
         self.position = position
         self.plan = plan
         self.layout = layout
         self.uplink = uplink
         self.tag = tag
-        self.norm_limit = norm_limit
+        self.tolerance = tolerance
 
     def has_lost_its_state(self, reply: Message) -> bool:
         """Whether the client says that it cannot go on from where the server thinks it is.
@@ -112,8 +111,6 @@ class Reader:
             return self._accept(client, reply.content)
         except NotFiniteError:
             reason = NOT_FINITE
-        except TooLargeError:
-            reason = TOO_LARGE
         except InputError as refusal:
             reason = f"{REFUSED}: {refusal}"
         upload = self._weight(reply.content)
@@ -138,11 +135,14 @@ class Reader:
             decoded = self._decoded(client, packed, self.uplink)
             row = self._moved_row(decoded)
             upload = decoded.charged
-        check_loss(report.loss)
-        if self.norm_limit is not None:
-            # As in the simulator: of the layers, not of the statistics, which no learning rate scales.
-            slices = self.layout.slices_of(self.plan.due)
-            check_norm(row, self.position.row, slices, limit=self.norm_limit)
+        refusal = self.tolerance.refusal(
+            loss=report.loss,
+            # Other numbers are refused as they are read, before memory is asked for
+            weights_are_finite=True,
+            norm=self._norm(row),
+        )
+        if refusal is not None:
+            return Update(reason=refusal, upload=self._weight(content))
         return Update(
             row=row,
             loss=report.loss,
@@ -150,6 +150,18 @@ class Reader:
             decoded=decoded,
             upload=upload,
         )
+
+    def _norm(self, row: Tensor) -> float | None:
+        """That of the update, where there is a limit."""
+        if self.tolerance.norm_limit is None:
+            return None
+        norms = update_norms(
+            row[None],
+            self.position.row,
+            self.layout,
+            self.plan.due,
+        )
+        return float(norms)
 
     def _moved_row(self, decoded: Decoded) -> Tensor:
         """The client's row: the anchor, moved by what was decoded."""

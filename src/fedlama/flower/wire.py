@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedlama.base import InputError
 from fedlama.core import Layout
-from fedlama.flower.packing import NotFiniteError, Packed
+from fedlama.flower.packing import Packed
 from fedlama.rows import Grouping
 
 PROTOCOL = 3
@@ -267,16 +266,6 @@ def _report_values(text: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError("the reply has no report")
     return values
-
-
-def check_loss(loss: float) -> None:
-    """A loss that is not finite goes with an update that is worth nothing.
-
-    Arguments:
-        loss: A client's.
-    """
-    if not math.isfinite(loss):
-        raise NotFiniteError("not finite")
 
 
 def check_counters(

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from fedlama.core import Message, RoundPlan, Traffic
+from fedlama.server.exclusions import (
+    FAILED_BEFORE,
+    FAILED_DURING,
+    entries_of,
+    part_of_cycle,
+)
 from fedlama.training.cohorts import Cohort
 from fedlama.training.current import Round
 from fedlama.training.divergence import check_finite
-from fedlama.training.faults import (
-    FAILED_BEFORE,
-    FAILED_DURING,
-    MAX_ATTEMPTS,
-    NOT_FINITE,
-    TOO_FEW_LEFT,
-    TOO_LARGE,
-    Discarded,
-    Exclusion,
-    Faults,
-    Stretch,
-)
+from fedlama.training.faults import Faults, Stretch
 from fedlama.training.rounds import Rounds, total_of
 from fedlama.training.values import Played, Position, Reports, Verdict
+
+# Attempts in one window, by cohorts that were too small; they cost nobody but the simulator time
+MAX_ATTEMPTS = 100
 
 
 class FaultyRounds:
@@ -39,6 +34,7 @@ class FaultyRounds:
     def __init__(self, rounds: Rounds, faults: Faults) -> None:
         self.rounds = rounds
         self.faults = faults
+        self.tolerance = faults.tolerance
 
     def play(self, position: Position, plan: RoundPlan) -> Played:
         """Play a round until enough clients are left, or give up."""
@@ -53,41 +49,43 @@ class FaultyRounds:
             self.rounds.encode(current)
             if self.faults.corrupt:
                 self._break_updates(current, place)
-            has_limit = self.faults.norm_limit is not None
+            has_limit = self.tolerance.norm_limit is not None
             reports = self.rounds.report(current, losses, with_norms=has_limit)
             verdict = self._judge(current, reports, place, reasons)
             if cohort.absent:
                 self.rounds.cohorts.reset_absent(cohort, position)
 
-            if cohort.present >= self.faults.min_clients:
+            if self.tolerance.suffices(cohort.present):
                 return self.rounds.close(current, verdict, downloads)
             position = self._discard(current, verdict, downloads)
-            is_hopeless = position.attempt % MAX_ATTEMPTS == 0
-            if is_hopeless or self.faults.on_too_few == "stop":
+            if self.tolerance.gives_up(position.attempt, maximum=MAX_ATTEMPTS):
                 return Played(current.position, position, plan, verdict=None)
 
     def _place(self, current: Round) -> Stretch:
         position = current.position
-        cycle = current.plan.cycle
-        # A cohort that replaces another may enter in the middle of a cycle
-        begins = max(cycle.start, current.cohort.entered)
+        cycle = part_of_cycle(
+            current.plan.cycle,
+            entered=current.cohort.entered,
+        )
         return Stretch(
             seed=self.rounds.job.seed,
             round=position.state.round + 1,
             attempt=position.attempt,
-            cycle=range(begins, cycle.stop),
+            cycle=cycle,
             steps=current.steps,
         )
 
     def _absent_from_the_start(self, cohort: Cohort, place: Stretch) -> dict[int, str]:
-        """At a cycle's start everyone is back but those who fail before it: index → why it is excluded."""
+        """At a cycle's start everyone is back but those who fail before it: client → why it is excluded."""
         if not place.begins_cycle:
             return {}
         cohort.absent.clear()
+        reasons: dict[int, str] = {}
         for index, client in enumerate(cohort.clients):
             if self.faults.fails_before(place, client):
                 cohort.absent.add(index)
-        return dict.fromkeys(sorted(cohort.absent), FAILED_BEFORE)
+                reasons[client] = FAILED_BEFORE
+        return reasons
 
     def _break_updates(self, current: Round, place: Stretch) -> None:
         """Let the clients whose turn it is return a broken update: one wrong number in a due slice is enough."""
@@ -125,8 +123,8 @@ class FaultyRounds:
             if reason is None:
                 counted.append(upload)
             else:
-                reasons[index] = reason
-        cohort.absent.update(reasons)
+                cohort.absent.add(index)
+                reasons[client] = reason
 
         # Zero times NaN would be NaN: nothing of what they sent may stay
         losses = list(reports.losses)
@@ -141,7 +139,7 @@ class FaultyRounds:
             upload=total_of(uploads),
             counted=total_of(counted),
             decoded=reports.decoded,
-            excluded=self._entries(cohort, reasons, place.attempt),
+            excluded=entries_of(reasons, place.attempt),
         )
 
     def _refusal(
@@ -157,26 +155,14 @@ class FaultyRounds:
                 current,
                 self.rounds.job.shards,
             )
-        is_finite = weights_are_finite and math.isfinite(loss)
-        if not is_finite:
-            return NOT_FINITE
-        limit = self.faults.norm_limit
-        if limit is not None and reports.norms[index] > limit:
-            return TOO_LARGE
-        return None
-
-    def _entries(
-        self, cohort: Cohort, reasons: dict[int, str], attempt: int
-    ) -> list[Exclusion]:
-        entries: list[Exclusion] = []
-        for index in sorted(reasons):
-            entry = Exclusion(
-                client=cohort.clients[index],
-                reason=reasons[index],
-                attempt=attempt + 1,
-            )
-            entries.append(entry)
-        return entries
+        norm = None
+        if self.tolerance.norm_limit is not None:
+            norm = reports.norms[index]
+        return self.tolerance.refusal(
+            loss=loss,
+            weights_are_finite=weights_are_finite,
+            norm=norm,
+        )
 
     def _discard(self, current: Round, verdict: Verdict, downloads: int) -> Position:
         """Where the run stands after an attempt that came to nothing."""
@@ -185,25 +171,9 @@ class FaultyRounds:
         traffic = Traffic(up=verdict.upload, down=down)
         server = self.rounds.server.discard(before.server, traffic)
 
-        # Those who did nothing wrong are in the record, too: they trained for nothing.
         cohort = current.cohort
-        blameless: dict[int, str] = {}
-        for index in range(len(cohort.clients)):
+        present: list[int] = []
+        for index, client in enumerate(cohort.clients):
             if index not in cohort.absent:
-                blameless[index] = TOO_FEW_LEFT
-        entries = list(verdict.excluded)
-        entries += self._entries(cohort, blameless, before.attempt)
-        entries.sort(key=lambda entry: entry["client"])
-
-        earlier = before.discarded or Discarded()
-        discarded = earlier.extended(
-            entries,
-            before=before.server.ledger,
-            after=server.ledger,
-        )
-        return replace(
-            before,
-            server=server,
-            attempt=before.attempt + 1,
-            discarded=discarded,
-        )
+                present.append(client)
+        return before.given_up(server, verdict.excluded, present)

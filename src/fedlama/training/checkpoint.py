@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedlama.base import InputError
 from fedlama.core import Ledger, Message, PolicyState
 from fedlama.core.saved import check_saved
+from fedlama.server.exclusions import Attempts
 from fedlama.training.checkpoint_file import (
     Form,
     Source,
@@ -33,7 +34,6 @@ from fedlama.training.checkpoint_file import (
     opened,
     whole,
 )
-from fedlama.training.faults import Discarded
 from fedlama.training.records import Record
 
 STATE_KEY = "fedlama"
@@ -102,7 +102,7 @@ class Checkpoint:
     seen: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     seen_slots: tuple[str, ...] = ()
     attempt: int = 0
-    discarded: Discarded | None = None
+    discarded: Attempts | None = None
 
     def encode(self) -> bytes:
         """The content of a file, up to the rows of clients seen: those follow, [seen, width] for each name."""
@@ -192,7 +192,7 @@ class Checkpoint:
                 seen=_whole_numbers(CLIENTS, file),
                 seen_slots=shapes.seen_slots,
                 attempt=whole(plain["attempt"]),
-                discarded=Discarded.from_plain(plain["discarded"]),
+                discarded=Attempts.from_plain(plain["discarded"]),
             )
         if not _holds_numbers(checkpoint, shapes):
             raise InputError("it does not fit the model")

@@ -134,10 +134,8 @@ class Cohorts:
         self._restored = slots
 
     def enters(self, position: Position) -> bool:
-        """Whether new clients come before the next round: at a window's start, or where the last ones were given up."""
-        at_window_start = position.step % self.job.window_steps == 0
-        were_given_up = position.discarded is not None
-        return at_window_start or were_given_up
+        """Whether new clients come before the next round."""
+        return position.brings_clients(self.job.window_steps)
 
     def at(self, position: Position) -> Cohort:
         """The clients of the next round."""

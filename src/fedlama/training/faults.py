@@ -7,38 +7,14 @@ neither on the number of processes nor on what happened before.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
-
-# Pydantic reads records with it, and takes typing's only from Python 3.12 on
-from typing_extensions import TypedDict
+from typing import Annotated
 
 from fedlama.base import InputError, Limits, check_options, random_key
-from fedlama.core import Ledger
+from fedlama.server.exclusions import FAILED_DURING, LATE
+from fedlama.server.tolerance import MinClients, NormLimit, OnTooFew, Tolerance
 
-# What happens to a round in which too few clients are left
-OnTooFew = Literal["repeat", "stop"]
 Probability = Annotated[float, Limits(minimum=0, maximum=1)]
-LARGEST_LIMIT = 1e30  # so that ten times as much is still a float32
-# Attempts in one window, by cohorts that were too small: then something else is wrong, and the run stops
-MAX_ATTEMPTS = 100
-
-FAILED_BEFORE = "failed before the cycle"
-FAILED_DURING = "failed during the cycle"
-LATE = "missed the deadline"
-NOT_FINITE = "not finite"
-TOO_LARGE = "norm beyond the limit"
-# It did nothing wrong, but the attempt did not count
-TOO_FEW_LEFT = "too few clients left"
-
-
-class Exclusion(TypedDict):
-    """An entry of a record: who was excluded, why, and at which attempt of the window (counted from 1)."""
-
-    client: int
-    reason: str
-    attempt: int
 
 
 @dataclass(frozen=True)
@@ -88,8 +64,8 @@ class Faults:
     straggle: Probability = 0.0
     corrupt: Probability = 0.0
     exclude_nonfinite: bool = True
-    norm_limit: Annotated[float, Limits(above=0, maximum=LARGEST_LIMIT)] | None = None
-    min_clients: Annotated[int, Limits(minimum=1)] = 1
+    norm_limit: NormLimit | None = None
+    min_clients: MinClients = 1
     on_too_few: OnTooFew = "repeat"
 
     def __post_init__(self) -> None:
@@ -99,6 +75,15 @@ class Faults:
                 f"faults.corrupt = {self.corrupt} returns NaN, which would end the run: "
                 f"leave faults.exclude_nonfinite at true"
             )
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What the server tolerates."""
+        return Tolerance(
+            min_clients=self.min_clients,
+            on_too_few=self.on_too_few,
+            norm_limit=self.norm_limit,
+        )
 
     def fails_before(self, stretch: Stretch, client: int) -> bool:
         """Whether a client takes no part at all in the cycle of this `stretch`."""
@@ -135,52 +120,6 @@ class Faults:
         drawn = _uniform(stretch, "how", begins, client)
         chosen = int(drawn * len(numbers))
         return numbers[chosen]
-
-
-@dataclass(frozen=True)
-class Discarded:
-    """What the attempts at a round that did not count leave behind.
-
-    Arguments:
-        excluded: Who was in them.
-        uplink_bytes: What they sent.
-        downlink_bytes: What they received.
-    """
-
-    excluded: tuple[Exclusion, ...] = ()
-    uplink_bytes: int = 0
-    downlink_bytes: int = 0
-
-    def extended(
-        self, entries: Sequence[Exclusion], before: Ledger, after: Ledger
-    ) -> Discarded:
-        """With one more attempt, between these two accounts."""
-        up = after.uplink_bytes - before.uplink_bytes
-        down = after.downlink_bytes - before.downlink_bytes
-        return Discarded(
-            excluded=(*self.excluded, *entries),
-            uplink_bytes=self.uplink_bytes + up,
-            downlink_bytes=self.downlink_bytes + down,
-        )
-
-    @staticmethod
-    def from_plain(values: Mapping[str, Any] | None) -> Discarded | None:
-        """Back from what JSON makes of it."""
-        if values is None:
-            return None
-        entries: list[Exclusion] = []
-        for one in values["excluded"]:
-            entry = Exclusion(
-                client=int(one["client"]),
-                reason=str(one["reason"]),
-                attempt=int(one["attempt"]),
-            )
-            entries.append(entry)
-        return Discarded(
-            excluded=tuple(entries),
-            uplink_bytes=int(values["uplink_bytes"]),
-            downlink_bytes=int(values["downlink_bytes"]),
-        )
 
 
 def _chance(

@@ -17,7 +17,6 @@ from fedlama.training.attempts import FaultyRounds
 from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.evaluation import evaluate, evaluate_clients
-from fedlama.training.faults import Discarded
 from fedlama.training.measures import ACCURACY, ClientScores
 from fedlama.training.phases import phase
 from fedlama.training.records import Record
@@ -217,12 +216,8 @@ class Federation:
         for weight, own_loss in zip(verdict.weights, verdict.losses, strict=True):
             loss += weight * own_loss
 
-        # Attempts that came to nothing belong to the round that then succeeded, also those before a resume.
-        discarded = played.discarded or Discarded()
-        started = played.started.server.ledger
+        attempts = played.started.attempts_until(after, verdict.excluded)
         ledger = after.server.ledger
-        uplink_bytes = ledger.uplink_bytes - started.uplink_bytes
-        downlink_bytes = ledger.downlink_bytes - started.downlink_bytes
         return Record(
             round=after.state.round,
             step=after.step,
@@ -233,10 +228,10 @@ class Federation:
             loss=loss,
             test_loss=scores.loss,
             accuracy=accuracy,
-            uplink_bytes=uplink_bytes + discarded.uplink_bytes,
-            downlink_bytes=downlink_bytes + discarded.downlink_bytes,
+            uplink_bytes=attempts.uplink_bytes,
+            downlink_bytes=attempts.downlink_bytes,
             cost=ledger.relative_cost(after.step, self.job.policy.base_interval),
-            excluded=[*discarded.excluded, *verdict.excluded],
+            excluded=list(attempts.excluded),
             metrics=metrics,
             clients=scores.clients,
             average_score=scores.average,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from fedlama.data import Preparation
-from fedlama.training.faults import Exclusion
+from fedlama.server.exclusions import Exclusion
 from fedlama.training.measures import (
     ACCURACY,
     AS_READ,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedlama.core import Layout
 from fedlama.rows import Binding
+from fedlama.server.tolerance import MAX_NAMED
 from fedlama.training.records import (
     ClientScores,
     LayerSummary,
@@ -14,8 +15,6 @@ from fedlama.training.records import (
 from fedlama.training.setup import Setup
 from fedlama.training.values import Job, Position
 
-MAX_NAMED = 4  # clients in a sentence
-
 
 def why_stopped(end: Position, job: Job) -> str:
     """Why a run stopped before its last step, and how to go on."""
@@ -23,13 +22,11 @@ def why_stopped(end: Position, job: Job) -> str:
     if end.discarded is None:
         return f"{where}, as asked; --resume continues from there"
     assert job.faults, "only faults make a round one to be repeated"
-    minimum = job.faults.min_clients
-    number = end.state.round + 1
     tried = ""
     if end.attempt > 1:
         tried = f" at {end.attempt} attempts"
 
-    # Of the last attempt only, and not of a thousand clients
+    # Of the last attempt only
     named: list[str] = []
     for entry in end.discarded.excluded:
         if entry["attempt"] != end.attempt:
@@ -39,11 +36,13 @@ def why_stopped(end: Position, job: Job) -> str:
             break
         client = job.shards.name_of(entry["client"])
         named.append(f"{client}: {entry['reason']}")
-    reasons = "; ".join(named)
-    return (
-        f"{where}: fewer than faults.min_clients = {minimum} clients were left in round "
-        f"{number}{tried} ({reasons}); --resume continues from there with new clients"
+    why = job.faults.tolerance.too_few(
+        named,
+        option="faults.min_clients",
+        round=end.state.round + 1,
+        tried=tried,
     )
+    return f"{where}: {why}; --resume continues from there with new clients"
 
 
 def result_of(

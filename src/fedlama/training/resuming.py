@@ -9,8 +9,8 @@ from __future__ import annotations
 from fedlama.base import InputError, reason
 from fedlama.core import Evidence, Layout, PolicyState
 from fedlama.core.saved import MAX_COUNT
+from fedlama.server.exclusions import Attempts
 from fedlama.training.checkpoint import Checkpoint
-from fedlama.training.faults import Discarded
 from fedlama.training.values import Job
 
 MAX_ROUNDS_AHEAD = 1000
@@ -69,7 +69,7 @@ def _check_attempts(saved: Checkpoint, job: Job) -> None:
         _check_discarded(discarded, len(job.shards))
 
 
-def _check_discarded(discarded: Discarded, clients: int) -> None:
+def _check_discarded(discarded: Attempts, clients: int) -> None:
     for count in (discarded.uplink_bytes, discarded.downlink_bytes):
         if not 0 <= count < MAX_COUNT:
             raise InputError("its bytes of discarded attempts are no number of bytes")

@@ -11,8 +11,9 @@ from fedlama.compress import Decoded, MessagePlace
 from fedlama.core import Message, RoundPlan, Traffic
 from fedlama.local import MODEL
 from fedlama.processes.world import World
-from fedlama.rows import magnitudes, squared_distances
+from fedlama.rows import magnitudes
 from fedlama.server import Server
+from fedlama.server.tolerance import update_norms
 from fedlama.training.coding import Uplink
 from fedlama.training.cohorts import Cohort, Cohorts
 from fedlama.training.current import Round
@@ -121,12 +122,18 @@ class Rounds:
         if self.uplink is not None:
             columns.append(current.figures)
         if with_norms:
-            columns.append(self._squared_norms(current))
+            norms_here = update_norms(
+                cohort.rows,
+                current.position.row,
+                self.layout,
+                plan.due,
+            )
+            columns.append(norms_here[:, None])
         table = self._table_of_all(cohort, columns)
 
         norms: list[float] = []
         if with_norms:
-            norms = table[:, -1].sqrt().tolist()
+            norms = table[:, -1].tolist()
         end_of_slices = 1 + len(slices)
         decoded: list[Decoded] = []
         if self.uplink is None:
@@ -144,15 +151,6 @@ class Rounds:
             uploads=uploads,
             decoded=decoded,
         )
-
-    def _squared_norms(self, current: Round) -> Tensor:
-        """‖x_i − anchor‖² over the due layers of every client of this process, [mine, 1]."""
-        distances = squared_distances(
-            current.position.row,
-            current.cohort.rows,
-            self.layout.slices_of(current.plan.due),
-        )
-        return distances.sum(dim=1, keepdim=True)
 
     def _table_of_all(self, cohort: Cohort, columns: list[Tensor]) -> Tensor:
         """A row for every client of the cohort, in every process, from columns of this process's clients."""
@@ -235,11 +233,9 @@ class Rounds:
                 for part in self._with_statistics(plan.renewed):
                     cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
-        attempt = position.attempt
         if window_ends:
             self.cohorts.leave(cohort)
-            attempt = 0
-        reached = Position(after, counters, attempt)
+        reached = position.closed(after, counters, window_ends=window_ends)
         return Played(position, reached, plan, verdict)
 
     def averaged_slices(self, plan: RoundPlan) -> list[slice]:

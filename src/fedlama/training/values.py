@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,8 +16,9 @@ from fedlama.data import Dataset, Shards
 from fedlama.local import LocalRule
 from fedlama.rows import Slot, distinct
 from fedlama.server import Server, ServerRule, ServerState
+from fedlama.server.exclusions import Attempts, Exclusion, entries_of_all
 from fedlama.training.evaluation import ClientSamples, Loss, Metric
-from fedlama.training.faults import Discarded, Exclusion, Faults
+from fedlama.training.faults import Faults
 from fedlama.training.participation import Participation
 
 # Ema: the exponential moving average of the server's model
@@ -140,7 +142,7 @@ class Position:
     server: ServerState
     counters: Tensor
     attempt: int = 0
-    discarded: Discarded | None = None
+    discarded: Attempts | None = None
 
     @property
     def step(self) -> int:
@@ -156,6 +158,74 @@ class Position:
     def row(self) -> Tensor:
         """The global model."""
         return self.server.row
+
+    def brings_clients(self, window_steps: int) -> bool:
+        """Whether new clients come before the next round: at a window's start, or where the last ones were given up.
+
+        Arguments:
+            window_steps: How many steps a cohort stays.
+        """
+        at_window_start = self.step % window_steps == 0
+        were_given_up = self.discarded is not None
+        return at_window_start or were_given_up
+
+    def closed(
+        self, server: ServerState, counters: Tensor, *, window_ends: bool
+    ) -> Position:
+        """Where the run stands after the next round, if that counts.
+
+        Arguments:
+            server: The server's state then.
+            counters: The whole-number buffers then.
+            window_ends: Whether the cohort leaves; attempts are counted per window.
+        """
+        attempt = self.attempt
+        if window_ends:
+            attempt = 0
+        return Position(server, counters, attempt)
+
+    def given_up(
+        self,
+        server: ServerState,
+        excluded: Sequence[Exclusion],
+        present: Iterable[int],
+    ) -> Position:
+        """Where the run stands after an attempt at the next round that came to nothing.
+
+        Arguments:
+            server: The server's state then, as `Server.discard` gives it.
+            excluded: Who was excluded in this attempt.
+            present: The other clients of the cohort.
+        """
+        entries = entries_of_all(excluded, present, self.attempt)
+        discarded = self._attempts_with(entries, server)
+        return replace(
+            self,
+            server=server,
+            attempt=self.attempt + 1,
+            discarded=discarded,
+        )
+
+    def attempts_until(
+        self, after: Position, excluded: Sequence[Exclusion]
+    ) -> Attempts:
+        """All attempts at a round that counts: those that came to nothing belong to it, also those before a resume.
+
+        Arguments:
+            after: Where the run stands after the last attempt, which began here.
+            excluded: Who was excluded in that.
+        """
+        return self._attempts_with(excluded, after.server)
+
+    def _attempts_with(
+        self, entries: Sequence[Exclusion], after: ServerState
+    ) -> Attempts:
+        earlier = self.discarded or Attempts()
+        return earlier.extended(
+            entries,
+            before=self.server.ledger,
+            after=after.ledger,
+        )
 
     def on_cpu(self) -> Position:
         """The same position as tensors in main memory."""
@@ -235,8 +305,3 @@ class Played:
     position: Position
     plan: RoundPlan
     verdict: Verdict | None
-
-    @property
-    def discarded(self) -> Discarded | None:
-        """What the attempts before the last one leave behind."""
-        return self.started.discarded
