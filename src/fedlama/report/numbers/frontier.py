@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Standing:
         return abs(self.gap) <= spread
 
 
-def places(comparison: Comparison) -> list[Place]:
+def places(comparison: RunComparison) -> list[Place]:
     """Every finished setting that has a score and sent something."""
     found: list[Place] = []
     settings = comparison.settings
@@ -63,7 +63,9 @@ def places(comparison: Comparison) -> list[Place]:
     return found
 
 
-def _place(index: int, setting: Setting, comparison: Comparison) -> Place | None:
+def _place(
+    index: int, setting: ComparedSetting, comparison: RunComparison
+) -> Place | None:
     score = comparison.score(setting)
     total = setting.uplink_bytes + setting.downlink_bytes
     if score is None or not setting.finished or total <= 0:
@@ -79,7 +81,7 @@ def _place(index: int, setting: Setting, comparison: Comparison) -> Place | None
     )
 
 
-def fedavg_line(found: Sequence[Place], comparison: Comparison) -> list[Place]:
+def fedavg_line(found: Sequence[Place], comparison: RunComparison) -> list[Place]:
     """FedAvg's settings by ascending bytes; of those with the same bytes, the best."""
     best: dict[float, Place] = {}
     for place in found:

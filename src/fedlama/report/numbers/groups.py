@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison, compare
+from fedlama.report.numbers.comparison import RunComparison, compare
 from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.settings import (
     differing_keys,
@@ -77,7 +77,7 @@ class ComparisonGroup:
     """Runs that may be compared with each other, under a title that says how they differ from the other groups."""
 
     title: str  # empty where there is one group only
-    comparison: Comparison
+    comparison: RunComparison
 
 
 def compare_groups(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.run.recorded import Run
 
 
@@ -46,7 +46,7 @@ class IntervalMap:
         return max(span.last for span in self.spans)
 
 
-def interval_maps(comparison: Comparison) -> list[IntervalMap]:
+def interval_maps(comparison: RunComparison) -> list[IntervalMap]:
     """One for each setting but FedAvg, which has one interval, from the first of its runs."""
     found: list[IntervalMap] = []
     for index, setting in enumerate(comparison.settings):
@@ -58,7 +58,7 @@ def interval_maps(comparison: Comparison) -> list[IntervalMap]:
     return found
 
 
-def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
+def _interval_map(index: int, setting: ComparedSetting) -> IntervalMap | None:
     run = setting.runs[0]
     names = [layer.name for layer in setting.layers]
     cycles = _intervals_by_cycle(run)

@@ -17,7 +17,7 @@ from fedlama.training.records import ClientScores, bits_per_number
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparedSetting:
     """One row of the comparison, over its finished runs; over its unfinished ones while none is finished."""
 
     label: str
@@ -87,7 +87,9 @@ def _came_further(one: Outcome, other: Outcome) -> bool:
     return one.step > other.step
 
 
-def setting_of(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Setting:
+def setting_of(
+    group: SettingRuns, outcomes: Sequence[Outcome], metric: str
+) -> ComparedSetting:
     """One row of the comparison.
 
     Arguments:
@@ -112,7 +114,7 @@ def setting_of(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> 
             clients.append(one.clients)
         if one.average_score is not None:
             average_scores[one.run.seed] = one.average_score
-    return Setting(
+    return ComparedSetting(
         label=group.label,
         config=group.config,
         runs=tuple(one.run for one in counted),

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.groups import ComparisonGroup, compare_groups
 from fedlama.report.numbers.intervals import interval_maps
@@ -213,7 +213,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
     )
 
 
-def _network(comparison: Comparison, view: View) -> NetworkSection | None:
+def _network(comparison: RunComparison, view: View) -> NetworkSection | None:
     played = replay(comparison, view.network, view.target)
     if played is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedlama.report.numbers.comparison import Comparison, compare
+from fedlama.report.numbers.comparison import RunComparison, compare
 from fedlama.report.page.draw import draw_report
 from fedlama.run.recorded import Run
 from fedlama.study.index import StudyIndex
@@ -14,7 +14,7 @@ from fedlama.study.runs import find_runs
 
 def draw_study(
     folder: Path, index: StudyIndex, *, draw: bool = True
-) -> tuple[Comparison, Path]:
+) -> tuple[RunComparison, Path]:
     """This study's settings as numbers, and the page of all runs that its folder holds.
 
     Arguments:

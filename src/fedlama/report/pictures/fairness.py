@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.fairness import Fairness
 from fedlama.report.pictures.charts import Chart, axis, series_list
 from fedlama.report.pictures.measures import Measure, score
@@ -19,7 +19,9 @@ from fedlama.report.words.formats import upper_first
 MAX_POINTS = 400  # of a line
 
 
-def fairness_chart(found: Sequence[Fairness], comparison: Comparison) -> Chart | None:
+def fairness_chart(
+    found: Sequence[Fairness], comparison: RunComparison
+) -> Chart | None:
     """A line per setting over its clients; None where no run has the scores of its clients.
 
     Arguments:

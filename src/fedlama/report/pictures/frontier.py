@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.frontier import Place, fedavg_line, places
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
 from fedlama.report.pictures.measures import score
@@ -19,7 +19,7 @@ from fedlama.report.words.formats import human_bytes, upper_first
 from fedlama.training.records import ACCURACY
 
 
-def frontier_chart(comparison: Comparison) -> Chart | None:
+def frontier_chart(comparison: RunComparison) -> Chart | None:
     """Score over all bytes of a run, with a line through FedAvg; None with fewer than two settings to compare."""
     found = places(comparison)
     if len(found) < 2:
@@ -61,7 +61,7 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
     )
 
 
-def _marker(place: Place, comparison: Comparison) -> dict[str, Any]:
+def _marker(place: Place, comparison: RunComparison) -> dict[str, Any]:
     series = series_list(comparison, line=False)[place.index]
     series["symbol"] = "circle"
     if place.adapts:
@@ -109,7 +109,7 @@ def _byte_range(found: Sequence[Place]) -> tuple[float, float]:
 
 @styled
 def frontier_figure(
-    found: Sequence[Place], line: Sequence[Place], comparison: Comparison
+    found: Sequence[Place], line: Sequence[Place], comparison: RunComparison
 ) -> Figure:
     """The still picture: points with error bars, and the line through FedAvg.
 
@@ -143,7 +143,7 @@ def frontier_figure(
     return figure
 
 
-def _label_axes(axes: Axes, found: Sequence[Place], comparison: Comparison) -> None:
+def _label_axes(axes: Axes, found: Sequence[Place], comparison: RunComparison) -> None:
     fewest, most = _byte_range(found)
     axes.set_xscale("log")
     axes.set_xlim(fewest, most)

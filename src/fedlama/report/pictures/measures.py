@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.charts import round_axis
@@ -22,7 +22,7 @@ class Measure:
     """What a curve is of."""
 
     name: str  # "accuracy", "test loss", …
-    curve: Callable[[Setting], Curve]
+    curve: Callable[[ComparedSetting], Curve]
 
     @property
     def is_share(self) -> bool:
@@ -51,7 +51,7 @@ class Measure:
         return round_axis("", self.number_format, low, high, largest)
 
 
-def score(comparison: Comparison) -> Measure:
+def score(comparison: RunComparison) -> Measure:
     """What the settings are compared by."""
     return Measure(comparison.metric, lambda setting: setting.curve)
 
@@ -78,7 +78,7 @@ def thinned(curve: Curve) -> Curve:
 
 
 def value_range(
-    comparison: Comparison, measure: Measure, *, late: bool
+    comparison: RunComparison, measure: Measure, *, late: bool
 ) -> tuple[float, float] | None:
     """The smallest and the largest value of all curves; None where there is nothing.
 

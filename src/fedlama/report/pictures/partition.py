@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedlama.base import InputError, RunError
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.partition import PartitionView, view_counts, view_partition
 from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
@@ -35,7 +35,7 @@ NO_METADATA: dict[str, dict[str, None]] = {
 }
 
 
-def partition_charts(comparison: Comparison) -> tuple[list[Chart], list[str]]:
+def partition_charts(comparison: RunComparison) -> tuple[list[Chart], list[str]]:
     """A chart for each way in which settings divide their data, and a sentence for each that cannot be drawn."""
     configs: dict[str, tuple[Config, Run]] = {}
     for setting in comparison.settings:

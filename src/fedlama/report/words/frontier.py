@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.frontier import (
     Place,
     Standing,
@@ -17,7 +17,7 @@ from fedlama.report.words.formats import gap_text, joined, score_text
 from fedlama.training.records import ACCURACY
 
 
-def equal_bytes(comparison: Comparison, only: str | None = None) -> list[str]:
+def equal_bytes(comparison: RunComparison, only: str | None = None) -> list[str]:
     """A sentence for every setting that adapts: better or worse than FedAvg at its number of bytes.
 
     Arguments:
@@ -36,7 +36,7 @@ def equal_bytes(comparison: Comparison, only: str | None = None) -> list[str]:
     return sentences
 
 
-def _sentence(place: Place, line: Sequence[Place], comparison: Comparison) -> str:
+def _sentence(place: Place, line: Sequence[Place], comparison: RunComparison) -> str:
     stands = standing(place, line)
     if stands is None:
         amount = "more"
@@ -51,7 +51,7 @@ def _sentence(place: Place, line: Sequence[Place], comparison: Comparison) -> st
     return f"At equal bytes {place.label} {_did(stands, comparison)} {_whom(stands)} ({expected}){_judgement(stands)}."
 
 
-def _did(stands: Standing, comparison: Comparison) -> str:
+def _did(stands: Standing, comparison: RunComparison) -> str:
     size, direction = gap_text(stands.gap, comparison.metric, comparison.sign)
     if not size:
         return "was level with"
