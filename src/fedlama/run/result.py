@@ -17,7 +17,7 @@ from fedlama.data import Preparation
 from fedlama.run.curves import draw_curves
 from fedlama.run.directory import WEIGHTS
 from fedlama.run.predicting import PREDICTED_AT_ONCE, as_trained
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.run.relative import Relative, share_of
 from fedlama.run.texts import facts_table, network_text, score_text
 from fedlama.training import records
@@ -209,7 +209,7 @@ def _values_of(summary: records.Summary) -> dict[str, Any]:
 
 
 def read_result(
-    run: Run,
+    run: RecordedRun,
     module: nn.Module,
     *,
     preparation: Preparation,

@@ -18,7 +18,7 @@ from fedlama.report.numbers.settings import (
     shown_value,
 )
 from fedlama.run.directory import UNTIL_ROUND
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import Measure
 
 
@@ -50,7 +50,7 @@ class RunComparison:
 
 
 def compare(
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     *,
     labels: Mapping[Path, str] | None = None,
     baseline: str | None = None,
@@ -158,7 +158,7 @@ def _everyone_trains_in_all(groups: Sequence[SettingRuns]) -> bool:
     return all(everyone_trains(group.config) for group in groups)
 
 
-def _changed_code(runs: Sequence[Run]) -> tuple[str, ...]:
+def _changed_code(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
     """What has another hash in one of these runs than in another."""
     hashes: dict[str, set[str]] = {}
     for run in runs:

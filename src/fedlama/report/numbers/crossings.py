@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedlama.core import adjust_intervals, crossing_curves
 from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import Record
 
 
@@ -55,7 +55,9 @@ def crossings(comparison: RunComparison) -> list[Crossing]:
     return found
 
 
-def _crossing(index: int, setting: ComparedSetting, run: Run) -> Crossing | None:
+def _crossing(
+    index: int, setting: ComparedSetting, run: RecordedRun
+) -> Crossing | None:
     record = _latest_complete(run.records)
     summary = run.summary
     if record is None or summary is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _interval_map(index: int, setting: ComparedSetting) -> IntervalMap | None:
     return IntervalMap(index, setting.label, run.seed, names, spans)
 
 
-def _intervals_by_cycle(run: Run) -> dict[int, list[int]]:
+def _intervals_by_cycle(run: RecordedRun) -> dict[int, list[int]]:
     """Intervals change at the end of a cycle only, so any round of it has them."""
     intervals: dict[int, list[int]] = {}
     for record in run.records:

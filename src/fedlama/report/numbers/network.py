@@ -24,7 +24,7 @@ from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.numbers.stragglers import slowest_of
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import ACCURACY, Record
 
 # A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.
@@ -207,7 +207,7 @@ def _first_step(curve: Curve, target: float, sign: int) -> int | None:
     return None
 
 
-def _records_until(run: Run, step: int) -> list[Record]:
+def _records_until(run: RecordedRun, step: int) -> list[Record]:
     until: list[Record] = []
     for record in run.records:
         if record.step <= step:

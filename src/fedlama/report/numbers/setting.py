@@ -12,7 +12,7 @@ from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, sprea
 from fedlama.report.numbers.settings import SettingRuns
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import ClientScores, bits_per_number
 
 
@@ -22,7 +22,7 @@ class ComparedSetting:
 
     label: str
     config: Config  # of its first run
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     unfinished: int  # runs of this setting that are not finished
     repeated: int  # runs left out because another has their seed
     finished: bool

@@ -47,7 +47,7 @@ from fedlama.report.words.intervals import even_intervals
 from fedlama.report.words.network import assumptions, payoff_sentences
 from fedlama.report.words.notes import cost_heading, notes, warnings_of
 from fedlama.run.files import write_atomically
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.version import __version__
 
 SCRIPTS = ("echarts.js", "charts.js", "page.js")
@@ -96,7 +96,7 @@ class GroupPart:
 
 
 def draw_report(
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     out: Path,
     *,
     labels: Mapping[Path, str] | None = None,

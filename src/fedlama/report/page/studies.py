@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedlama.report.numbers.comparison import RunComparison, compare
 from fedlama.report.page.draw import draw_report
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.study.index import StudyIndex
 from fedlama.study.runs import find_runs
 
@@ -23,7 +23,7 @@ def draw_study(
         draw: Whether the page is drawn; one of the same runs may be there already.
     """
     runs = find_runs([folder])
-    own: list[Run] = []
+    own: list[RecordedRun] = []
     for run in runs:
         name = run.path.relative_to(folder).as_posix()
         if name in index.labels:
@@ -37,7 +37,7 @@ def draw_study(
     return comparison, page
 
 
-def baseline_among(runs: Sequence[Run], index: StudyIndex) -> str | None:
+def baseline_among(runs: Sequence[RecordedRun], index: StudyIndex) -> str | None:
     """The study's baseline, if one of these runs is of it: a page of the others names what it relates them to.
 
     Arguments:
