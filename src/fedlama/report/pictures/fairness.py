@@ -12,7 +12,7 @@ from matplotlib.ticker import PercentFormatter
 from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.fairness import Fairness
 from fedlama.report.pictures.charts import Chart, axis, series_list
-from fedlama.report.pictures.measures import Measure, score
+from fedlama.report.pictures.measures import CurveMeasure, score
 from fedlama.report.pictures.style import GRID, colour, dashes, show_percentages, styled
 from fedlama.report.words.formats import upper_first
 
@@ -75,7 +75,7 @@ def _points(one: Fairness) -> list[tuple[float, float]]:
 
 
 @styled
-def fairness_figure(drawn: Sequence[Fairness], measure: Measure) -> Figure:
+def fairness_figure(drawn: Sequence[Fairness], measure: CurveMeasure) -> Figure:
     """The still picture.
 
     Arguments:
