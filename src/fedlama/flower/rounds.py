@@ -11,13 +11,13 @@ from flwr.app import Message, RecordDict
 from fedlama.base import RunError
 from fedlama.core import Message as Bytes
 from fedlama.core import RoundPlan, Traffic
-from fedlama.flower.cohorts import Cohort, Cohorts
+from fedlama.flower.cohorts import FlowerCohort, FlowerCohorts
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
 from fedlama.flower.recording import Recording
 from fedlama.flower.saving import checkpoint_of
 from fedlama.flower.sending import Sender
-from fedlama.flower.updates import Reader, Update, UpdatesReduce
+from fedlama.flower.updates import ReplyReader, Update, UpdatesReduce
 from fedlama.local import steps_per_interval
 from fedlama.server import Server
 from fedlama.training.coding import Uplink
@@ -46,7 +46,7 @@ class PlayedRound:
     excluded: list[Exclusion]
 
 
-class Rounds:
+class FlowerRounds:
     """Plays the rounds of one run.
 
     Arguments:
@@ -64,7 +64,7 @@ class Rounds:
         options: Options,
         *,
         nodes: Nodes,
-        cohorts: Cohorts,
+        cohorts: FlowerCohorts,
         server: Server,
         uplink: Uplink | None,
         sender: Sender,
@@ -133,10 +133,10 @@ class Rounds:
         return f"{run}/{cycle}/{number}/{attempt}"
 
     def _train(
-        self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str
+        self, position: Position, plan: RoundPlan, cohort: FlowerCohort, tag: str
     ) -> tuple[dict[int, Update], Bytes]:
         """Send every client its task; what each replied, and what all were sent."""
-        reader = Reader(
+        reader = ReplyReader(
             position,
             plan,
             self.layout,
@@ -260,7 +260,7 @@ class Rounds:
     def _discard(
         self,
         position: Position,
-        cohort: Cohort,
+        cohort: FlowerCohort,
         excluded: Sequence[Exclusion],
         traffic: Traffic,
     ) -> Position:
