@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Result(records.Result):
+class Result(records.TrainingResult):
     """A finished run: its numbers, one record per round, and the trained module.
 
     `accuracy` is None where the metric is another one: `score` is the metric, whatever it is, and `metric` has its name
@@ -195,7 +195,7 @@ class Result(records.Result):
         return f"{score} ({clients.on} samples)"
 
 
-def result_of(found: records.Result) -> Result:
+def result_of(found: records.TrainingResult) -> Result:
     """A result as users get it."""
     return Result(**_values_of(found))
 

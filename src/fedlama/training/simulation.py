@@ -38,7 +38,7 @@ from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunct
 from fedlama.training.faults import Faults
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
-from fedlama.training.records import ClientScores, Record, Result
+from fedlama.training.records import ClientScores, Record, TrainingResult
 from fedlama.training.results import result_of, why_stopped
 from fedlama.training.running import run_loop
 from fedlama.training.seen_rows import Keeping, Piece
@@ -89,7 +89,7 @@ def simulate(
     precision: Precision = "float32",
     on_record: Callable[[Record], None] | None = None,
     checkpointing: Checkpointing | None = None,
-) -> Result:
+) -> TrainingResult:
     """Train a federation: `fedlama.simulate` without a run directory, where the arguments are explained.
 
     `checkpointing` says where checkpoints go, and what to resume from.
