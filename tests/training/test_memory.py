@@ -14,6 +14,7 @@ from fedlama.base import InputError, RunError
 from fedlama.data import arrays
 from fedlama.processes.memory import available_memory, explain_out_of_memory
 from fedlama.rows import Slot
+from fedlama.training.checkpoint import Checkpointing, Control
 from fedlama.training.memory import (
     MemoryDemand,
     check_memory,
@@ -167,6 +168,34 @@ def test_a_run_that_will_not_fit_is_refused_before_anything_is_forked(monkeypatc
         match=r"4 rows of 1\.1 M numbers .* are available: lower participation.active",
     ):
         tiny(workers=2)
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_where_memory_is_short_a_run_is_saved_between_windows(monkeypatch, is_short):
+    if is_short:
+        monkeypatch.setattr("fedlama.training.setup.fits", lambda demand: False)
+    checked = []
+    monkeypatch.setattr("fedlama.training.setup.check_memory", checked.append)
+    control = Control()
+    keeping = Checkpointing(control, lambda content, state: None)
+    # A window of two cycles: a checkpoint may fall inside it, and then holds the cohort's slots
+    tiny(participation=2, window=2, checkpointing=keeping)
+    assert control.between_windows is is_short
+    (demand,) = checked
+    assert (demand.saved_clients == 0) is is_short
+
+
+def test_whoever_checks_the_memory_changes_nothing(monkeypatch):
+    monkeypatch.setattr("fedlama.training.simulation.choose_when_to_save", unchanged)
+    monkeypatch.setattr("fedlama.training.memory.available_memory", lambda: 1_000_000)
+    control = Control()
+    with pytest.raises(InputError, match="are available"):
+        tiny(checkpointing=Checkpointing(control, lambda content, state: None))
+    assert control.between_windows is False
+
+
+def unchanged(setup, workers):
+    """In place of the choice."""
 
 
 def _in_a_fork(work):

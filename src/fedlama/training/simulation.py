@@ -46,6 +46,7 @@ from fedlama.training.setup import (
     Setup,
     check_setup_memory,
     choose_stacked,
+    choose_when_to_save,
     downlink_channel,
     uplink_channel,
 )
@@ -172,6 +173,7 @@ def simulate(
             checkpointing=checkpointing,
         )
         if not on_gpu:
+            choose_when_to_save(setup, workers)
             check_setup_memory(setup, workers)
         setup = _going_on(setup)
         observer = _Observer(on_record, setup.checkpointing)
