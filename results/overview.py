@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from fedlama.report.numbers.frontier import Place, standing
+from fedlama.report.numbers.frontier import FrontierPoint, standing
 from fedlama.report.numbers.reproduction import long_share
 
 DASH = "–"
@@ -79,14 +79,14 @@ def _values(
     )
     own, fast, slow = (_number(one, score) for one in (row, often, seldom))
     line = [
-        _place(one, whose)
+        _point(one, whose)
         for name, one in settings.items()
         if name.startswith("FedAvg")
     ]
-    place, known = _place(row, whose), [one for one in line if one]
+    point, known = _point(row, whose), [one for one in line if one]
     stands = (
-        standing(place, sorted(known, key=lambda one: one.total_bytes))
-        if place
+        standing(point, sorted(known, key=lambda one: one.total_bytes))
+        if point
         else None
     )
     return [
@@ -98,7 +98,7 @@ def _values(
     ]
 
 
-def _place(row: dict[str, str], whose: str) -> Place | None:
+def _point(row: dict[str, str], whose: str) -> FrontierPoint | None:
     mean = _number(row, f"{whose}accuracy")
     total = (
         _number(row, "paper_cost")
@@ -108,7 +108,7 @@ def _place(row: dict[str, str], whose: str) -> Place | None:
     return (
         None
         if mean is None or total is None
-        else Place(0, row["setting"], total, mean, None, adapts=False)
+        else FrontierPoint(0, row["setting"], total, mean, None, adapts=False)
     )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fedlama.report.numbers.comparison import Comparison, compare
+from fedlama.report.numbers.comparison import RunComparison, compare
 from fedlama.report.pictures.paired import draw_paired
 from fedlama.report.tables.paired import paired_grid
 from fedlama.study.runs import load_run
 from fedlama.study.study_file import load_study
 
 
-def comparison_of(file: Path, folder: Path) -> Comparison:
+def comparison_of(file: Path, folder: Path) -> RunComparison:
     """The study's finished runs in a folder."""
     study = load_study(file)
     labels: dict[Path, str] = {}

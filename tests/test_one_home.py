@@ -1,5 +1,6 @@
 """A fact has one home: what is written here stands in one module, and others take it from there."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,16 @@ def test_how_large_a_number_is_stands_in_the_ledger(module):
 def test_how_a_full_disk_shows_stands_in_base():
     assert "errno.ENOSPC" not in (PACKAGE / "run/files.py").read_text(encoding="utf-8")
     assert "base/files.py" in modules_with("errno.ENOSPC")
+
+
+def test_no_two_classes_have_the_same_name():
+    homes: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    assert {"Comparison", "RunComparison"} <= set(homes)
+
+    shared = {name: modules for name, modules in homes.items() if len(modules) > 1}
+    assert shared == {}

@@ -117,7 +117,7 @@ def test_a_node_that_stays_silent_is_left_alone_for_longer_and_longer(monkeypatc
     """Late once, it may be back at once; then it is not addressed for 1, 2, 4 and at most 8 deadlines."""
     now = [100.0]
     monkeypatch.setattr(exchanging.time, "monotonic", lambda: now[0])
-    exchange = exchanging.Exchange(grid=None, deadline=10.0)
+    exchange = exchanging.NodeExchange(grid=None, deadline=10.0)
     pauses = []
     for _ in range(6):
         exchange._note_late(7)
@@ -144,7 +144,7 @@ def test_a_reply_that_never_becomes_whole_keeps_its_node_busy_for_one_deadline_m
             return []
 
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-    exchange = exchanging.Exchange(Grid(), deadline=1.0)
+    exchange = exchanging.NodeExchange(Grid(), deadline=1.0)
     request = exchanging.Request(7, RecordDict())
     began = time.monotonic()
     assert exchange.ask({0: request}, "train") == {}

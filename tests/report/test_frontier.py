@@ -6,7 +6,12 @@ import pytest
 from hand_made import write_run
 
 from fedlama.report import compare
-from fedlama.report.numbers.frontier import Place, fedavg_line, places, standing
+from fedlama.report.numbers.frontier import (
+    FrontierPoint,
+    fedavg_line,
+    frontier_points,
+    standing,
+)
 from fedlama.report.pictures.charts import round_axis
 from fedlama.report.pictures.frontier import frontier_chart
 from fedlama.report.words.frontier import equal_bytes
@@ -14,8 +19,8 @@ from fedlama.report.words.frontier import equal_bytes
 LONG = ("conv.weight",)
 
 
-def place(total, mean, deviation=None, *, adapts=False, label="x"):
-    return Place(0, label, total, mean, deviation, adapts)
+def point(total, mean, deviation=None, *, adapts=False, label="x"):
+    return FrontierPoint(0, label, total, mean, deviation, adapts)
 
 
 def runs(folder, lama, fast=(0.9, 0.9), slow=(0.7, 0.7)):
@@ -34,21 +39,21 @@ def runs(folder, lama, fast=(0.9, 0.9), slow=(0.7, 0.7)):
 
 
 def test_the_line_is_read_off_a_logarithmic_axis():
-    line = [place(100, 0.6, 0.03, label="few"), place(400, 0.8, 0.04, label="many")]
-    half = standing(place(200, 0.75, 0.01, adapts=True), line)
+    line = [point(100, 0.6, 0.03, label="few"), point(400, 0.8, 0.04, label="many")]
+    half = standing(point(200, 0.75, 0.01, adapts=True), line)
     assert half.expected == pytest.approx(0.7)  # 200 is half way from 100 to 400
     assert half.deviation == pytest.approx(0.025)  # √((0.5 · 0.03)² + (0.5 · 0.04)²)
     assert half.gap == pytest.approx(0.05)
     assert half.within_spread is False  # √(0.01² + 0.025²) = 0.027
-    assert standing(place(200, 0.72, 0.01, adapts=True), line).within_spread is True
-    assert standing(place(400, 0.9, adapts=True), line).between == ("many",)
+    assert standing(point(200, 0.72, 0.01, adapts=True), line).within_spread is True
+    assert standing(point(400, 0.9, adapts=True), line).between == ("many",)
 
 
 def test_beyond_the_line_there_is_nothing_to_compare_with():
-    line = [place(100, 0.6), place(400, 0.8)]
-    assert standing(place(99, 0.7, adapts=True), line) is None
-    assert standing(place(401, 0.7, adapts=True), line) is None
-    assert standing(place(200, 0.7, adapts=True), line[:1]) is None
+    line = [point(100, 0.6), point(400, 0.8)]
+    assert standing(point(99, 0.7, adapts=True), line) is None
+    assert standing(point(401, 0.7, adapts=True), line) is None
+    assert standing(point(200, 0.7, adapts=True), line[:1]) is None
 
 
 def test_of_fedavg_settings_with_the_same_bytes_the_best_counts(tmp_path):
@@ -60,7 +65,9 @@ def test_of_fedavg_settings_with_the_same_bytes_the_best_counts(tmp_path):
         for r, a in rates.items()
     ]
     comparison = compare(made)
-    assert [one.mean for one in fedavg_line(places(comparison), comparison)] == [0.7]
+    assert [
+        one.mean for one in fedavg_line(frontier_points(comparison), comparison)
+    ] == [0.7]
 
 
 def test_sentences_name_the_better_one_and_the_spread(tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.pairs import (
     PairedDifference,
     paired_average,
@@ -40,7 +40,7 @@ def row(label, scores, **other):
 
 
 def against(*settings):
-    return Comparison(settings, settings[0], "accuracy", {})
+    return RunComparison(settings, settings[0], "accuracy", {})
 
 
 BASE = row("FedAvg(6)", {0: 0.60, 1: 0.70, 2: 0.50})

@@ -17,7 +17,7 @@ from fedlama.report import compare, markdown_table, terminal_table, verdict
 from fedlama.report.numbers.network import common_target
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.tables.settings import _that_fit, cells, headings
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.study.runs import load_run
 
 LONG = ("conv.weight",)
@@ -191,7 +191,13 @@ def test_foreign_summaries_are_refused_in_a_sentence(write, summary):
 def test_a_configuration_of_another_program_is_refused_in_a_sentence(write):
     run = write()
     with pytest.raises(InputError, match=r"config.toml: unknown key 'flavour'"):
-        compare([Run(run.path, {**run.config, "flavour": 1}, run.records, run.summary)])
+        compare(
+            [
+                RecordedRun(
+                    run.path, {**run.config, "flavour": 1}, run.records, run.summary
+                )
+            ]
+        )
 
 
 def test_verdict_of_a_win(write):

@@ -6,7 +6,7 @@ from fedlama.base import InputError
 from fedlama.compress import Chain, ErrorFeedback, Quantize, Rotate, TopK
 from fedlama.run.config import parse_config
 from fedlama.run.overrides import apply_overrides
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 
 TABLES = {
     "data": {"name": "digits"},
@@ -99,7 +99,7 @@ def test_what_means_nothing_is_refused(table, sentence):
 )
 def test_a_run_is_called_by_what_is_not_the_papers(tables, label, tmp_path):
     config = {"data": {"name": "digits"}, "train": {"iterations": 4}, **tables}
-    assert Run(tmp_path, config, [], None).label == label
+    assert RecordedRun(tmp_path, config, [], None).label == label
 
 
 def test_a_key_that_does_not_exist_is_told_with_those_that_do():

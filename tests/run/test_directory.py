@@ -21,7 +21,7 @@ from fedlama.run.default_models import model_builder
 from fedlama.run.directory import RunDirectory
 from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import load_data, resolve
 from fedlama.study.runs import find_runs, load_run
 from fedlama.training import LayerSummary
@@ -440,7 +440,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_a_run_reads_back(finished):
     run = load_run(finished)
-    assert isinstance(run, Run)
+    assert isinstance(run, RecordedRun)
     assert run.path == finished
     assert run.label == "FedLAMA(2, 2)"
     assert run.seed == 0

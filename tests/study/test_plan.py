@@ -81,7 +81,12 @@ def record(step, cost):
 
 def test_runs_and_client_steps_are_counted(study, tmp_path):
     plan, examples = counted([(study, tmp_path)], 2)
-    assert (len(plan.jobs), plan.pilots, plan.finished, plan.processes) == (6, 0, 0, 2)
+    assert (len(plan.missing), plan.pilots, plan.finished, plan.processes) == (
+        6,
+        0,
+        0,
+        2,
+    )
     assert plan.client_steps == 6 * 48 * 4
     assert len(examples) == 2  # two FedAvg are of one kind, the code is another
     assert amount_text(plan) == "6 runs to train, 1,152 client steps in all"
@@ -110,7 +115,7 @@ def test_what_is_finished_and_what_has_begun_is_not_counted_again(study, tmp_pat
     for name in ("step-000000012.json", "step-000000024.json", "step-other.json"):
         (kept / name).write_text("{}")
     plan, _ = counted([(study, tmp_path)], 1)
-    assert (len(plan.jobs), plan.finished) == (5, 1)
+    assert (len(plan.missing), plan.finished) == (5, 1)
     assert plan.client_steps == 4 * (4 * 48 + 24)
     assert amount_text(plan).endswith("; 1 run is finished already")
 

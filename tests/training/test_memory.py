@@ -14,8 +14,9 @@ from fedlama.base import InputError, RunError
 from fedlama.data import arrays
 from fedlama.processes.memory import available_memory, explain_out_of_memory
 from fedlama.rows import Slot
+from fedlama.training.checkpoint import Checkpointing, Control
 from fedlama.training.memory import (
-    Demand,
+    MemoryDemand,
     check_memory,
     data_bytes,
     human,
@@ -23,7 +24,7 @@ from fedlama.training.memory import (
 )
 
 VELOCITY = Slot("velocity", without="set local.momentum to 0")
-WIDE = Demand(
+WIDE = MemoryDemand(
     clients=128,
     processes=2,
     width=36_500_000,
@@ -46,7 +47,7 @@ def test_128_clients_of_the_wide_network_by_hand():
 
 
 def test_blocks_and_checkpoints_by_hand():
-    demand = Demand(
+    demand = MemoryDemand(
         clients=16, processes=3, width=100, parameter_width=80, slots=(VELOCITY,), data_bytes=1000,
         prepared_bytes=4000, block=8, saved_clients=16,
     )  # fmt: skip
@@ -169,6 +170,34 @@ def test_a_run_that_will_not_fit_is_refused_before_anything_is_forked(monkeypatc
         tiny(workers=2)
 
 
+@pytest.mark.parametrize("is_short", [False, True])
+def test_where_memory_is_short_a_run_is_saved_between_windows(monkeypatch, is_short):
+    if is_short:
+        monkeypatch.setattr("fedlama.training.setup.fits", lambda demand: False)
+    checked = []
+    monkeypatch.setattr("fedlama.training.setup.check_memory", checked.append)
+    control = Control()
+    keeping = Checkpointing(control, lambda content, state: None)
+    # A window of two cycles: a checkpoint may fall inside it, and then holds the cohort's slots
+    tiny(participation=2, window=2, checkpointing=keeping)
+    assert control.between_windows is is_short
+    (demand,) = checked
+    assert (demand.saved_clients == 0) is is_short
+
+
+def test_whoever_checks_the_memory_changes_nothing(monkeypatch):
+    monkeypatch.setattr("fedlama.training.simulation.choose_when_to_save", unchanged)
+    monkeypatch.setattr("fedlama.training.memory.available_memory", lambda: 1_000_000)
+    control = Control()
+    with pytest.raises(InputError, match="are available"):
+        tiny(checkpointing=Checkpointing(control, lambda content, state: None))
+    assert control.between_windows is False
+
+
+def unchanged(setup, workers):
+    """In place of the choice."""
+
+
 def _in_a_fork(work):
     receiver, sender = get_context("fork").Pipe(duplex=False)
     process = get_context("fork").Process(target=lambda: sender.send(work()))
@@ -206,9 +235,10 @@ def test_the_estimate_is_about_what_a_run_takes():
         return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
     width = 512 * 2048 + 2048 + 2048 * 10 + 16
-    demand = Demand(clients, 1, width, width, (VELOCITY,), data_bytes=0)
+    demand = MemoryDemand(clients, 1, width, width, (VELOCITY,), data_bytes=0)
     more_than_one_client = (
-        demand.total() - Demand(1, 1, width, width, (VELOCITY,), data_bytes=0).total()
+        demand.total()
+        - MemoryDemand(1, 1, width, width, (VELOCITY,), data_bytes=0).total()
     )
     assert (
         0.7 * more_than_one_client < _in_a_fork(measured) < 1.3 * more_than_one_client
@@ -256,7 +286,7 @@ def test_an_allocation_that_fails_is_told_by_torch_as_expected():
 def test_clients_that_are_away_are_in_the_checkpoints_by_hand():
     # 1,000 clients seen, one row of 100 float32 that outlives windows: on its way it is in memory four times
     control = Slot("control", "run")
-    demand = Demand(
+    demand = MemoryDemand(
         clients=4, processes=1, width=100, parameter_width=100, slots=(VELOCITY, control), data_bytes=0,
         seen_clients=1_000,
     )  # fmt: skip
@@ -266,7 +296,7 @@ def test_clients_that_are_away_are_in_the_checkpoints_by_hand():
 def test_of_very_many_clients_that_are_away_one_piece_is_in_memory_by_hand():
     # A piece has 8 MiB: fewer than the rows of 100,000 clients, 7.7 GB
     control = Slot("control", "run")
-    demand = Demand(
+    demand = MemoryDemand(
         clients=4, processes=1, width=19_210, parameter_width=19_210, slots=(control,), data_bytes=0,
         seen_clients=100_000,
     )  # fmt: skip

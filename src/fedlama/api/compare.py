@@ -13,7 +13,7 @@ from typing import Any
 from fedlama.base import MAX_SEED, InputError, check_whole, shown
 from fedlama.core import Policy
 from fedlama.run.planning import DEFAULTS, plan
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import Resolved
 from fedlama.study.cells import Watch
 from fedlama.study.comparison import Comparison
@@ -249,7 +249,9 @@ def _watching(
 
 
 def _comparison(study: PythonStudy, folder: Path, baseline: str) -> Comparison:
-    runs: dict[str, list[Run]] = {setting.name: [] for setting in study.settings}
+    runs: dict[str, list[RecordedRun]] = {
+        setting.name: [] for setting in study.settings
+    }
     diverged: dict[str, int] = {}
     measures: list[Measure | None] = []
     for cell in study.table:
@@ -267,7 +269,7 @@ def _comparison(study: PythonStudy, folder: Path, baseline: str) -> Comparison:
     common = None
     if measures and all(other == measures[0] for other in measures):
         common = measures[0]
-    frozen: dict[str, tuple[Run, ...]] = {}
+    frozen: dict[str, tuple[RecordedRun, ...]] = {}
     for name, own in runs.items():
         frozen[name] = tuple(own)
     return Comparison(
@@ -285,7 +287,7 @@ def _measure_of(summary: Summary) -> Measure | None:
     return summary.metric
 
 
-def _finished(path: Path) -> Run | None:
+def _finished(path: Path) -> RecordedRun | None:
     """A run with a summary; one that diverged has none."""
     if not (path / "config.toml").is_file():
         return None

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedlama.cli.flags import Command, Group
+from fedlama.cli.flags import Command, CommandGroup
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     help="Data sets: what is there, how they fall on clients, how to get them.",
     no_args_is_help=True,
 )

@@ -15,7 +15,7 @@ class Command(TyperCommand):
         return _without_values(super().get_params(ctx))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Several commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from fedlama.base import InputError, RunError
 from fedlama.cli import data
 from fedlama.cli.demo import demo
 from fedlama.cli.diagnose import diagnose
-from fedlama.cli.flags import Command, Group
+from fedlama.cli.flags import Command, CommandGroup
 from fedlama.cli.report import report
 from fedlama.cli.reproduce import reproduce
 from fedlama.cli.run import run
@@ -41,7 +41,7 @@ HELP = "\n\n".join(
 )
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     help=HELP,
     rich_markup_mode="rich",
     no_args_is_help=True,

@@ -89,9 +89,9 @@ def _follow(folders: list[Path], out: Path, view: View) -> None:
     """Draw while runs are going, with a line for each drawing, and at the end as always."""
     from fedlama.report import compare_groups, draw_report, verdict
     from fedlama.report.page.watch import watch
-    from fedlama.run.recorded import Run
+    from fedlama.run.recorded import RecordedRun
 
-    def draw(runs: list[Run], refresh: int | None) -> None:
+    def draw(runs: list[RecordedRun], refresh: int | None) -> None:
         if refresh is None:
             show_report(folders, out, view)
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedlama.report.numbers.comparison import Comparison
+    from fedlama.report.numbers.comparison import RunComparison
     from fedlama.report.page.draw import View
 
 Workers = Annotated[
@@ -77,7 +77,7 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
     print(f"report: {page}")
 
 
-def _print_replay(comparison: Comparison, view: View, was_told: bool) -> bool:
+def _print_replay(comparison: RunComparison, view: View, was_told: bool) -> bool:
     """On the network that was asked for, how long each setting would have taken; whether the network is named now."""
     from fedlama.report.numbers.network import replay
     from fedlama.report.tables.network import network_rows

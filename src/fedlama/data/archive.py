@@ -31,7 +31,7 @@ EXTENSIONS = (b"x", b"g", b"L", b"K", b"X")
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """A header of the archive: what follows it, and how long that is."""
 
     name: str
@@ -111,7 +111,7 @@ class _Bounded:
             pass
 
 
-def _members(stream: _Bounded) -> Iterator[Member]:
+def _members(stream: _Bounded) -> Iterator[ArchiveMember]:
     """The headers up to the first that is empty; whoever asks for the next has read or skipped the content."""
     while True:
         header = stream.read(BLOCK)
@@ -120,7 +120,7 @@ def _members(stream: _Bounded) -> Iterator[Member]:
         yield _parsed(header)
 
 
-def _parsed(header: bytes) -> Member:
+def _parsed(header: bytes) -> ArchiveMember:
     """A header in the format that is common to all kinds of tar (POSIX.1-1988, "ustar")."""
     if len(header) < BLOCK:
         raise EOFError("it ends inside a header")
@@ -129,7 +129,7 @@ def _parsed(header: bytes) -> Member:
     checksum = _octal(header[148:156])
     if checksum != sum(summed):
         raise _NotTarError("a header's checksum is wrong")
-    return Member(
+    return ArchiveMember(
         name=_name(header),
         kind=header[156:157],
         size=_octal(header[124:136]),
@@ -171,7 +171,7 @@ def _padded(size: int) -> int:
     return blocks * BLOCK
 
 
-def _check(path: Path, member: Member) -> None:
+def _check(path: Path, member: ArchiveMember) -> None:
     """Nothing is written to disk; but an archive with names that climb or start at the root is no official one."""
     name = member.name
     climbs = ".." in name.split("/")
@@ -189,7 +189,7 @@ def _check(path: Path, member: Member) -> None:
         )
 
 
-def _content(path: Path, stream: _Bounded, member: Member) -> bytes:
+def _content(path: Path, stream: _Bounded, member: ArchiveMember) -> bytes:
     where = f"{printable(path)}: {printable(member.name)}"
     if member.kind not in PLAIN_FILES:
         raise InputError(

@@ -12,7 +12,7 @@ from fedlama.training.values import Position
 
 
 @dataclass
-class Cohort:
+class FlowerCohort:
     """The clients of a window. `tags` has, for those whose state is up to date, the tag of it."""
 
     clients: list[int]
@@ -26,7 +26,7 @@ class Cohort:
         return [client for client in self.clients if client not in self.absent]
 
 
-class Cohorts:
+class FlowerCohorts:
     """Draws the clients of every window over partition ids, so that a run can be repeated: node ids are random.
 
     Arguments:
@@ -43,7 +43,7 @@ class Cohorts:
         self.participation = participation
         self.window_steps = participation.window_steps(policy)
         self.seed = seed
-        self._current: Cohort | None = None
+        self._current: FlowerCohort | None = None
 
     def window_of(self, step: int) -> int:
         """The number of the window that a global step lies in.
@@ -61,7 +61,9 @@ class Cohorts:
         """
         return step % self.window_steps == 0
 
-    def at(self, position: Position, plan: RoundPlan) -> tuple[Cohort, dict[int, str]]:
+    def at(
+        self, position: Position, plan: RoundPlan
+    ) -> tuple[FlowerCohort, dict[int, str]]:
         """The clients of the next round, and why some of them are absent from a cycle's start.
 
         Arguments:
@@ -85,7 +87,7 @@ class Cohorts:
         reasons = dict.fromkeys(absent_in_order, FAILED_BEFORE)
         return cohort, reasons
 
-    def _draw(self, position: Position) -> Cohort:
+    def _draw(self, position: Position) -> FlowerCohort:
         window = self.window_of(position.step)
         clients = self.participation.cohort(
             self.nodes.population,
@@ -93,4 +95,4 @@ class Cohorts:
             window,
             position.attempt,
         )
-        return Cohort(clients, entered=position.step)
+        return FlowerCohort(clients, entered=position.step)

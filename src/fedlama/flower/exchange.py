@@ -76,7 +76,7 @@ class _Late:
     not_before: float  # on the monotonic clock: when it is worth a message again
 
 
-class Exchange:
+class NodeExchange:
     """Sends messages to nodes and waits for their replies, never longer than the deadline.
 
     Arguments:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from fedlama.compress import Channel
 from fedlama.core import Layout
-from fedlama.flower.cohorts import Cohorts
+from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.options import Options
 from fedlama.flower.sending import SendingChannel
 from fedlama.server import Server
 from fedlama.training.coding import Uplink
 
 
-def make_uplink(options: Options, layout: Layout, cohorts: Cohorts) -> Uplink | None:
+def make_uplink(
+    options: Options, layout: Layout, cohorts: FlowerCohorts
+) -> Uplink | None:
     """What decodes replies; None where they are not coded.
 
     Arguments:

@@ -13,7 +13,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedlama.base import InputError, RunError, printable
-from fedlama.flower.exchange import Exchange, FollowUp, Request
+from fedlama.flower.exchange import FollowUp, NodeExchange, Request
 from fedlama.flower.wire import RECORD, EndedRun, forget_record
 
 # After an answer that could not be used: the node may just have started
@@ -66,7 +66,7 @@ class Nodes:
         weights: str,
     ) -> None:
         self.grid = grid
-        self.exchange = Exchange(grid, deadline=deadline)
+        self.exchange = NodeExchange(grid, deadline=deadline)
         self.deadline = deadline
         self.members: dict[int, Member] = {}  # by client
         self.samples: dict[int, int] = {}  # by client, also of those that left

@@ -25,7 +25,13 @@ from fedlama.run.directory import (
 from fedlama.run.files import write_atomically, writing
 from fedlama.run.reading import read_records
 from fedlama.server.exclusions import Exclusion
-from fedlama.training.records import ACCURACY, Measure, Record, Result, fedavg_at
+from fedlama.training.records import (
+    ACCURACY,
+    Measure,
+    Record,
+    TrainingResult,
+    fedavg_at,
+)
 from fedlama.training.results import layer_summaries
 from fedlama.training.values import Position
 
@@ -135,7 +141,7 @@ def result_of(
     local: str,
     higher_is_better: bool,
     seconds: float,
-) -> Result:
+) -> TrainingResult:
     """What came of a run that reached its last step.
 
     Arguments:
@@ -162,7 +168,7 @@ def result_of(
     codec = "none"
     if options.uplink is not None:
         codec = str(options.uplink)
-    return Result(
+    return TrainingResult(
         accuracy=last.accuracy,
         metric=measure,
         metrics=dict(last.metrics),
@@ -276,7 +282,7 @@ class Recording:
         path = self.directory.path / CHECKPOINTS / RUN_NAME
         write_atomically(path, about + "\n")
 
-    def finish(self, result: Result) -> None:
+    def finish(self, result: TrainingResult) -> None:
         """Write the model and the summary.
 
         Arguments:

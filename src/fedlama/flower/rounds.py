@@ -11,13 +11,13 @@ from flwr.app import Message, RecordDict
 from fedlama.base import RunError
 from fedlama.core import Message as Bytes
 from fedlama.core import RoundPlan, Traffic
-from fedlama.flower.cohorts import Cohort, Cohorts
+from fedlama.flower.cohorts import FlowerCohort, FlowerCohorts
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
 from fedlama.flower.recording import Recording
 from fedlama.flower.saving import checkpoint_of
 from fedlama.flower.sending import Sender
-from fedlama.flower.updates import Reader, Update, UpdatesReduce
+from fedlama.flower.updates import ReplyReader, Update, UpdatesReduce
 from fedlama.local import steps_per_interval
 from fedlama.server import Server
 from fedlama.server.exclusions import Exclusion, entries_of
@@ -47,7 +47,7 @@ class PlayedRound:
     excluded: list[Exclusion]
 
 
-class Rounds:
+class FlowerRounds:
     """Plays the rounds of one run.
 
     Arguments:
@@ -65,7 +65,7 @@ class Rounds:
         options: Options,
         *,
         nodes: Nodes,
-        cohorts: Cohorts,
+        cohorts: FlowerCohorts,
         server: Server,
         uplink: Uplink | None,
         sender: Sender,
@@ -132,10 +132,10 @@ class Rounds:
         return f"{run}/{cycle}/{number}/{attempt}"
 
     def _train(
-        self, position: Position, plan: RoundPlan, cohort: Cohort, tag: str
+        self, position: Position, plan: RoundPlan, cohort: FlowerCohort, tag: str
     ) -> tuple[dict[int, Update], Bytes]:
         """Send every client its task; what each replied, and what all were sent."""
-        reader = Reader(
+        reader = ReplyReader(
             position,
             plan,
             self.layout,
@@ -257,7 +257,7 @@ class Rounds:
     def _discard(
         self,
         position: Position,
-        cohort: Cohort,
+        cohort: FlowerCohort,
         excluded: Sequence[Exclusion],
         traffic: Traffic,
     ) -> Position:

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fedlama.core import RoundPlan
-from fedlama.flower.cohorts import Cohorts
+from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.describing import config_of, local_options, local_rules
 from fedlama.flower.making import make_server, make_uplink
 from fedlama.flower.modules import arrays_of
@@ -30,7 +30,7 @@ from fedlama.flower.recording import (
     scores_text,
     uplink_share,
 )
-from fedlama.flower.rounds import PlayedRound, Rounds
+from fedlama.flower.rounds import FlowerRounds, PlayedRound
 from fedlama.flower.saving import checkpoint_of, position_from
 from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
@@ -79,7 +79,7 @@ class FlowerRun:
             rule=options.rule_name,
             weights=options.weights,
         )
-        self.cohorts = Cohorts(
+        self.cohorts = FlowerCohorts(
             self.nodes,
             options.participation,
             self.policy,
@@ -112,7 +112,7 @@ class FlowerRun:
 
         identity = self._identity(recording.run_name)
         sender = Sender(identity, self.server, self.cohorts)
-        rounds = Rounds(
+        rounds = FlowerRounds(
             self.options,
             nodes=self.nodes,
             cohorts=self.cohorts,
@@ -136,7 +136,7 @@ class FlowerRun:
         self._forget(rounds, keep="nothing")
         return self.result
 
-    def _train(self, rounds: Rounds, recording: Recording) -> None:
+    def _train(self, rounds: FlowerRounds, recording: Recording) -> None:
         """All rounds that are left, up to the summary."""
         position = self._first()
         if recording.checkpoint:
@@ -160,7 +160,7 @@ class FlowerRun:
 
         self._finish(position, recording)
 
-    def _forget(self, rounds: Rounds, *, keep: Keep) -> None:
+    def _forget(self, rounds: FlowerRounds, *, keep: Keep) -> None:
         """Have clients free what they keep: Flower holds it until a SuperNode is started anew."""
         run = EndedRun(name=rounds.sender.identity.run, keep=keep)
         self.nodes.forget(sorted(rounds.keepers), run)

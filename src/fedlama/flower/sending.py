@@ -10,7 +10,7 @@ from fedlama.compress import Channel, Codec, CodedMessage, MessagePlace
 from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
 from fedlama.flower.codes import codec_to_plain, place_to_plain
-from fedlama.flower.cohorts import Cohorts
+from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.packing import CODED, Packed, all_slices, pack_plain, pack_rule_rows
 from fedlama.flower.shipments import Identity, Shipment
 from fedlama.flower.wire import Keep, Task, task_record
@@ -39,7 +39,9 @@ class Sender:
         cohorts: Knows the windows.
     """
 
-    def __init__(self, identity: Identity, server: Server, cohorts: Cohorts) -> None:
+    def __init__(
+        self, identity: Identity, server: Server, cohorts: FlowerCohorts
+    ) -> None:
         self.identity = identity
         self.server = server
         self.layout: Layout = server.layout

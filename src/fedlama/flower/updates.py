@@ -46,7 +46,7 @@ class Update:
     reason: str | None = None
 
 
-class Reader:
+class ReplyReader:
     """Reads the replies of one round.
 
     Arguments:

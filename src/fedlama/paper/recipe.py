@@ -59,7 +59,7 @@ class Row(Section):
         }
 
 
-class Group(Section):
+class TableGroup(Section):
     """Lines that share everything but the policy: one study."""
 
     active: float
@@ -76,10 +76,10 @@ class TableRecipe(Section):
     data: str
     iterations: Positive
     remarks: list[str] = Field(default=[])
-    group: list[Group]
+    group: list[TableGroup]
 
 
-class Place(Section):
+class PanelSource(Section):
     """Which group of which table a panel of a figure is drawn from."""
 
     table: str
@@ -91,7 +91,7 @@ class FigureRecipe(Section):
 
     title: str
     draw: Draw
-    panel: list[Place]
+    panel: list[PanelSource]
 
 
 class Scale(Section):

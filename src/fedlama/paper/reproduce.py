@@ -14,7 +14,7 @@ from fedlama.paper.recipe import (
     SCALES,
     TABLES,
     Draw,
-    Place,
+    PanelSource,
     Row,
     ScaleName,
     figure_recipe,
@@ -155,31 +155,33 @@ def _whole(name: str, scale: ScaleName, changes: Changes) -> Reproduction:
     if name in TABLES:
         table = table_recipe(name)
         title = table.title
-        places = [Place(table=name, group=number) for number in range(len(table.group))]
+        sources = [
+            PanelSource(table=name, group=number) for number in range(len(table.group))
+        ]
     else:
         figure = figure_recipe(name)
         title = figure.title
         draw = figure.draw
-        places = figure.panel
+        sources = figure.panel
 
     panels: list[Panel] = []
-    for place in places:
-        panels.append(_panel(place, scale, changes))
+    for source in sources:
+        panels.append(_panel(source, scale, changes))
     return Reproduction(
         name=name,
         title=title,
         scale=scale,
         panels=tuple(panels),
-        remarks=tuple(_remarks(places, changes)),
+        remarks=tuple(_remarks(sources, changes)),
         draw=draw,
     )
 
 
-def _remarks(places: Sequence[Place], changes: Changes) -> list[str]:
+def _remarks(sources: Sequence[PanelSource], changes: Changes) -> list[str]:
     """What the paper is not consistent in: these tables, and all of them."""
     found: dict[str, None] = {}  # each once
-    for place in places:
-        recipe = table_recipe(place.table)
+    for source in sources:
+        recipe = table_recipe(source.table)
         found.update(dict.fromkeys(recipe.remarks))
 
     found.update(dict.fromkeys(REMARKS))
@@ -190,13 +192,13 @@ def _remarks(places: Sequence[Place], changes: Changes) -> list[str]:
     return list(found)
 
 
-def _panel(place: Place, scale: ScaleName, changes: Changes) -> Panel:
-    recipe = table_recipe(place.table)
+def _panel(source: PanelSource, scale: ScaleName, changes: Changes) -> Panel:
+    recipe = table_recipe(source.table)
     common = scale_of(recipe.data)
-    group = recipe.group[place.group]
+    group = recipe.group[source.group]
     tables = study_tables(recipe, group, scale, changes)
-    source = f"{place.table}, group {place.group + 1}"
-    study = parse_study(tables, source)
+    shown_source = f"{source.table}, group {source.group + 1}"
+    study = parse_study(tables, shown_source)
     if scale == "smoke":
         study = replace(study, note=SMOKE_NOTE)
 
@@ -204,7 +206,7 @@ def _panel(place: Place, scale: ScaleName, changes: Changes) -> Panel:
     config = study.settings[0].config
     return Panel(
         title=title_of(common, group, scale, config),
-        folder=folder_of(place.table, group, scale, config),
+        folder=folder_of(source.table, group, scale, config),
         study=study,
         rows=tuple(group.rows),
         scaled=scaled_down(recipe, group, scale, study, changes),

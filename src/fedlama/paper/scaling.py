@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from fedlama.paper.recipe import (
-    Group,
     Row,
     Scale,
     ScaleName,
+    TableGroup,
     TableRecipe,
     scale_of,
     smoke_base,
@@ -58,7 +58,7 @@ class Changes:
 
 
 def study_tables(
-    recipe: TableRecipe, group: Group, scale: ScaleName, changes: Changes
+    recipe: TableRecipe, group: TableGroup, scale: ScaleName, changes: Changes
 ) -> dict[str, Any]:
     """The study of a group, as a file would have it.
 
@@ -95,7 +95,7 @@ def study_tables(
     return tables
 
 
-def alpha_at(group: Group, common: Scale, scale: ScaleName) -> float | None:
+def alpha_at(group: TableGroup, common: Scale, scale: ScaleName) -> float | None:
     """The paper's α, or the smallest with which a small cohort learns."""
     alpha = group.alpha
     if alpha is None or scale == "paper":
@@ -106,7 +106,7 @@ def alpha_at(group: Group, common: Scale, scale: ScaleName) -> float | None:
     return max(alpha, common.cpu_alpha)
 
 
-def _iterations(recipe: TableRecipe, group: Group, scale: ScaleName) -> int:
+def _iterations(recipe: TableRecipe, group: TableGroup, scale: ScaleName) -> int:
     if scale == "paper":
         return recipe.iterations
     if scale == "cpu":
@@ -126,7 +126,9 @@ def _decay_steps(iterations: int) -> list[int]:
     return steps
 
 
-def _partition(recipe: TableRecipe, group: Group, scale: ScaleName) -> dict[str, Any]:
+def _partition(
+    recipe: TableRecipe, group: TableGroup, scale: ScaleName
+) -> dict[str, Any]:
     if recipe.data == "femnist":
         if scale == "smoke":
             # The embedded digits do not say who wrote them.
@@ -140,7 +142,7 @@ def _partition(recipe: TableRecipe, group: Group, scale: ScaleName) -> dict[str,
 
 
 def _study(
-    group: Group, common: Scale, scale: ScaleName, changes: Changes
+    group: TableGroup, common: Scale, scale: ScaleName, changes: Changes
 ) -> dict[str, Any]:
     settings: list[dict[str, Any]] = []
     for row in group.rows:
@@ -169,7 +171,7 @@ def _setting(row: Row, scale: ScaleName) -> dict[str, Any]:
     return setting
 
 
-def _seeds(group: Group, scale: ScaleName) -> list[int]:
+def _seeds(group: TableGroup, scale: ScaleName) -> list[int]:
     if scale == "paper":
         return PAPER_SEEDS
     count = group.seeds

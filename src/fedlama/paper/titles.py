@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlama.paper.recipe import Group, Scale, ScaleName, TableRecipe, scale_of
+from fedlama.paper.recipe import Scale, ScaleName, TableGroup, TableRecipe, scale_of
 from fedlama.paper.scaling import Changes, alpha_at
 from fedlama.run.config import Config
 from fedlama.study.settings import Study
@@ -15,7 +15,7 @@ SMOKE_NOTE = (
 )
 
 
-def folder_of(table: str, group: Group, scale: ScaleName, config: Config) -> str:
+def folder_of(table: str, group: TableGroup, scale: ScaleName, config: Config) -> str:
     """Tables and figures that need the same runs name the same folder.
 
     Arguments:
@@ -40,7 +40,7 @@ def folder_of(table: str, group: Group, scale: ScaleName, config: Config) -> str
     return f"{start}-{active}of{clients}-window{window}"
 
 
-def title_of(common: Scale, group: Group, scale: ScaleName, config: Config) -> str:
+def title_of(common: Scale, group: TableGroup, scale: ScaleName, config: Config) -> str:
     """What a picture by itself must say: the paper's group, and what stands in for its data, model, clients or α.
 
     Arguments:
@@ -101,7 +101,11 @@ def _cohort(config: Config) -> str:
 
 
 def scaled_down(
-    recipe: TableRecipe, group: Group, scale: ScaleName, study: Study, changes: Changes
+    recipe: TableRecipe,
+    group: TableGroup,
+    scale: ScaleName,
+    study: Study,
+    changes: Changes,
 ) -> tuple[str, ...]:
     """What differs from the paper.
 
@@ -149,7 +153,7 @@ def scaled_down(
     return tuple(found)
 
 
-def _papers_cohort(group: Group) -> str:
+def _papers_cohort(group: TableGroup) -> str:
     if group.active == 1:
         return f"all {PAPER_CLIENTS}"
 
@@ -157,7 +161,7 @@ def _papers_cohort(group: Group) -> str:
     return f"{active} of {PAPER_CLIENTS}"
 
 
-def _seeds(group: Group) -> str:
+def _seeds(group: TableGroup) -> str:
     if group.seeds == 1:
         return "one seed"
     return f"{group.seeds} seeds"

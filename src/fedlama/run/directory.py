@@ -30,7 +30,7 @@ from fedlama.run.files import Held, append_line, write_atomically, writing
 from fedlama.run.partition_file import PARTITION, PartitionFile
 from fedlama.run.reading import last_seconds, read_records, timings_up_to
 from fedlama.run.toml import read_toml, to_toml
-from fedlama.training.records import Record, Result, Timing
+from fedlama.training.records import Record, Timing, TrainingResult
 
 CONFIG = "config.toml"
 ROUNDS = "rounds.jsonl"
@@ -233,7 +233,7 @@ class RunDirectory:
             records=self.recorded(),
         )
 
-    def finish(self, result: Result) -> None:
+    def finish(self, result: TrainingResult) -> None:
         """Write the model and, last of all, the summary: a run with a summary is a finished one."""
         self._check_held()
         weights = self.path / WEIGHTS

@@ -24,7 +24,7 @@ from fedlama.run.references import is_reference
 from fedlama.run.resolve import Resolved, data_source, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.run.toml import read_toml
-from fedlama.training import Record, Result, simulate
+from fedlama.training import Record, TrainingResult, simulate
 from fedlama.training.checkpoint import Check, Checkpointing, Control
 from fedlama.training.checkpoint_file import Source
 from fedlama.training.modules import build
@@ -41,7 +41,7 @@ def execute(
     replace: bool = False,
     resume: bool = False,
     quiet: bool = False,
-) -> Result | None:
+) -> TrainingResult | None:
     """Run a configuration into a directory.
 
     Arguments:
@@ -124,7 +124,7 @@ def _is_finished(directory: RunDirectory, run: Resolved) -> bool:
 
 def train(
     run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing
-) -> Result:
+) -> TrainingResult:
     """Train what a configuration describes; nothing is written.
 
     Arguments:

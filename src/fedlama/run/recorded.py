@@ -18,7 +18,7 @@ from fedlama.training.records import ACCURACY, Measure, Record, Summary
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A run as read back from its directory; `summary` is None while it is going."""
 
     path: Path
@@ -58,11 +58,11 @@ class Run:
         return read_partition(self.path / PARTITION)
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> RecordedRun:
     """Read a run directory, finished or not."""
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} is not a run directory: it has no {CONFIG}")
-    return Run(
+    return RecordedRun(
         path=path,
         config=read_toml(path / CONFIG),
         records=list(read_records(path / ROUNDS)),

@@ -17,7 +17,7 @@ from fedlama.data import Preparation
 from fedlama.run.curves import draw_curves
 from fedlama.run.directory import WEIGHTS
 from fedlama.run.predicting import PREDICTED_AT_ONCE, as_trained
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.run.relative import Relative, share_of
 from fedlama.run.texts import facts_table, network_text, score_text
 from fedlama.training import records
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Result(records.Result):
+class Result(records.TrainingResult):
     """A finished run: its numbers, one record per round, and the trained module.
 
     `accuracy` is None where the metric is another one: `score` is the metric, whatever it is, and `metric` has its name
@@ -195,7 +195,7 @@ class Result(records.Result):
         return f"{score} ({clients.on} samples)"
 
 
-def result_of(found: records.Result) -> Result:
+def result_of(found: records.TrainingResult) -> Result:
     """A result as users get it."""
     return Result(**_values_of(found))
 
@@ -209,7 +209,7 @@ def _values_of(summary: records.Summary) -> dict[str, Any]:
 
 
 def read_result(
-    run: Run,
+    run: RecordedRun,
     module: nn.Module,
     *,
     preparation: Preparation,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.run.files import append, writing
-from fedlama.training import Record, Result
+from fedlama.training import Record, TrainingResult
 
 
 def tensorboard_writer(out: Path) -> Board | None:
@@ -49,7 +49,7 @@ class Board:
         }
         self._write(scalars, record.step)
 
-    def finish(self, result: Result, clients: int) -> None:
+    def finish(self, result: TrainingResult, clients: int) -> None:
         """What each layer sent over the whole run as coded: bytes, and bits per number of one client's message.
 
         Arguments:

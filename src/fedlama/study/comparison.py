@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedlama.base import InputError, shown
 from fedlama.run.curves import draw_curves
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.run.texts import aligned, html_row, score_text
 from fedlama.study.pairs import PairedDifference, paired_scores
 from fedlama.training.records import Measure, Record
@@ -61,7 +61,7 @@ class Comparison:
     folder: Path
     baseline: str
     measure: Measure | None
-    runs: Mapping[str, tuple[Run, ...]]
+    runs: Mapping[str, tuple[RecordedRun, ...]]
     diverged: Mapping[str, int]
 
     @property
@@ -219,7 +219,7 @@ class Comparison:
         return own / whole
 
 
-def _mean_bytes(runs: Sequence[Run], fields: Sequence[str]) -> float:
+def _mean_bytes(runs: Sequence[RecordedRun], fields: Sequence[str]) -> float:
     totals: list[int] = []
     for run in runs:
         total = sum(getattr(run.summary, name) for name in fields)

@@ -31,7 +31,7 @@ Sittings = Mapping[Path, Sitting]  # by the folder of a study, where it works
 
 
 @dataclass(frozen=True)
-class Job:
+class MissingRun:
     """A run that is missing, and what is left of it to compute."""
 
     cell: Cell
@@ -44,13 +44,13 @@ class Plan:
     """What is missing of some studies.
 
     Arguments:
-        jobs: The runs to train.
+        missing: The runs to train.
         finished: How many there are already.
         processes: How many of them run at a time.
         seconds: How long that takes on this machine; None where it was not measured.
     """
 
-    jobs: tuple[Job, ...]
+    missing: tuple[MissingRun, ...]
     finished: int
     processes: int
     seconds: float | None = None
@@ -58,12 +58,12 @@ class Plan:
     @property
     def client_steps(self) -> int:
         """Of all clients in all runs."""
-        return sum(job.left.client_steps for job in self.jobs)
+        return sum(run.left.client_steps for run in self.missing)
 
     @property
     def pilots(self) -> int:
         """How many of the runs choose a learning rate."""
-        return sum(job.cell.rate is not None for job in self.jobs)
+        return sum(run.cell.rate is not None for run in self.missing)
 
 
 def announce(
@@ -85,7 +85,7 @@ def announce(
     check_folders(studies)
     plan, examples = counted(studies, workers, sittings)
     print(f"plan: {amount_text(plan)}", file=out, flush=True)
-    if not plan.jobs:
+    if not plan.missing:
         return plan
 
     runs = list(examples.values())
@@ -164,7 +164,7 @@ def counted(
             workplaces[folder] = sitting.workplace(out, cell.path)
             devices.add(cell.config.train.device)
 
-    jobs: list[Job] = []
+    missing: list[MissingRun] = []
     examples: dict[Kind, Resolved] = {}
     built: dict[tuple[str, bool, int], Resolved] = {}
     for folder, cell in _missing(studies).items():
@@ -181,14 +181,14 @@ def counted(
         # A run that was interrupted goes on from its last checkpoint.
         taken = _steps_taken(folder, workplaces[folder])
         left = amount_of(run, taken)
-        jobs.append(Job(cell, kind, left))
+        missing.append(MissingRun(cell, kind, left))
 
     processes = workers
     if not processes:
         processes = min(default_workers(device) for device in devices)
     plan = Plan(
-        jobs=tuple(jobs),
-        finished=len(workplaces) - len(jobs),
+        missing=tuple(missing),
+        finished=len(workplaces) - len(missing),
         processes=processes,
     )
     return plan, examples
@@ -220,7 +220,7 @@ def estimated(plan: Plan, speeds: Mapping[Kind, Speed | None]) -> float | None:
         plan: What is to be run.
         speeds: What was measured.
     """
-    amounts = [(job.kind, job.left) for job in plan.jobs]
+    amounts = [(run.kind, run.left) for run in plan.missing]
     total = total_seconds(amounts, speeds)
     if total is None:
         return None
@@ -230,10 +230,10 @@ def estimated(plan: Plan, speeds: Mapping[Kind, Speed | None]) -> float | None:
 def amount_text(plan: Plan) -> str:
     """`13 runs and 9 pilots to train, 1,296 client steps; 2 runs are finished`."""
     finished = _runs(plan.finished)
-    if not plan.jobs:
+    if not plan.missing:
         return f"nothing to train: {finished} finished already"
 
-    runs = len(plan.jobs) - plan.pilots
+    runs = len(plan.missing) - plan.pilots
     parts = _count(runs, "run")
     if plan.pilots:
         pilots = _count(plan.pilots, "pilot")

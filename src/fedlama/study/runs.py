@@ -7,18 +7,18 @@ from pathlib import Path
 
 from fedlama.base import InputError
 from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
-from fedlama.run.recorded import Run, read_run
+from fedlama.run.recorded import RecordedRun, read_run
 from fedlama.study.index import belongs, in_study_order, study_of
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: Path) -> RecordedRun:
     """Read a run directory, finished or not, under the name that its study has for it."""
     setting, note = study_of(path)
     run = read_run(path)
     return replace(run, setting=setting, note=note)
 
 
-def find_runs(paths: list[Path]) -> list[Run]:
+def find_runs(paths: list[Path]) -> list[RecordedRun]:
     """The runs in these folders, or in the folders below them."""
     found: list[Path] = []
     for path in paths:

@@ -3,7 +3,7 @@
 from fedlama.training.evaluation import Metric
 from fedlama.training.faults import Faults
 from fedlama.training.participation import Participation
-from fedlama.training.records import LayerSummary, Record, Result
+from fedlama.training.records import LayerSummary, Record, TrainingResult
 from fedlama.training.simulation import simulate
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "Metric",
     "Participation",
     "Record",
-    "Result",
+    "TrainingResult",
     "simulate",
 ]

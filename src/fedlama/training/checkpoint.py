@@ -279,6 +279,10 @@ class Control:
         # In shared memory: forked workers see what the parent sets
         self._stop = RawValue(ctypes.c_bool, False)
 
+    def save_between_windows(self) -> None:
+        """From now on, save only where a window ends."""
+        self.between_windows = True
+
     def request_stop(self) -> None:
         """Finish the cycle, save and stop."""
         self._stop.value = True

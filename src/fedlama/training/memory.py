@@ -21,7 +21,7 @@ from fedlama.training.values import Job
 
 
 @dataclass(frozen=True)
-class Demand:
+class MemoryDemand:
     """What of a run is on this machine.
 
     Arguments:
@@ -111,12 +111,12 @@ class Demand:
 
 def demand_of(
     job: Job, layout: Layout, *, workers: int, stacked: bool, saves: bool
-) -> Demand:
+) -> MemoryDemand:
     """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
     here, everywhere = local_processes(workers)
     clients = job.participation.count(len(job.shards))
     server = job.make_server(layout)
-    demand = Demand(
+    demand = MemoryDemand(
         clients=_rounded_up(clients * here, everywhere),
         processes=here,
         width=layout.width,
@@ -178,7 +178,7 @@ def data_bytes(data: Dataset) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def fits(demand: Demand, available: int | None = None) -> bool:
+def fits(demand: MemoryDemand, available: int | None = None) -> bool:
     """Whether there is as much memory, or nobody knows how much there is."""
     here = available
     if here is None:
@@ -189,7 +189,7 @@ def fits(demand: Demand, available: int | None = None) -> bool:
     return demand.total() <= here + demand.data_bytes
 
 
-def check_memory(demand: Demand, available: int | None = None) -> None:
+def check_memory(demand: MemoryDemand, available: int | None = None) -> None:
     """Refuse a run that will not fit, with the numbers and what to change."""
     here = available
     if here is None:

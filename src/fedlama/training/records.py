@@ -32,9 +32,9 @@ __all__ = [
     "LayerSummary",
     "Measure",
     "Record",
-    "Result",
     "Summary",
     "Timing",
+    "TrainingResult",
     "bits_per_number",
     "fedavg_at",
 ]
@@ -237,7 +237,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Result(Summary):
+class TrainingResult(Summary):
     """A finished run: its `Summary`, its records and the trained module; `fedlama.Result` explains the fields."""
 
     records: list[Record]

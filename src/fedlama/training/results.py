@@ -9,7 +9,7 @@ from fedlama.training.records import (
     ClientScores,
     LayerSummary,
     Record,
-    Result,
+    TrainingResult,
     fedavg_at,
 )
 from fedlama.training.setup import Setup
@@ -51,7 +51,7 @@ def result_of(
     records: list[Record],
     client_scores: ClientScores | None,
     seconds: float,
-) -> Result:
+) -> TrainingResult:
     """What came of a run that reached its last step, with the global weights in the module."""
     ledger = end.server.ledger
     binding = Binding(setup.module.to("cpu"), setup.layout)
@@ -68,7 +68,7 @@ def result_of(
         metric = job.metric.measure
     last = records[-1]
     assert last.test_loss is not None, "the last round is always evaluated"
-    return Result(
+    return TrainingResult(
         accuracy=last.accuracy,
         metric=metric,
         metrics=dict(last.metrics),

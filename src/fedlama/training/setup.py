@@ -15,7 +15,7 @@ from fedlama.data import Batches
 from fedlama.rows import Binding, ClientStore, Slot, counter_width
 from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
 from fedlama.training.checkpoint_file import Source
-from fedlama.training.memory import check_memory, demand_of, fits
+from fedlama.training.memory import MemoryDemand, check_memory, demand_of, fits
 from fedlama.training.resuming import check_resumable
 from fedlama.training.seen_rows import SeenRows, read_seen_rows
 from fedlama.training.trainers import (
@@ -141,21 +141,43 @@ def downlink_channel(codec: Codec | None, layout: Layout, seed: int) -> Channel 
     return Channel(lasting, layout, seed=seed, direction="downlink")
 
 
+def choose_when_to_save(setup: Setup, workers: int) -> None:
+    """Where memory is short, keep checkpoints for the ends of windows: a run should not fail for its checkpoints.
+
+    Arguments:
+        setup: The run; its control is told.
+        workers: How many processes share it.
+    """
+    if setup.checkpointing is None:
+        return
+    if not fits(_demand_anywhere(setup, workers)):
+        setup.checkpointing.control.save_between_windows()
+
+
 def check_setup_memory(setup: Setup, workers: int) -> None:
-    """Refuse a run that will not fit into memory."""
+    """Refuse a run that will not fit into memory.
+
+    Arguments:
+        setup: The run, after `choose_when_to_save`.
+        workers: How many processes share it.
+    """
+    demand = _demand_anywhere(setup, workers)
     checkpointing = setup.checkpointing
-    demand = demand_of(
+    if checkpointing is not None and checkpointing.control.between_windows:
+        # There no slots of a cohort are to be saved.
+        demand = replace(demand, saved_clients=0)
+    check_memory(demand)
+
+
+def _demand_anywhere(setup: Setup, workers: int) -> MemoryDemand:
+    """What a run needs if it may be saved anywhere, also inside a window."""
+    return demand_of(
         setup.job,
         setup.layout,
         workers=workers,
         stacked=setup.stacked,
-        saves=checkpointing is not None,
+        saves=setup.checkpointing is not None,
     )
-    if checkpointing and not fits(demand):
-        # Between windows no slots of a cohort are to be saved: a run should not fail for its checkpoints.
-        checkpointing.control.between_windows = True
-        demand = replace(demand, saved_clients=0)
-    check_memory(demand)
 
 
 def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:

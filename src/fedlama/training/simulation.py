@@ -39,7 +39,7 @@ from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunct
 from fedlama.training.faults import Faults
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
-from fedlama.training.records import ClientScores, Record, Result
+from fedlama.training.records import ClientScores, Record, TrainingResult
 from fedlama.training.results import result_of, why_stopped
 from fedlama.training.running import run_loop
 from fedlama.training.seen_rows import Keeping, Piece
@@ -47,6 +47,7 @@ from fedlama.training.setup import (
     Setup,
     check_setup_memory,
     choose_stacked,
+    choose_when_to_save,
     downlink_channel,
     uplink_channel,
 )
@@ -90,7 +91,7 @@ def simulate(
     precision: Precision = "float32",
     on_record: Callable[[Record], None] | None = None,
     checkpointing: Checkpointing | None = None,
-) -> Result:
+) -> TrainingResult:
     """Train a federation: `fedlama.simulate` without a run directory, where the arguments are explained.
 
     `checkpointing` says where checkpoints go, and what to resume from.
@@ -173,6 +174,7 @@ def simulate(
             checkpointing=checkpointing,
         )
         if not on_gpu:
+            choose_when_to_save(setup, workers)
             check_setup_memory(setup, workers)
         setup = _going_on(setup)
         observer = _Observer(on_record, setup.checkpointing)

@@ -10,7 +10,7 @@ from fedlama.base import InputError, printable
 from fedlama.report.numbers.outcomes import LOSS, Outcome, known_sizes, outcome
 from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.seeds import Spread
-from fedlama.report.numbers.setting import Setting, one_per_seed, setting_of
+from fedlama.report.numbers.setting import ComparedSetting, one_per_seed, setting_of
 from fedlama.report.numbers.settings import (
     SettingRuns,
     differing_keys,
@@ -18,24 +18,24 @@ from fedlama.report.numbers.settings import (
     shown_value,
 )
 from fedlama.run.directory import UNTIL_ROUND
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import Measure
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Settings in order of first appearance."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[ComparedSetting, ...]
     # The 100 % of `relative_cost`: the one asked for, otherwise that of the largest C
-    baseline: Setting | None
+    baseline: ComparedSetting | None
     metric: str  # its name; "loss" where no run has a metric
     differences: dict[str, list[str]]  # beside the policy: key → its values
     higher_is_better: bool = True
     # What of the user's own is not the same code in all of these runs
     changed_code: tuple[str, ...] = ()
 
-    def score(self, setting: Setting) -> Spread | None:
+    def score(self, setting: ComparedSetting) -> Spread | None:
         """The number that the settings are compared by."""
         if self.metric == LOSS:
             return setting.loss
@@ -50,12 +50,12 @@ class Comparison:
 
 
 def compare(
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     *,
     labels: Mapping[Path, str] | None = None,
     baseline: str | None = None,
     baseline_may_lack: bool = False,
-) -> Comparison:
+) -> RunComparison:
     """Group runs into settings and work out what each reached and cost.
 
     Arguments:
@@ -76,7 +76,7 @@ def compare(
         outcomes.append(counted)
 
     measure = _measure(outcomes)
-    settings: list[Setting] = []
+    settings: list[ComparedSetting] = []
     for group, members in zip(groups, outcomes, strict=True):
         settings.append(setting_of(group, members, measure.name))
 
@@ -86,7 +86,7 @@ def compare(
         whole = settings[position].communication_cost
         settings = [_related(setting, whole) for setting in settings]
         chosen = settings[position]
-    return Comparison(
+    return RunComparison(
         settings=tuple(settings),
         baseline=chosen,
         metric=printable(measure.name),
@@ -111,7 +111,7 @@ def _measure(outcomes: Sequence[Sequence[Outcome]]) -> Measure:
 
 
 def _baseline_position(
-    settings: Sequence[Setting], label: str | None, *, may_lack: bool
+    settings: Sequence[ComparedSetting], label: str | None, *, may_lack: bool
 ) -> int | None:
     if label is not None:
         labels = [setting.label for setting in settings]
@@ -128,7 +128,7 @@ def _baseline_position(
     return costs.index(max(costs))
 
 
-def _related(setting: Setting, whole: float | None) -> Setting:
+def _related(setting: ComparedSetting, whole: float | None) -> ComparedSetting:
     """The setting with its cost as a share of the baseline's."""
     cost = setting.communication_cost
     if cost is None or not whole:
@@ -158,7 +158,7 @@ def _everyone_trains_in_all(groups: Sequence[SettingRuns]) -> bool:
     return all(everyone_trains(group.config) for group in groups)
 
 
-def _changed_code(runs: Sequence[Run]) -> tuple[str, ...]:
+def _changed_code(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
     """What has another hash in one of these runs than in another."""
     hashes: dict[str, set[str]] = {}
     for run in runs:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedlama.core import adjust_intervals, crossing_curves
-from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.run.recorded import Run
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import Record
 
 
@@ -39,7 +39,7 @@ class Crossing:
         return share
 
 
-def crossings(comparison: Comparison) -> list[Crossing]:
+def crossings(comparison: RunComparison) -> list[Crossing]:
     """One for every setting that lengthens layers, from the first of its runs that measured all of them."""
     found: list[Crossing] = []
     for index, setting in enumerate(comparison.settings):
@@ -55,7 +55,9 @@ def crossings(comparison: Comparison) -> list[Crossing]:
     return found
 
 
-def _crossing(index: int, setting: Setting, run: Run) -> Crossing | None:
+def _crossing(
+    index: int, setting: ComparedSetting, run: RecordedRun
+) -> Crossing | None:
     record = _latest_complete(run.records)
     summary = run.summary
     if record is None or summary is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.seeds import Spread, spread_of
 from fedlama.training.records import EvaluatedOn
 
@@ -32,7 +32,7 @@ class Fairness:
     scores: tuple[float, ...]
 
 
-def fairness(comparison: Comparison) -> list[Fairness]:
+def fairness(comparison: RunComparison) -> list[Fairness]:
     """One for each setting that was evaluated client by client."""
     found: list[Fairness] = []
     for index, setting in enumerate(comparison.settings):
@@ -43,7 +43,9 @@ def fairness(comparison: Comparison) -> list[Fairness]:
     return found
 
 
-def _fairness(index: int, setting: Setting, comparison: Comparison) -> Fairness:
+def _fairness(
+    index: int, setting: ComparedSetting, comparison: RunComparison
+) -> Fairness:
     every = setting.clients
 
     known = [score for score in every[0].scores if score is not None]

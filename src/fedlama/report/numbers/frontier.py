@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 
 
 @dataclass(frozen=True)
-class Place:
+class FrontierPoint:
     """A setting on the drawing."""
 
     index: int  # of the setting, for its colour
@@ -31,7 +31,7 @@ class Place:
 class Standing:
     """A setting against FedAvg at its bytes: the score that FedAvg's line has there, and the settings beside it."""
 
-    place: Place
+    point: FrontierPoint
     expected: float
     deviation: float | None
     between: tuple[str, ...]
@@ -39,12 +39,12 @@ class Standing:
     @property
     def gap(self) -> float:
         """How far the setting lies above the line."""
-        return self.place.mean - self.expected
+        return self.point.mean - self.expected
 
     @property
     def within_spread(self) -> bool | None:
         """Whether seeds differ as much among themselves; None where one seed has no spread."""
-        own = self.place.deviation
+        own = self.point.deviation
         if own is None or self.deviation is None:
             return None
         # The deviation of a difference of two independent numbers
@@ -52,24 +52,26 @@ class Standing:
         return abs(self.gap) <= spread
 
 
-def places(comparison: Comparison) -> list[Place]:
+def frontier_points(comparison: RunComparison) -> list[FrontierPoint]:
     """Every finished setting that has a score and sent something."""
-    found: list[Place] = []
+    found: list[FrontierPoint] = []
     settings = comparison.settings
     for index, setting in enumerate(settings):
-        place = _place(index, setting, comparison)
-        if place is not None:
-            found.append(place)
+        point = _point(index, setting, comparison)
+        if point is not None:
+            found.append(point)
     return found
 
 
-def _place(index: int, setting: Setting, comparison: Comparison) -> Place | None:
+def _point(
+    index: int, setting: ComparedSetting, comparison: RunComparison
+) -> FrontierPoint | None:
     score = comparison.score(setting)
     total = setting.uplink_bytes + setting.downlink_bytes
     if score is None or not setting.finished or total <= 0:
         return None
 
-    return Place(
+    return FrontierPoint(
         index=index,
         label=setting.label,
         total_bytes=total,
@@ -79,42 +81,44 @@ def _place(index: int, setting: Setting, comparison: Comparison) -> Place | None
     )
 
 
-def fedavg_line(found: Sequence[Place], comparison: Comparison) -> list[Place]:
+def fedavg_line(
+    found: Sequence[FrontierPoint], comparison: RunComparison
+) -> list[FrontierPoint]:
     """FedAvg's settings by ascending bytes; of those with the same bytes, the best."""
-    best: dict[float, Place] = {}
-    for place in found:
-        if place.adapts:
+    best: dict[float, FrontierPoint] = {}
+    for point in found:
+        if point.adapts:
             continue
-        other = best.get(place.total_bytes)
+        other = best.get(point.total_bytes)
         if (
             other is None
-            or comparison.sign * place.mean >= comparison.sign * other.mean
+            or comparison.sign * point.mean >= comparison.sign * other.mean
         ):
-            best[place.total_bytes] = place
+            best[point.total_bytes] = point
     return [best[total] for total in sorted(best)]
 
 
-def standing(place: Place, line: Sequence[Place]) -> Standing | None:
+def standing(point: FrontierPoint, line: Sequence[FrontierPoint]) -> Standing | None:
     """A setting against the line at its bytes; None beyond the line's ends.
 
     Arguments:
-        place: the setting.
+        point: the setting.
         line: FedAvg's settings by ascending bytes.
     """
     for one in line:
-        if one.total_bytes == place.total_bytes:
-            return Standing(place, one.mean, one.deviation, (one.label,))
+        if one.total_bytes == point.total_bytes:
+            return Standing(point, one.mean, one.deviation, (one.label,))
 
     for low, high in pairwise(line):
-        if low.total_bytes < place.total_bytes < high.total_bytes:
-            return _between(place, low, high)
+        if low.total_bytes < point.total_bytes < high.total_bytes:
+            return _between(point, low, high)
     return None
 
 
-def _between(place: Place, low: Place, high: Place) -> Standing:
+def _between(point: FrontierPoint, low: FrontierPoint, high: FrontierPoint) -> Standing:
     """Read off the line between two settings, on the logarithmic axis."""
     whole = math.log(high.total_bytes / low.total_bytes)
-    part = math.log(place.total_bytes / low.total_bytes)
+    part = math.log(point.total_bytes / low.total_bytes)
     share = part / whole
 
     rise = high.mean - low.mean
@@ -127,7 +131,7 @@ def _between(place: Place, low: Place, high: Place) -> Standing:
         from_high = share * high.deviation
         deviation = math.hypot(from_low, from_high)
     return Standing(
-        place=place,
+        point=point,
         expected=expected,
         deviation=deviation,
         between=(low.label, high.label),

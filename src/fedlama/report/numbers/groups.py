@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison, compare
+from fedlama.report.numbers.comparison import RunComparison, compare
 from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.settings import (
     differing_keys,
@@ -23,7 +23,7 @@ from fedlama.report.numbers.settings import (
 )
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.partitions import PartitionSection
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.simulation import default_evaluate_every
 
 # What an experiment is about: everything in these tables may differ within a comparison.
@@ -77,11 +77,11 @@ class ComparisonGroup:
     """Runs that may be compared with each other, under a title that says how they differ from the other groups."""
 
     title: str  # empty where there is one group only
-    comparison: Comparison
+    comparison: RunComparison
 
 
 def compare_groups(
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     *,
     labels: Mapping[Path, str] | None = None,
     baseline: str | None = None,
@@ -109,7 +109,7 @@ def compare_groups(
     return found
 
 
-def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
+def _grouped(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
     """Runs by their task and, as code of the user's own may build another one under the same name, by their network.
 
     An unfinished run does not tell its network yet, and is taken to have that of the first finished one of its task.
@@ -127,7 +127,7 @@ def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
         own_networks.append(network)
 
     # Only now: the finished run of a task may come after an unfinished one
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[RecordedRun]] = {}
     for run, task, own in zip(runs, tasks, own_networks, strict=True):
         network = own
         if network is None:
@@ -137,7 +137,7 @@ def _grouped(runs: Sequence[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _task(run: Run) -> dict[str, Any]:
+def _task(run: RecordedRun) -> dict[str, Any]:
     """What must agree: the configuration without what is compared."""
     task: dict[str, Any] = {}
     config = config_of(run)
@@ -155,13 +155,15 @@ def _task(run: Run) -> dict[str, Any]:
     return task
 
 
-def _labels(runs: Sequence[Run], labels: Mapping[Path, str] | None) -> list[str]:
+def _labels(
+    runs: Sequence[RecordedRun], labels: Mapping[Path, str] | None
+) -> list[str]:
     return [setting.label for setting in setting_runs(runs, labels)]
 
 
 def _check_baseline(
     baseline: str | None,
-    groups: Sequence[Sequence[Run]],
+    groups: Sequence[Sequence[RecordedRun]],
     labels: Mapping[Path, str] | None,
 ) -> None:
     if baseline is None:
@@ -175,7 +177,7 @@ def _check_baseline(
         )
 
 
-def _titles(groups: Sequence[Sequence[Run]]) -> list[str]:
+def _titles(groups: Sequence[Sequence[RecordedRun]]) -> list[str]:
     """How the groups differ; their folders, where that is nothing a reader could read."""
     if len(groups) == 1:
         return [""]
@@ -194,7 +196,9 @@ def _are_distinct(titles: Sequence[str]) -> bool:
     return len(set(titles)) == len(titles)
 
 
-def _with_networks(titles: Sequence[str], groups: Sequence[Sequence[Run]]) -> list[str]:
+def _with_networks(
+    titles: Sequence[str], groups: Sequence[Sequence[RecordedRun]]
+) -> list[str]:
     """The titles with the sizes of the networks, unless all are the same."""
     sizes = [_network_text(members) for members in groups]
     if len(set(sizes)) == 1:
@@ -206,7 +210,9 @@ def _with_networks(titles: Sequence[str], groups: Sequence[Sequence[Run]]) -> li
     return extended
 
 
-def _with_folders(titles: Sequence[str], groups: Sequence[Sequence[Run]]) -> list[str]:
+def _with_folders(
+    titles: Sequence[str], groups: Sequence[Sequence[RecordedRun]]
+) -> list[str]:
     """The titles with where the runs are."""
     folders = [_common_folder(members) for members in groups]
     above = os.path.commonpath(folders)
@@ -265,7 +271,7 @@ def _title(task: Mapping[str, Any], keys: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def _network_text(runs: Sequence[Run]) -> str:
+def _network_text(runs: Sequence[RecordedRun]) -> str:
     for run in runs:
         if run.summary is not None:
             size = sum(layer.size for layer in run.summary.layers)
@@ -273,5 +279,5 @@ def _network_text(runs: Sequence[Run]) -> str:
     return ""
 
 
-def _common_folder(runs: Sequence[Run]) -> str:
+def _common_folder(runs: Sequence[RecordedRun]) -> str:
     return os.path.commonpath([run.path.resolve() for run in runs])

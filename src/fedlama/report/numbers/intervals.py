@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from fedlama.report.numbers.comparison import Comparison, Setting
-from fedlama.run.recorded import Run
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
+from fedlama.run.recorded import RecordedRun
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class IntervalMap:
         return max(span.last for span in self.spans)
 
 
-def interval_maps(comparison: Comparison) -> list[IntervalMap]:
+def interval_maps(comparison: RunComparison) -> list[IntervalMap]:
     """One for each setting but FedAvg, which has one interval, from the first of its runs."""
     found: list[IntervalMap] = []
     for index, setting in enumerate(comparison.settings):
@@ -58,7 +58,7 @@ def interval_maps(comparison: Comparison) -> list[IntervalMap]:
     return found
 
 
-def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
+def _interval_map(index: int, setting: ComparedSetting) -> IntervalMap | None:
     run = setting.runs[0]
     names = [layer.name for layer in setting.layers]
     cycles = _intervals_by_cycle(run)
@@ -75,7 +75,7 @@ def _interval_map(index: int, setting: Setting) -> IntervalMap | None:
     return IntervalMap(index, setting.label, run.seed, names, spans)
 
 
-def _intervals_by_cycle(run: Run) -> dict[int, list[int]]:
+def _intervals_by_cycle(run: RecordedRun) -> dict[int, list[int]]:
     """Intervals change at the end of a cycle only, so any round of it has them."""
     intervals: dict[int, list[int]] = {}
     for record in run.records:

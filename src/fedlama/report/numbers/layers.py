@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.outcomes import LayerCount
 
 MAX_LAYERS_DRAWN = 100  # of a model with more, the largest
@@ -29,7 +29,7 @@ class LayerRow:
         return getattr(count, of)
 
 
-def layer_rows(comparison: Comparison) -> list[LayerRow]:
+def layer_rows(comparison: RunComparison) -> list[LayerRow]:
     """The layers in order of first appearance."""
     tables: list[dict[str, LayerCount]] = []
     for setting in comparison.settings:
@@ -61,7 +61,7 @@ def _row(name: str, total: int, tables: Sequence[Mapping[str, LayerCount]]) -> L
     return LayerRow(name, size, share, counts)
 
 
-def kernel_names(comparison: Comparison) -> list[str]:
+def kernel_names(comparison: RunComparison) -> list[str]:
     """The layers that may be lengthened: by default the kernels, and neither biases nor norms."""
     names: list[str] = []
     for row in layer_rows(comparison):
@@ -71,7 +71,7 @@ def kernel_names(comparison: Comparison) -> list[str]:
     return names
 
 
-def drawn_rows(comparison: Comparison) -> list[LayerRow]:
+def drawn_rows(comparison: RunComparison) -> list[LayerRow]:
     """The layers that are drawn: all, or the largest of a very deep model, in the model's order."""
     rows = layer_rows(comparison)
 
@@ -84,7 +84,7 @@ def drawn_rows(comparison: Comparison) -> list[LayerRow]:
     return [rows[place] for place in kept]
 
 
-def is_coded(setting: Setting) -> bool:
+def is_coded(setting: ComparedSetting) -> bool:
     """Whether a layer was sent with other than 32 bits for each number."""
     for layer in setting.layers:
         if layer.bits is None:

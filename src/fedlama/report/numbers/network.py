@@ -19,12 +19,12 @@ from statistics import fmean
 from typing import Literal
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.reading import active_clients
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.numbers.stragglers import slowest_of
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import ACCURACY, Record
 
 # A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.
@@ -103,7 +103,7 @@ class Replay:
 
 
 def replay(
-    comparison: Comparison, network: Network, target: float | None = None
+    comparison: RunComparison, network: Network, target: float | None = None
 ) -> Replay | None:
     """Replay all settings to a target score; None where nothing was evaluated, or nobody knows the cohort's size.
 
@@ -133,7 +133,7 @@ def replay(
     )
 
 
-def _checked(target: float, comparison: Comparison) -> float:
+def _checked(target: float, comparison: RunComparison) -> float:
     metric = comparison.metric
     if metric == ACCURACY:
         is_one = 0 < target <= 1
@@ -151,7 +151,7 @@ def _checked(target: float, comparison: Comparison) -> float:
     return target
 
 
-def common_target(comparison: Comparison) -> float | None:
+def common_target(comparison: RunComparison) -> float | None:
     """The best score that every setting reaches, on the easier side of a thousandth; finished settings count first."""
     evaluated = [setting for setting in comparison.settings if setting.curve.steps]
     finished = [setting for setting in evaluated if setting.finished]
@@ -175,7 +175,7 @@ def _in_grains(score: float) -> float:
 
 
 def _demand(
-    setting: Setting, target: float, comparison: Comparison, clients: int
+    setting: ComparedSetting, target: float, comparison: RunComparison, clients: int
 ) -> Demand | None:
     """The mean curve over seeds says when; every seed's own records say what it had sent by then."""
     step = _first_step(setting.curve, target, comparison.sign)
@@ -207,7 +207,7 @@ def _first_step(curve: Curve, target: float, sign: int) -> int | None:
     return None
 
 
-def _records_until(run: Run, step: int) -> list[Record]:
+def _records_until(run: RecordedRun, step: int) -> list[Record]:
     until: list[Record] = []
     for record in run.records:
         if record.step <= step:

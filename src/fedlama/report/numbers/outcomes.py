@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedlama.report.numbers.reading import config_of
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import ClientScores, Record, Summary
 
 SizesByLayers = Mapping[tuple[str, ...], Sequence[int]]  # layer names → their sizes
@@ -48,7 +48,7 @@ class Point:
 class Outcome:
     """One run's numbers; those of an unfinished run are the numbers so far."""
 
-    run: Run
+    run: RecordedRun
     finished: bool
     step: int
     iterations: int
@@ -82,7 +82,7 @@ class Outcome:
         return sent * self.iterations / self.step
 
 
-def outcome(run: Run, sizes: SizesByLayers) -> Outcome:
+def outcome(run: RecordedRun, sizes: SizesByLayers) -> Outcome:
     """What a run's summary says, or its records while there is none.
 
     Arguments:
@@ -95,7 +95,7 @@ def outcome(run: Run, sizes: SizesByLayers) -> Outcome:
     return _finished(run, summary)
 
 
-def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
+def known_sizes(runs: Iterable[RecordedRun]) -> SizesByLayers:
     """Records name layers but not their sizes; a finished run of the same model knows them."""
     sizes: dict[tuple[str, ...], list[int]] = {}
     for run in runs:
@@ -108,7 +108,7 @@ def known_sizes(runs: Iterable[Run]) -> SizesByLayers:
     return sizes
 
 
-def _finished(run: Run, summary: Summary) -> Outcome:
+def _finished(run: RecordedRun, summary: Summary) -> Outcome:
     layers: list[LayerCount] = []
     for layer in summary.layers:
         count = LayerCount(
@@ -147,7 +147,7 @@ def _duration(summary: Summary) -> float | None:
     return None
 
 
-def _unfinished(run: Run, sizes: SizesByLayers) -> Outcome:
+def _unfinished(run: RecordedRun, sizes: SizesByLayers) -> Outcome:
     records = run.records
     points = _points(records)
 

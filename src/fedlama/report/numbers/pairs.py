@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.study.pairs import PairedDifference, paired_scores
 
 
 def paired_difference(
-    setting: Setting, comparison: Comparison
+    setting: ComparedSetting, comparison: RunComparison
 ) -> PairedDifference | None:
     """How a setting differs from the baseline; None for the baseline itself, or where they share no seed.
 
@@ -29,7 +29,9 @@ def paired_difference(
     return paired_scores(own, others)
 
 
-def paired_average(setting: Setting, comparison: Comparison) -> PairedDifference | None:
+def paired_average(
+    setting: ComparedSetting, comparison: RunComparison
+) -> PairedDifference | None:
     """The same of moving averages of the models, over the seeds at which both evaluated one.
 
     Arguments:
@@ -42,7 +44,9 @@ def paired_average(setting: Setting, comparison: Comparison) -> PairedDifference
     return paired_scores(setting.average_scores, baseline.average_scores)
 
 
-def _partner(setting: Setting, comparison: Comparison) -> Setting | None:
+def _partner(
+    setting: ComparedSetting, comparison: RunComparison
+) -> ComparedSetting | None:
     """The baseline, if both are finished and this is another setting."""
     baseline = comparison.baseline
     if baseline is None or baseline.label == setting.label:
@@ -52,7 +56,9 @@ def _partner(setting: Setting, comparison: Comparison) -> Setting | None:
     return baseline
 
 
-def _scores_by_seed(setting: Setting, comparison: Comparison) -> dict[int, float]:
+def _scores_by_seed(
+    setting: ComparedSetting, comparison: RunComparison
+) -> dict[int, float]:
     score = comparison.score(setting)
     if score is None:
         return {}
@@ -75,7 +81,7 @@ class Pair:
     is_plain: bool  # FedAvg and nothing else
 
 
-def paired(comparison: Comparison) -> list[Pair]:
+def paired(comparison: RunComparison) -> list[Pair]:
     """Every finished setting with a metric, the baseline first."""
     baseline = comparison.baseline
     if baseline is None:
@@ -94,7 +100,9 @@ def paired(comparison: Comparison) -> list[Pair]:
     return pairs
 
 
-def _pair(setting: Setting, baseline: Setting, difference: PairedDifference) -> Pair:
+def _pair(
+    setting: ComparedSetting, baseline: ComparedSetting, difference: PairedDifference
+) -> Pair:
     if setting.score is None:
         raise InputError(f"{setting.label} has no metric to compare")
     total = setting.uplink_bytes + setting.downlink_bytes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fedlama.data.partition import DEFAULT_CLIENTS
 from fedlama.run.config import Config, parse_config
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training import Participation
 
 
-def config_of(run: Run) -> Config:
+def config_of(run: RecordedRun) -> Config:
     """The configuration of a run, checked."""
     return parse_config(run.config, str(run.path / "config.toml"))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedlama.paper.recipe import Row
 from fedlama.paper.reproduce import Panel
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.study.index import StudyIndex
 
 
@@ -15,7 +15,7 @@ class PanelOutcome:
     """What came of a panel's study."""
 
     panel: Panel
-    comparison: Comparison
+    comparison: RunComparison
     index: StudyIndex
 
     @property
@@ -27,7 +27,7 @@ class PanelOutcome:
         # A recipe's first line
         return self.panel.rows[0].name
 
-    def printed(self, setting: Setting) -> Row | None:
+    def printed(self, setting: ComparedSetting) -> Row | None:
         """The row that the paper prints for this setting; None where it has none."""
         for row in self.panel.rows:
             if row.name == setting.label:

@@ -12,17 +12,17 @@ from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, sprea
 from fedlama.report.numbers.settings import SettingRuns
 from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import ClientScores, bits_per_number
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparedSetting:
     """One row of the comparison, over its finished runs; over its unfinished ones while none is finished."""
 
     label: str
     config: Config  # of its first run
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     unfinished: int  # runs of this setting that are not finished
     repeated: int  # runs left out because another has their seed
     finished: bool
@@ -87,7 +87,9 @@ def _came_further(one: Outcome, other: Outcome) -> bool:
     return one.step > other.step
 
 
-def setting_of(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> Setting:
+def setting_of(
+    group: SettingRuns, outcomes: Sequence[Outcome], metric: str
+) -> ComparedSetting:
     """One row of the comparison.
 
     Arguments:
@@ -112,7 +114,7 @@ def setting_of(group: SettingRuns, outcomes: Sequence[Outcome], metric: str) -> 
             clients.append(one.clients)
         if one.average_score is not None:
             average_scores[one.run.seed] = one.average_score
-    return Setting(
+    return ComparedSetting(
         label=group.label,
         config=group.config,
         runs=tuple(one.run for one in counted),

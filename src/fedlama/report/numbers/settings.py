@@ -13,7 +13,7 @@ from fedlama.base import printable
 from fedlama.core import FedAvg
 from fedlama.report.numbers.reading import config_of
 from fedlama.run.config import Config
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.run.tables import PolicySection
 
 # Runs of one setting differ in these; what is written or evaluated beside a run changes nothing in it.
@@ -28,7 +28,7 @@ class SettingRuns:
     config: Config
     # The configuration as dotted key → value, without the seed
     values: Mapping[str, Any]
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
 
     @property
     def folder(self) -> Path:
@@ -37,7 +37,7 @@ class SettingRuns:
 
 
 def setting_runs(
-    runs: Sequence[Run], labels: Mapping[Path, str] | None = None
+    runs: Sequence[RecordedRun], labels: Mapping[Path, str] | None = None
 ) -> list[SettingRuns]:
     """Group runs into settings, in order of first appearance.
 
@@ -49,7 +49,7 @@ def setting_runs(
     for path, label in (labels or {}).items():
         names[path.resolve()] = label
 
-    members: dict[tuple[str, str], list[Run]] = {}
+    members: dict[tuple[str, str], list[RecordedRun]] = {}
     for run in runs:
         # The configuration first: it says what is wrong with itself.
         values = json.dumps(flat_config(run), sort_keys=True)
@@ -73,7 +73,7 @@ def setting_runs(
     ]
 
 
-def flat_config(run: Run) -> dict[str, Any]:
+def flat_config(run: RecordedRun) -> dict[str, Any]:
     """The configuration with its defaults as dotted keys, without those that do not make a setting."""
     config = config_of(run)
     tables = config.model_dump()

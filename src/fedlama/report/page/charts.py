@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.intervals import interval_maps
 from fedlama.report.page.parts import FairnessSection, NetworkSection
@@ -46,7 +46,7 @@ class Charts:
 
 
 def charts_of(
-    comparison: Comparison,
+    comparison: RunComparison,
     network: NetworkSection | None,
     clients: FairnessSection | None,
     partitions: Sequence[Chart],

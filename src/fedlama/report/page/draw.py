@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedlama.base import InputError
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.groups import ComparisonGroup, compare_groups
 from fedlama.report.numbers.intervals import interval_maps
@@ -47,7 +47,7 @@ from fedlama.report.words.intervals import even_intervals
 from fedlama.report.words.network import assumptions, payoff_sentences
 from fedlama.report.words.notes import cost_heading, notes, warnings_of
 from fedlama.run.files import write_atomically
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.version import __version__
 
 SCRIPTS = ("echarts.js", "charts.js", "page.js")
@@ -96,7 +96,7 @@ class GroupPart:
 
 
 def draw_report(
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     out: Path,
     *,
     labels: Mapping[Path, str] | None = None,
@@ -213,7 +213,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
     )
 
 
-def _network(comparison: Comparison, view: View) -> NetworkSection | None:
+def _network(comparison: RunComparison, view: View) -> NetworkSection | None:
     played = replay(comparison, view.network, view.target)
     if played is None:
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.fairness import fairness
 from fedlama.report.numbers.settings import flat_config, shown_value
 from fedlama.report.pictures.charts import Chart
@@ -92,7 +92,7 @@ class Configuration:
     folders: list[str]
 
 
-def facts(comparison: Comparison) -> list[tuple[str, str]]:
+def facts(comparison: RunComparison) -> list[tuple[str, str]]:
     """What all settings share: name and value."""
     configs = [flat_config(setting.runs[0]) for setting in comparison.settings]
     shared: list[tuple[str, str]] = []
@@ -108,7 +108,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     return shared
 
 
-def _circumstances(comparison: Comparison) -> list[tuple[str, str]]:
+def _circumstances(comparison: RunComparison) -> list[tuple[str, str]]:
     """When the last run was finished, how long a run took, and on which type of machine."""
     days: list[str] = []
     seconds: list[float] = []
@@ -143,7 +143,9 @@ def _from_to(seconds: Sequence[float]) -> str:
     return f"{shortest} to {longest}"
 
 
-def setting_row(index: int, setting: Setting, comparison: Comparison) -> SettingRow:
+def setting_row(
+    index: int, setting: ComparedSetting, comparison: RunComparison
+) -> SettingRow:
     """One row of the main table.
 
     Arguments:
@@ -165,7 +167,7 @@ def setting_row(index: int, setting: Setting, comparison: Comparison) -> Setting
     )
 
 
-def layer_section(comparison: Comparison) -> LayerSection:
+def layer_section(comparison: RunComparison) -> LayerSection:
     """The table of layers."""
     settings: list[tuple[str, int]] = []
     for index, setting in enumerate(comparison.settings):
@@ -177,7 +179,7 @@ def layer_section(comparison: Comparison) -> LayerSection:
     )
 
 
-def fairness_section(comparison: Comparison) -> FairnessSection | None:
+def fairness_section(comparison: RunComparison) -> FairnessSection | None:
     """How clients fare by themselves; None where that was not evaluated."""
     found = fairness(comparison)
     if not found:
@@ -195,7 +197,7 @@ def fairness_section(comparison: Comparison) -> FairnessSection | None:
     )
 
 
-def configuration(setting: Setting, out: Path) -> Configuration:
+def configuration(setting: ComparedSetting, out: Path) -> Configuration:
     """A setting's configuration, for readers who want to repeat it.
 
     Arguments:
@@ -224,7 +226,7 @@ def configuration(setting: Setting, out: Path) -> Configuration:
     )
 
 
-def finished_on(setting: Setting) -> str | None:
+def finished_on(setting: ComparedSetting) -> str | None:
     """The day on which the last run's summary was written, in UTC; None of an unfinished setting."""
     times: list[float] = []
     for run in setting.runs:
@@ -236,7 +238,7 @@ def finished_on(setting: Setting) -> str | None:
     return time.strftime("%Y-%m-%d", time.gmtime(max(times)))
 
 
-def when_text(setting: Setting) -> str:
+def when_text(setting: ComparedSetting) -> str:
     """The day on which the last run was finished, and how long a run took; empty of an unfinished setting."""
     day = finished_on(setting)
     if day is None:

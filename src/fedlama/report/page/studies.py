@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedlama.report.numbers.comparison import Comparison, compare
+from fedlama.report.numbers.comparison import RunComparison, compare
 from fedlama.report.page.draw import draw_report
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.study.index import StudyIndex
 from fedlama.study.runs import find_runs
 
 
 def draw_study(
     folder: Path, index: StudyIndex, *, draw: bool = True
-) -> tuple[Comparison, Path]:
+) -> tuple[RunComparison, Path]:
     """This study's settings as numbers, and the page of all runs that its folder holds.
 
     Arguments:
@@ -23,7 +23,7 @@ def draw_study(
         draw: Whether the page is drawn; one of the same runs may be there already.
     """
     runs = find_runs([folder])
-    own: list[Run] = []
+    own: list[RecordedRun] = []
     for run in runs:
         name = run.path.relative_to(folder).as_posix()
         if name in index.labels:
@@ -37,7 +37,7 @@ def draw_study(
     return comparison, page
 
 
-def baseline_among(runs: Sequence[Run], index: StudyIndex) -> str | None:
+def baseline_among(runs: Sequence[RecordedRun], index: StudyIndex) -> str | None:
     """The study's baseline, if one of these runs is of it: a page of the others names what it relates them to.
 
     Arguments:

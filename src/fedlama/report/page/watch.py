@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedlama.base import InputError
 from fedlama.run.files import is_locked
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.study.runs import find_runs
 
 WATCHED = ("config.toml", "rounds.jsonl", "summary.json")
@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LOOKS = 2.0
 REFRESH = 5  # seconds after which the page reads itself again
 QUIET_LOOKS = 2  # between two runs of a study nothing is going for a moment
 
-Draw = Callable[[list[Run], int | None], None]
+Draw = Callable[[list[RecordedRun], int | None], None]
 # Name, time and size: what shows that a file has changed
 FileStates = list[tuple[str, int, int]]
 

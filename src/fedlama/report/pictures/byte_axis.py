@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.words.formats import BYTE_UNITS
 
 LOGARITHMIC_FROM = 10  # times the bytes of the setting with the fewest
 
 
-def logarithmic_range(comparison: Comparison) -> tuple[float, float] | None:
+def logarithmic_range(comparison: RunComparison) -> tuple[float, float] | None:
     """The ends of a logarithmic axis of bytes, where settings differ so much that an even one would hide the small."""
     firsts: list[float] = []
     lasts: list[float] = []
@@ -27,7 +27,7 @@ def logarithmic_range(comparison: Comparison) -> tuple[float, float] | None:
     return min(firsts) / 1.2, most * 1.2
 
 
-def byte_unit(comparison: Comparison) -> tuple[str, float]:
+def byte_unit(comparison: RunComparison) -> tuple[str, float]:
     """The unit in which the longest curve has a readable length, and its size in bytes."""
     largest = 0.0
     for setting in comparison.settings:

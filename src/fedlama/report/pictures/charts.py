@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.pictures.style import colour_number, dash_number, inline_svg
 
 
@@ -70,7 +70,9 @@ def script_json(
     return Markup(text.replace("<", "\\u003c"))
 
 
-def series_list(comparison: Comparison, *, line: bool = True) -> list[dict[str, Any]]:
+def series_list(
+    comparison: RunComparison, *, line: bool = True
+) -> list[dict[str, Any]]:
     """A series for each setting, in its colour.
 
     Arguments:

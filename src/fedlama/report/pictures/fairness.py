@@ -9,17 +9,19 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.fairness import Fairness
 from fedlama.report.pictures.charts import Chart, axis, series_list
-from fedlama.report.pictures.measures import Measure, score
+from fedlama.report.pictures.measures import CurveMeasure, score
 from fedlama.report.pictures.style import GRID, colour, dashes, show_percentages, styled
 from fedlama.report.words.formats import upper_first
 
 MAX_POINTS = 400  # of a line
 
 
-def fairness_chart(found: Sequence[Fairness], comparison: Comparison) -> Chart | None:
+def fairness_chart(
+    found: Sequence[Fairness], comparison: RunComparison
+) -> Chart | None:
     """A line per setting over its clients; None where no run has the scores of its clients.
 
     Arguments:
@@ -73,7 +75,7 @@ def _points(one: Fairness) -> list[tuple[float, float]]:
 
 
 @styled
-def fairness_figure(drawn: Sequence[Fairness], measure: Measure) -> Figure:
+def fairness_figure(drawn: Sequence[Fairness], measure: CurveMeasure) -> Figure:
     """The still picture.
 
     Arguments:

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedlama.report.numbers.comparison import Comparison
-from fedlama.report.numbers.frontier import Place, fedavg_line, places
+from fedlama.report.numbers.comparison import RunComparison
+from fedlama.report.numbers.frontier import FrontierPoint, fedavg_line, frontier_points
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
 from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.style import GRID, MUTED, colour, show_percentages, styled
@@ -19,9 +19,9 @@ from fedlama.report.words.formats import human_bytes, upper_first
 from fedlama.training.records import ACCURACY
 
 
-def frontier_chart(comparison: Comparison) -> Chart | None:
+def frontier_chart(comparison: RunComparison) -> Chart | None:
     """Score over all bytes of a run, with a line through FedAvg; None with fewer than two settings to compare."""
-    found = places(comparison)
+    found = frontier_points(comparison)
     if len(found) < 2:
         return None
 
@@ -43,7 +43,7 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
             "mean + deviation",
         ],
         formats=["text", "bytes", kind, kind, kind, kind],
-        rows=[_row(place) for place in found],
+        rows=[_row(point) for point in found],
         drawing={
             "kind": "lines",
             "height": 360,
@@ -54,54 +54,54 @@ def frontier_chart(comparison: Comparison) -> Chart | None:
                 "bytes of all clients, up and down", "bytes", fewest, most, decades()
             ),
             "y": measure.axis(lowest, highest),
-            "series": [_marker(place, comparison) for place in found],
-            "through": [place.label for place in line],
+            "series": [_marker(point, comparison) for point in found],
+            "through": [point.label for point in line],
         },
         figure=frontier_figure(found, line, comparison),
     )
 
 
-def _marker(place: Place, comparison: Comparison) -> dict[str, Any]:
-    series = series_list(comparison, line=False)[place.index]
+def _marker(point: FrontierPoint, comparison: RunComparison) -> dict[str, Any]:
+    series = series_list(comparison, line=False)[point.index]
     series["symbol"] = "circle"
-    if place.adapts:
+    if point.adapts:
         series["symbol"] = "diamond"
     return series
 
 
-def _row(place: Place) -> list[Any]:
+def _row(point: FrontierPoint) -> list[Any]:
     below = None
     above = None
-    if place.deviation is not None:
-        below = place.mean - place.deviation
-        above = place.mean + place.deviation
+    if point.deviation is not None:
+        below = point.mean - point.deviation
+        above = point.mean + point.deviation
     return [
-        place.label,
-        place.total_bytes,
-        place.mean,
-        place.deviation,
+        point.label,
+        point.total_bytes,
+        point.mean,
+        point.deviation,
         below,
         above,
     ]
 
 
-def _score_range(found: Sequence[Place]) -> tuple[float, float]:
+def _score_range(found: Sequence[FrontierPoint]) -> tuple[float, float]:
     """From the lowest end of an error bar to the highest."""
     low = math.inf
     high = -math.inf
-    for place in found:
-        deviation = place.deviation or 0.0
-        low = min(low, place.mean - deviation)
-        high = max(high, place.mean + deviation)
+    for point in found:
+        deviation = point.deviation or 0.0
+        low = min(low, point.mean - deviation)
+        high = max(high, point.mean + deviation)
 
     if high <= low:
         high = low + 0.01
     return low, high
 
 
-def _byte_range(found: Sequence[Place]) -> tuple[float, float]:
+def _byte_range(found: Sequence[FrontierPoint]) -> tuple[float, float]:
     """A little room beside the first and the last setting."""
-    totals = [place.total_bytes for place in found]
+    totals = [point.total_bytes for point in found]
     fewest = min(totals)
     most = max(totals)
     return fewest / 1.25, most * 1.25
@@ -109,7 +109,9 @@ def _byte_range(found: Sequence[Place]) -> tuple[float, float]:
 
 @styled
 def frontier_figure(
-    found: Sequence[Place], line: Sequence[Place], comparison: Comparison
+    found: Sequence[FrontierPoint],
+    line: Sequence[FrontierPoint],
+    comparison: RunComparison,
 ) -> Figure:
     """The still picture: points with error bars, and the line through FedAvg.
 
@@ -121,21 +123,21 @@ def frontier_figure(
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
     axes = figure.subplots()
     axes.plot(
-        [place.total_bytes for place in line],
-        [place.mean for place in line],
+        [point.total_bytes for point in line],
+        [point.mean for point in line],
         color=MUTED,
         linewidth=1.5,
     )
-    for place in found:
+    for point in found:
         marker = "o"
-        if place.adapts:
+        if point.adapts:
             marker = "D"
         axes.errorbar(
-            place.total_bytes,
-            place.mean,
-            place.deviation,
+            point.total_bytes,
+            point.mean,
+            point.deviation,
             fmt=marker,
-            color=colour(place.index),
+            color=colour(point.index),
             markersize=8,
             capsize=4,
         )
@@ -143,7 +145,9 @@ def frontier_figure(
     return figure
 
 
-def _label_axes(axes: Axes, found: Sequence[Place], comparison: Comparison) -> None:
+def _label_axes(
+    axes: Axes, found: Sequence[FrontierPoint], comparison: RunComparison
+) -> None:
     fewest, most = _byte_range(found)
     axes.set_xscale("log")
     axes.set_xlim(fewest, most)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.layers import LayerRow
 from fedlama.report.pictures.style import INK, MUTED, colour
 from fedlama.report.words.formats import count_text, human_bytes
@@ -22,7 +22,7 @@ def draw_bars(
     axes: Axes,
     rows: Sequence[LayerRow],
     index: int,
-    comparison: Comparison,
+    comparison: RunComparison,
     of: Counted,
 ) -> None:
     """A bar per layer, of one setting; the bars of all settings share four fifths of a layer's line."""
@@ -53,7 +53,7 @@ def draw_dots(
     axes: Axes,
     rows: Sequence[LayerRow],
     index: int,
-    comparison: Comparison,
+    comparison: RunComparison,
     of: Counted,
 ) -> None:
     """A dot per layer and setting, its area growing with the layer's share; side by side, as they would hide others."""

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.layers import LayerRow, drawn_rows, kernel_names, layer_rows
 from fedlama.report.pictures.charts import Chart, axis, series_list
 from fedlama.report.pictures.layer_marks import (
@@ -31,7 +31,7 @@ MANY_LAYERS = 20  # of so many, a reader may want to see the kernels only
 MAX_BARS = 48  # more bars than this are drawn as dots
 
 
-def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
+def layer_chart(comparison: RunComparison, of: Counted) -> Chart | None:
     """A bar per layer and setting; None where no run has the numbers.
 
     Arguments:
@@ -88,7 +88,7 @@ def layer_chart(comparison: Comparison, of: Counted) -> Chart | None:
     )
 
 
-def _kernels(shown: Sequence[LayerRow], comparison: Comparison) -> list[str]:
+def _kernels(shown: Sequence[LayerRow], comparison: RunComparison) -> list[str]:
     """What a reader may reduce a chart of many layers to; empty where that changes nothing."""
     if len(shown) < MANY_LAYERS:
         return []
@@ -103,7 +103,7 @@ def _kernels(shown: Sequence[LayerRow], comparison: Comparison) -> list[str]:
 
 
 def _chart_rows(
-    shown: Sequence[LayerRow], comparison: Comparison, of: Counted
+    shown: Sequence[LayerRow], comparison: RunComparison, of: Counted
 ) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for index, setting in enumerate(comparison.settings):
@@ -119,14 +119,14 @@ def _chart_rows(
     return rows
 
 
-def many_bars(comparison: Comparison) -> bool:
+def many_bars(comparison: RunComparison) -> bool:
     """Whether bars would be too many to see one by one."""
     layers = len(drawn_rows(comparison))
     settings = len(comparison.settings)
     return layers * settings > MAX_BARS
 
 
-def _height_in_pixels(comparison: Comparison) -> int:
+def _height_in_pixels(comparison: RunComparison) -> int:
     """Every name keeps a line of its own."""
     line = 15
     if not many_bars(comparison):
@@ -137,7 +137,7 @@ def _height_in_pixels(comparison: Comparison) -> int:
     return 70 + line * layers
 
 
-def height_in_inches(comparison: Comparison) -> float:
+def height_in_inches(comparison: RunComparison) -> float:
     """Every name keeps a line of its own, and few layers fill the height of the two panels beside them."""
     layers = len(drawn_rows(comparison))
     if many_bars(comparison):
@@ -150,7 +150,7 @@ def height_in_inches(comparison: Comparison) -> float:
 
 
 @styled
-def layers_figure(comparison: Comparison, of: Counted = "aggregations") -> Figure:
+def layers_figure(comparison: RunComparison, of: Counted = "aggregations") -> Figure:
     """The layers' panel by itself.
 
     Arguments:
@@ -166,7 +166,7 @@ def layers_figure(comparison: Comparison, of: Counted = "aggregations") -> Figur
 
 
 def draw_layers(
-    axes: Axes, comparison: Comparison, of: Counted = "aggregations"
+    axes: Axes, comparison: RunComparison, of: Counted = "aggregations"
 ) -> None:
     """Aggregations (or bytes) of every layer, first layer on top, its share of the model at the right.
 
@@ -225,7 +225,9 @@ def _scale_counts(axes: Axes, of: Counted) -> None:
     axes.xaxis.set_major_locator(locator)
 
 
-def _counted_text(rows: Sequence[LayerRow], comparison: Comparison, of: Counted) -> str:
+def _counted_text(
+    rows: Sequence[LayerRow], comparison: RunComparison, of: Counted
+) -> str:
     text = "times averaged over the run"
     if of == "uplink_bytes":
         text = "bytes sent by all clients"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.charts import round_axis
@@ -18,11 +18,11 @@ MAX_POINTS = 400  # of a curve that is drawn; a training loss has one per round
 
 
 @dataclass(frozen=True)
-class Measure:
+class CurveMeasure:
     """What a curve is of."""
 
     name: str  # "accuracy", "test loss", …
-    curve: Callable[[Setting], Curve]
+    curve: Callable[[ComparedSetting], Curve]
 
     @property
     def is_share(self) -> bool:
@@ -51,13 +51,15 @@ class Measure:
         return round_axis("", self.number_format, low, high, largest)
 
 
-def score(comparison: Comparison) -> Measure:
+def score(comparison: RunComparison) -> CurveMeasure:
     """What the settings are compared by."""
-    return Measure(comparison.metric, lambda setting: setting.curve)
+    return CurveMeasure(comparison.metric, lambda setting: setting.curve)
 
 
-TEST_LOSS = Measure("test loss", lambda setting: setting.test_loss)
-TRAINING_LOSS = Measure("training loss", lambda setting: thinned(setting.training_loss))
+TEST_LOSS = CurveMeasure("test loss", lambda setting: setting.test_loss)
+TRAINING_LOSS = CurveMeasure(
+    "training loss", lambda setting: thinned(setting.training_loss)
+)
 
 
 def thinned(curve: Curve) -> Curve:
@@ -78,7 +80,7 @@ def thinned(curve: Curve) -> Curve:
 
 
 def value_range(
-    comparison: Comparison, measure: Measure, *, late: bool
+    comparison: RunComparison, measure: CurveMeasure, *, late: bool
 ) -> tuple[float, float] | None:
     """The smallest and the largest value of all curves; None where there is nothing.
 

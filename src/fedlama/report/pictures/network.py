@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.network import Network, Replay, bandwidths, fastest_bands
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
 from fedlama.report.pictures.style import (
@@ -48,7 +48,7 @@ TIMES = [
 ]
 
 
-def network_chart(played: Replay, comparison: Comparison) -> Chart | None:
+def network_chart(played: Replay, comparison: RunComparison) -> Chart | None:
     """Time to the target over the uplink's bandwidth; None where no setting reaches it.
 
     Arguments:
@@ -96,7 +96,7 @@ def network_chart(played: Replay, comparison: Comparison) -> Chart | None:
     )
 
 
-def _bands(played: Replay, comparison: Comparison) -> list[dict[str, Any]]:
+def _bands(played: Replay, comparison: RunComparison) -> list[dict[str, Any]]:
     """A strip along the axis in the colour of the fastest setting there."""
     bands: list[dict[str, Any]] = []
     for band in fastest_bands(played, SLOWEST, FASTEST):

@@ -7,7 +7,7 @@ from textwrap import fill
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.pictures.layers import draw_layers, height_in_inches, many_bars
 from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.scores import draw_score
@@ -28,7 +28,7 @@ WIDTH = 12.5
 
 
 @styled
-def report_figure(comparison: Comparison) -> Figure:
+def report_figure(comparison: RunComparison) -> Figure:
     """The three panels in one picture, with one legend; many layers get a row of their own."""
     many = many_bars(comparison)
     layers = height_in_inches(comparison)
@@ -69,7 +69,7 @@ def report_figure(comparison: Comparison) -> Figure:
 
 @styled
 def standing_alone(
-    figure: Figure, title: str, comparison: Comparison | None = None
+    figure: Figure, title: str, comparison: RunComparison | None = None
 ) -> Figure:
     """A figure made for the page with what the page says around it.
 
@@ -93,7 +93,7 @@ def standing_alone(
     return figure
 
 
-def _legend(figure: Figure, comparison: Comparison, title: str) -> int:
+def _legend(figure: Figure, comparison: RunComparison, title: str) -> int:
     """Above all panels, under a title if there is one; the number of its lines."""
     samples: list[Line2D] = []
     longest = 0

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.pairs import Pair, paired
 from fedlama.report.pictures.style import GRID, INK, MUTED, PALETTE, png, styled, svg
 from fedlama.report.words.formats import plural
@@ -24,7 +24,7 @@ NEAR_X = 0.06  # powers of ten: closer points have one label
 NEAR_Y = 0.12  # points of accuracy
 
 
-def draw_paired(comparison: Comparison, folder: Path) -> Path:
+def draw_paired(comparison: RunComparison, folder: Path) -> Path:
     """The picture as paired.svg and paired.png in a folder; the path of the former."""
     config = comparison.settings[0].config
     pairs = paired(comparison)

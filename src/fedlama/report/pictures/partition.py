@@ -14,13 +14,13 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedlama.base import InputError, RunError
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.partition import PartitionView, view_counts, view_partition
 from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
 from fedlama.report.pictures.style import MUTED, PALETTE, styled, without_dates
 from fedlama.run.config import Config
-from fedlama.run.recorded import Run
+from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import own_code, prepared_data
 from fedlama.run.tables import TrainSection
 
@@ -35,9 +35,9 @@ NO_METADATA: dict[str, dict[str, None]] = {
 }
 
 
-def partition_charts(comparison: Comparison) -> tuple[list[Chart], list[str]]:
+def partition_charts(comparison: RunComparison) -> tuple[list[Chart], list[str]]:
     """A chart for each way in which settings divide their data, and a sentence for each that cannot be drawn."""
-    configs: dict[str, tuple[Config, Run]] = {}
+    configs: dict[str, tuple[Config, RecordedRun]] = {}
     for setting in comparison.settings:
         config = _deciding(config_of(setting.runs[0]))
         configs[config.model_dump_json()] = (config, setting.runs[0])

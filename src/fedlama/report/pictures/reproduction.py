@@ -7,7 +7,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from fedlama.paper.reproduce import Reproduction
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.reproduction import PanelOutcome
 from fedlama.report.pictures.charts import Chart
@@ -70,7 +70,7 @@ def _one_seed(outcome: PanelOutcome) -> str:
     return ", one seed"
 
 
-def _charts(made: Reproduction, comparison: Comparison) -> list[Chart]:
+def _charts(made: Reproduction, comparison: RunComparison) -> list[Chart]:
     """The report's charts that show what the paper's figure shows."""
     if made.draw == "crossing":
         return [

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.seeds import Curve
 from fedlama.report.pictures.byte_axis import byte_unit, logarithmic_range
@@ -20,7 +20,7 @@ from fedlama.report.pictures.charts import Chart, axis, decades, log_axis, serie
 from fedlama.report.pictures.measures import (
     TEST_LOSS,
     TRAINING_LOSS,
-    Measure,
+    CurveMeasure,
     score,
     value_range,
 )
@@ -42,7 +42,7 @@ MAX_END_LABELS = 8
 LABEL_LINE = 0.07  # height of a label in parts of a score panel
 
 
-def score_charts(comparison: Comparison) -> list[Chart]:
+def score_charts(comparison: RunComparison) -> list[Chart]:
     """The learning curves over steps and over bytes, and the losses; none before the first evaluation."""
     own = score(comparison)
     charts = [
@@ -58,7 +58,9 @@ def score_charts(comparison: Comparison) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None:
+def _chart(
+    comparison: RunComparison, measure: CurveMeasure, over: Over
+) -> Chart | None:
     late = value_range(comparison, measure, late=True)
     full = value_range(comparison, measure, late=False)
     if late is None or full is None:
@@ -110,14 +112,14 @@ def _chart(comparison: Comparison, measure: Measure, over: Over) -> Chart | None
     )
 
 
-def _title(measure: Measure, over: Over) -> str:
+def _title(measure: CurveMeasure, over: Over) -> str:
     what = "bytes sent"
     if over == "steps":
         what = "steps"
     return f"{upper_first(measure.name)} over {what}"
 
 
-def _curve_rows(comparison: Comparison, measure: Measure) -> list[list[Any]]:
+def _curve_rows(comparison: RunComparison, measure: CurveMeasure) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for setting in comparison.settings:
         curve = measure.curve(setting)
@@ -135,7 +137,9 @@ def _curve_rows(comparison: Comparison, measure: Measure) -> list[list[Any]]:
 
 
 @styled
-def score_figure(comparison: Comparison, measure: Measure, over: Over) -> Figure:
+def score_figure(
+    comparison: RunComparison, measure: CurveMeasure, over: Over
+) -> Figure:
     """One of the score panels by itself.
 
     Arguments:
@@ -151,7 +155,7 @@ def score_figure(comparison: Comparison, measure: Measure, over: Over) -> Figure
 
 
 def draw_score(
-    axes: Axes, comparison: Comparison, measure: Measure, over: Over
+    axes: Axes, comparison: RunComparison, measure: CurveMeasure, over: Over
 ) -> None:
     """A score over steps or bytes: the mean as a line, the range over seeds behind it.
 
@@ -234,7 +238,7 @@ def _draw_curve(
     )
 
 
-def _scale_score(axes: Axes, comparison: Comparison, measure: Measure) -> None:
+def _scale_score(axes: Axes, comparison: RunComparison, measure: CurveMeasure) -> None:
     found = value_range(comparison, measure, late=True)
     if found is None:
         say_nothing(axes, "nothing evaluated yet")
@@ -249,7 +253,7 @@ def _scale_score(axes: Axes, comparison: Comparison, measure: Measure) -> None:
         show_percentages(axes)
 
 
-def _label_ends(axes: Axes, comparison: Comparison, measure: Measure) -> None:
+def _label_ends(axes: Axes, comparison: RunComparison, measure: CurveMeasure) -> None:
     """What each curve ends at, in its colour, in a column where no two labels share a line."""
     ends: list[tuple[float, int]] = []
     for index, setting in enumerate(comparison.settings):

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from fedlama.report.numbers.comparison import Setting
+from fedlama.report.numbers.comparison import ComparedSetting
 
 INK = "#1c2430"
 MUTED = "#667080"
@@ -86,7 +86,7 @@ def dashes(index: int) -> Any:
     return DASHES[dash_number(index)]
 
 
-def legend_label(setting: Setting) -> str:
+def legend_label(setting: ComparedSetting) -> str:
     """A setting's name in a legend."""
     label = shortened(setting.label, LABEL_LENGTH)
     if setting.finished:

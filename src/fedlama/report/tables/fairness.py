@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.fairness import Fairness
 from fedlama.report.numbers.seeds import Spread
 from fedlama.report.words.formats import UNKNOWN, spread_text
@@ -29,7 +29,7 @@ class FairnessRow:
 
 
 def fairness_rows(
-    found: Sequence[Fairness], comparison: Comparison
+    found: Sequence[Fairness], comparison: RunComparison
 ) -> list[FairnessRow]:
     """One row per setting.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.layers import LayerRow, is_coded, layer_rows
 from fedlama.report.words.formats import (
     UNKNOWN,
@@ -46,7 +46,7 @@ class LayerTable:
         return any(len(own) > 2 for own in self.headings)
 
 
-def layer_table(comparison: Comparison) -> LayerTable:
+def layer_table(comparison: RunComparison) -> LayerTable:
     """Every layer in every setting."""
     rows = layer_rows(comparison)
     statistics: list[str] = []

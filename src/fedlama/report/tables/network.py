@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.network import Demand, Replay
 from fedlama.report.words.formats import UNKNOWN, count_text, human_bytes
 from fedlama.report.words.units import duration_text
@@ -32,7 +32,7 @@ class NetworkRow:
         return self.numbers[0]
 
 
-def network_rows(played: Replay, comparison: Comparison) -> list[NetworkRow]:
+def network_rows(played: Replay, comparison: RunComparison) -> list[NetworkRow]:
     """One row per setting; dashes where it never reaches the target.
 
     Arguments:

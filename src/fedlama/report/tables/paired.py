@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.pairs import Pair, paired
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, share_text
 from fedlama.report.words.notes import warning_fields, warnings_of
 
 
-def paired_grid(comparison: Comparison) -> Grid:
+def paired_grid(comparison: RunComparison) -> Grid:
     """One row per setting, the baseline first.
 
     Arguments:

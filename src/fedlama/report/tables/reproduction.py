@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedlama.paper.reproduce import Reproduction
 from fedlama.paper.titles import SMOKE, SMOKE_NOTE
-from fedlama.report.numbers.comparison import Setting
+from fedlama.report.numbers.comparison import ComparedSetting
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.numbers.reproduction import PanelOutcome, long_share
 from fedlama.report.tables.grids import Grid
@@ -99,7 +99,7 @@ def _caption(made: Reproduction) -> str:
 
 
 def _cells(
-    setting: Setting, outcome: PanelOutcome, *, with_averages: bool
+    setting: ComparedSetting, outcome: PanelOutcome, *, with_averages: bool
 ) -> list[str]:
     accuracy = UNKNOWN
     cost = UNKNOWN
@@ -130,7 +130,7 @@ def _cells(
     ]
 
 
-def _record(setting: Setting, outcome: PanelOutcome) -> dict[str, object]:
+def _record(setting: ComparedSetting, outcome: PanelOutcome) -> dict[str, object]:
     """The numbers of a row; the paper's percentages as shares, like ours."""
     record: dict[str, object] = {
         "group": outcome.panel.title,

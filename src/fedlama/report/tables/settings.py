@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import (
     MAX_WHOLE_NAME,
@@ -53,7 +53,7 @@ LEAST_IMPORTANT_FIRST = (
 )
 
 
-def headings(comparison: Comparison) -> list[str]:
+def headings(comparison: RunComparison) -> list[str]:
     """The columns of the main table."""
     names = [
         "setting",
@@ -72,7 +72,7 @@ def headings(comparison: Comparison) -> list[str]:
     return [*names, "seeds"]
 
 
-def cells(setting: Setting, comparison: Comparison) -> list[str]:
+def cells(setting: ComparedSetting, comparison: RunComparison) -> list[str]:
     """One row of the main table."""
     row = [
         setting.label,
@@ -97,12 +97,12 @@ def cells(setting: Setting, comparison: Comparison) -> list[str]:
     return [*row, seeds_text(setting)]
 
 
-def _rates_differ(comparison: Comparison) -> bool:
+def _rates_differ(comparison: RunComparison) -> bool:
     rates = {setting.config.local.rate_if_known for setting in comparison.settings}
     return len(rates) > 1
 
 
-def terminal_table(comparison: Comparison, width: int | None = None) -> Group:
+def terminal_table(comparison: RunComparison, width: int | None = None) -> Group:
     """The main table for `rich.console.Console.print`, with its notes below.
 
     Arguments:
@@ -162,7 +162,7 @@ def _needed(
     return total
 
 
-def markdown_table(comparison: Comparison) -> str:
+def markdown_table(comparison: RunComparison) -> str:
     """The main table as Markdown, with its notes below."""
     names = headings(comparison)
     lines = [

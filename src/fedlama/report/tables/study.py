@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import (
@@ -40,7 +40,7 @@ from fedlama.study.index import StudyIndex
 WIDTH = 8  # columns that fit a terminal
 
 
-def study_grid(comparison: Comparison, index: StudyIndex) -> Grid:
+def study_grid(comparison: RunComparison, index: StudyIndex) -> Grid:
     """One row per setting.
 
     Arguments:
@@ -81,7 +81,7 @@ def _narrow(headings: Sequence[str]) -> list[int]:
     ]
 
 
-def _headings(comparison: Comparison) -> list[str]:
+def _headings(comparison: RunComparison) -> list[str]:
     names = [
         "setting",
         metric_heading(comparison),
@@ -95,7 +95,7 @@ def _headings(comparison: Comparison) -> list[str]:
     return [*names, "downlink", "rate", "seeds"]
 
 
-def _absent(comparison: Comparison, index: StudyIndex) -> list[str]:
+def _absent(comparison: RunComparison, index: StudyIndex) -> list[str]:
     """The settings of which no run came to anything."""
     present = {setting.label for setting in comparison.settings}
     every = [*index.labels.values(), *index.choices]
@@ -114,7 +114,7 @@ def _has_diverged(label: str, index: StudyIndex) -> bool:
     return any(index.labels.get(path) == label for path in index.diverged)
 
 
-def _cells(setting: Setting, comparison: Comparison) -> list[str]:
+def _cells(setting: ComparedSetting, comparison: RunComparison) -> list[str]:
     cells = [
         setting.label,
         spread_text(comparison.score(setting), comparison.metric),
@@ -136,7 +136,7 @@ def _cells(setting: Setting, comparison: Comparison) -> list[str]:
     ]
 
 
-def _record(setting: Setting, comparison: Comparison) -> dict[str, object]:
+def _record(setting: ComparedSetting, comparison: RunComparison) -> dict[str, object]:
     mean = None
     deviation = None
     score = comparison.score(setting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.seeds import Spread, mean_of
 from fedlama.report.words.formats import (
     gap_text,
@@ -29,13 +29,13 @@ CODES = ("uplink.", "downlink.")
 SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
 
 
-def verdict(comparison: Comparison) -> str:
+def verdict(comparison: RunComparison) -> str:
     """What the comparison showed, in a few short sentences; what makes it no result comes first."""
     sentences = [*warnings_of(comparison), *verdict_sentences(comparison)]
     return " ".join(sentences)
 
 
-def verdict_sentences(comparison: Comparison) -> list[str]:
+def verdict_sentences(comparison: RunComparison) -> list[str]:
     """The answer first, then what it rests on."""
     finished = [setting for setting in comparison.settings if setting.finished]
     waiting = [setting for setting in comparison.settings if not setting.finished]
@@ -60,7 +60,7 @@ def verdict_sentences(comparison: Comparison) -> list[str]:
     return sentences
 
 
-def _so_far(setting: Setting, comparison: Comparison) -> str:
+def _so_far(setting: ComparedSetting, comparison: RunComparison) -> str:
     sentence = f"{setting.label} is at {progress_text(setting)}"
     score = comparison.score(setting)
     if score is not None:
@@ -68,7 +68,7 @@ def _so_far(setting: Setting, comparison: Comparison) -> str:
     return f"{sentence}."
 
 
-def _alone(setting: Setting, comparison: Comparison) -> list[str]:
+def _alone(setting: ComparedSetting, comparison: RunComparison) -> list[str]:
     sentences: list[str] = []
 
     whose = f"{setting.label}: its"
@@ -87,7 +87,7 @@ def _alone(setting: Setting, comparison: Comparison) -> list[str]:
     return sentences
 
 
-def _shares(setting: Setting) -> str:
+def _shares(setting: ComparedSetting) -> str:
     """What a setting cost, and where its messages are coded what they were: the cost does not say it."""
     interval = setting.base_interval
     cost = percent(setting.cost, 0)
@@ -98,7 +98,7 @@ def _shares(setting: Setting) -> str:
     return f"{share_text(uplink)} of {fedavg_at(interval)}'s uplink and {of_cost}"
 
 
-def _recorded_uplink_share(setting: Setting) -> float | None:
+def _recorded_uplink_share(setting: ComparedSetting) -> float | None:
     """Of uncompressed FedAvg's at the base interval; None where a run does not tell."""
     shares: list[float | None] = []
     for run in setting.runs:
@@ -108,7 +108,9 @@ def _recorded_uplink_share(setting: Setting) -> float | None:
     return mean_of(shares)
 
 
-def _compared(finished: Sequence[Setting], comparison: Comparison) -> list[str]:
+def _compared(
+    finished: Sequence[ComparedSetting], comparison: RunComparison
+) -> list[str]:
     """The leading setting against the baseline, then the others against the leading one."""
     base = _base(finished, comparison)
     rest = [setting for setting in finished if setting is not base]
@@ -129,14 +131,16 @@ def _compared(finished: Sequence[Setting], comparison: Comparison) -> list[str]:
     return sentences + equal_bytes(comparison, only=lead.label)
 
 
-def _base(finished: Sequence[Setting], comparison: Comparison) -> Setting:
+def _base(
+    finished: Sequence[ComparedSetting], comparison: RunComparison
+) -> ComparedSetting:
     baseline = comparison.baseline
     if baseline is not None and baseline.finished:
         return baseline
     return max(finished, key=lambda setting: setting.communication_cost or 0.0)
 
 
-def _lead(settings: Sequence[Setting]) -> Setting:
+def _lead(settings: Sequence[ComparedSetting]) -> ComparedSetting:
     """The setting that the answer is about: the first whose policy adapts."""
     for setting in settings:
         if setting.adapts:
@@ -144,8 +148,10 @@ def _lead(settings: Sequence[Setting]) -> Setting:
     return settings[0]
 
 
-def _best(settings: Sequence[Setting], comparison: Comparison) -> Setting:
-    def goodness(setting: Setting) -> float:
+def _best(
+    settings: Sequence[ComparedSetting], comparison: RunComparison
+) -> ComparedSetting:
+    def goodness(setting: ComparedSetting) -> float:
         score = comparison.score(setting)
         if score is None:
             return -math.inf
@@ -154,7 +160,9 @@ def _best(settings: Sequence[Setting], comparison: Comparison) -> Setting:
     return max(settings, key=goodness)
 
 
-def _first(lead: Setting, base: Setting, comparison: Comparison) -> list[str]:
+def _first(
+    lead: ComparedSetting, base: ComparedSetting, comparison: RunComparison
+) -> list[str]:
     sent = f"{lead.label} sent {_share(lead, base)} of {base.label}'s bytes"
     ours = comparison.score(lead)
     theirs = comparison.score(base)
@@ -174,7 +182,10 @@ def _first(lead: Setting, base: Setting, comparison: Comparison) -> list[str]:
 
 
 def _other(
-    setting: Setting, lead: Setting, base: Setting, comparison: Comparison
+    setting: ComparedSetting,
+    lead: ComparedSetting,
+    base: ComparedSetting,
+    comparison: RunComparison,
 ) -> str:
     sent = f"{setting.label} sent {_share(setting, base)}"
     score = comparison.score(setting)
@@ -188,7 +199,7 @@ def _other(
     return f"{sentence}."
 
 
-def _share(setting: Setting, base: Setting) -> str:
+def _share(setting: ComparedSetting, base: ComparedSetting) -> str:
     if not base.uplink_bytes:
         return "none"
     share = setting.uplink_bytes / base.uplink_bytes
@@ -197,13 +208,16 @@ def _share(setting: Setting, base: Setting) -> str:
     return percent(share, 0)
 
 
-def _score(spread: Spread, comparison: Comparison) -> str:
+def _score(spread: Spread, comparison: RunComparison) -> str:
     text = spread_text(spread, comparison.metric, 1)
     return named_score(text, comparison.metric)
 
 
 def _difference(
-    one: Setting, other: Setting, comparison: Comparison, name: str = ""
+    one: ComparedSetting,
+    other: ComparedSetting,
+    comparison: RunComparison,
+    name: str = "",
 ) -> str:
     """How `one` did against `other`, and whether seeds differ as much among themselves.
 
@@ -241,7 +255,9 @@ def _difference(
     return text
 
 
-def _every_seed_agrees(one: Setting, other: Setting, comparison: Comparison) -> bool:
+def _every_seed_agrees(
+    one: ComparedSetting, other: ComparedSetting, comparison: RunComparison
+) -> bool:
     """Equal seeds share clients and batches, so a small difference that every one of them shows is worth a word."""
     ours = comparison.score(one)
     theirs = comparison.score(other)
@@ -257,7 +273,7 @@ def _every_seed_agrees(one: Setting, other: Setting, comparison: Comparison) -> 
     return all_above or all_below
 
 
-def _seeds(settings: Sequence[Setting]) -> str:
+def _seeds(settings: Sequence[ComparedSetting]) -> str:
     counts = seed_counts(settings)
     if counts != "1 seed":
         return f"These are means over {counts}."

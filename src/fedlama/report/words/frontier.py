@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.frontier import (
-    Place,
+    FrontierPoint,
     Standing,
     fedavg_line,
-    places,
+    frontier_points,
     standing,
 )
 from fedlama.report.numbers.outcomes import LOSS
@@ -17,41 +17,43 @@ from fedlama.report.words.formats import gap_text, joined, score_text
 from fedlama.training.records import ACCURACY
 
 
-def equal_bytes(comparison: Comparison, only: str | None = None) -> list[str]:
+def equal_bytes(comparison: RunComparison, only: str | None = None) -> list[str]:
     """A sentence for every setting that adapts: better or worse than FedAvg at its number of bytes.
 
     Arguments:
         comparison: the settings; without a FedAvg among them there is nothing to say.
         only: the label of the one setting that is asked for; by default all.
     """
-    found = places(comparison)
+    found = frontier_points(comparison)
     line = fedavg_line(found, comparison)
     if not line:
         return []
 
     sentences: list[str] = []
-    for place in found:
-        if place.adapts and only in (None, place.label):
-            sentences.append(_sentence(place, line, comparison))
+    for point in found:
+        if point.adapts and only in (None, point.label):
+            sentences.append(_sentence(point, line, comparison))
     return sentences
 
 
-def _sentence(place: Place, line: Sequence[Place], comparison: Comparison) -> str:
-    stands = standing(place, line)
+def _sentence(
+    point: FrontierPoint, line: Sequence[FrontierPoint], comparison: RunComparison
+) -> str:
+    stands = standing(point, line)
     if stands is None:
         amount = "more"
-        if place.total_bytes < line[0].total_bytes:
+        if point.total_bytes < line[0].total_bytes:
             amount = "fewer"
         return (
-            f"{place.label} moved {amount} bytes than any FedAvg setting here, "
+            f"{point.label} moved {amount} bytes than any FedAvg setting here, "
             f"so there is no FedAvg at equal bytes to compare it with."
         )
 
     expected = score_text(stands.expected, comparison.metric)
-    return f"At equal bytes {place.label} {_did(stands, comparison)} {_whom(stands)} ({expected}){_judgement(stands)}."
+    return f"At equal bytes {point.label} {_did(stands, comparison)} {_whom(stands)} ({expected}){_judgement(stands)}."
 
 
-def _did(stands: Standing, comparison: Comparison) -> str:
+def _did(stands: Standing, comparison: RunComparison) -> str:
     size, direction = gap_text(stands.gap, comparison.metric, comparison.sign)
     if not size:
         return "was level with"

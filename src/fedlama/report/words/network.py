@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fedlama.report.numbers.comparison import Comparison
+from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.network import (
     Demand,
     Network,
@@ -18,7 +18,7 @@ from fedlama.report.words.formats import joined, named_score, score_text
 from fedlama.report.words.units import bandwidth_text, duration_text
 
 
-def target_text(played: Replay, comparison: Comparison) -> str:
+def target_text(played: Replay, comparison: RunComparison) -> str:
     """The target as a score: `90.6 %`, `a loss of 0.31`."""
     score = score_text(played.target, comparison.metric)
     return named_score(score, comparison.metric)
@@ -38,7 +38,7 @@ def network_text(network: Network) -> str:
     return ", ".join(parts)
 
 
-def assumptions(played: Replay, comparison: Comparison) -> list[str]:
+def assumptions(played: Replay, comparison: RunComparison) -> list[str]:
     """What the replay takes for granted."""
     network = played.network
     uplink = bandwidth_text(network.uplink)
@@ -78,7 +78,7 @@ def _stragglers(played: Replay) -> str:
     return f"{sentence}."
 
 
-def payoff_sentences(played: Replay, comparison: Comparison) -> list[str]:
+def payoff_sentences(played: Replay, comparison: RunComparison) -> list[str]:
     """For every setting that adapts, the bandwidth below which it pays off against each FedAvg setting."""
     target = target_text(played, comparison)
     pairs = list(zip(comparison.settings, played.demands, strict=True))
@@ -103,7 +103,7 @@ def payoff_sentences(played: Replay, comparison: Comparison) -> list[str]:
     ]
 
 
-def _never_fastest(played: Replay, comparison: Comparison) -> list[str]:
+def _never_fastest(played: Replay, comparison: RunComparison) -> list[str]:
     """A setting that beats each FedAvg somewhere may still be beaten by one of them everywhere."""
     if len(comparison.settings) == 1:
         return []
@@ -133,7 +133,7 @@ def _is_one_of(demand: Demand, fastest: Collection[int], played: Replay) -> bool
     return False
 
 
-def _reached_at_once(played: Replay, comparison: Comparison) -> list[str]:
+def _reached_at_once(played: Replay, comparison: RunComparison) -> list[str]:
     """Nobody looked earlier, so these times may be too long, and what is said of them with it."""
     early: list[str] = []
     for setting, demand in zip(comparison.settings, played.demands, strict=True):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.layers import is_coded
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import UNKNOWN, joined, plural
 from fedlama.report.words.pairs import difference_notes
 
 
-def notes(comparison: Comparison) -> list[str]:
+def notes(comparison: RunComparison) -> list[str]:
     """How many seeds, what costs are shares of and differences are to, what else differs, what is unfinished."""
     found = [
         *warnings_of(comparison),
@@ -36,7 +36,7 @@ def notes(comparison: Comparison) -> list[str]:
     return found
 
 
-def warnings_of(comparison: Comparison) -> list[str]:
+def warnings_of(comparison: RunComparison) -> list[str]:
     """What the studies of these runs have to say of every number in them, such as that it is no result."""
     found: dict[str, None] = {}  # each once
     for setting in comparison.settings:
@@ -46,7 +46,7 @@ def warnings_of(comparison: Comparison) -> list[str]:
     return list(found)
 
 
-def warning_fields(comparison: Comparison) -> dict[str, object]:
+def warning_fields(comparison: RunComparison) -> dict[str, object]:
     """The same for files of numbers, which have no notes."""
     warnings = warnings_of(comparison)
     if not warnings:
@@ -54,14 +54,14 @@ def warning_fields(comparison: Comparison) -> dict[str, object]:
     return {"note": " ".join(warnings)}
 
 
-def shown_cost(setting: Setting, comparison: Comparison) -> float | None:
+def shown_cost(setting: ComparedSetting, comparison: RunComparison) -> float | None:
     """Relative to the baseline setting; one setting alone is measured by its own base interval."""
     if len(comparison.settings) > 1:
         return setting.relative_cost
     return setting.cost
 
 
-def _whole(comparison: Comparison) -> str:
+def _whole(comparison: RunComparison) -> str:
     """What a cost of 100 % is."""
     first, *others = comparison.settings
     if others and comparison.baseline is not None:
@@ -69,14 +69,14 @@ def _whole(comparison: Comparison) -> str:
     return f"averaging every layer every {first.base_interval} steps"
 
 
-def metric_heading(comparison: Comparison) -> str:
+def metric_heading(comparison: RunComparison) -> str:
     """The heading of a column of scores: a loss is that on the test data."""
     if comparison.metric == LOSS:
         return f"test {LOSS}"
     return comparison.metric
 
 
-def cost_heading(comparison: Comparison) -> str:
+def cost_heading(comparison: RunComparison) -> str:
     """The heading of a column of costs says what they are a share of."""
     first, *others = comparison.settings
     if others and comparison.baseline is not None:
@@ -84,7 +84,7 @@ def cost_heading(comparison: Comparison) -> str:
     return f"cost, of FedAvg({first.base_interval})"
 
 
-def shows_uplink_share(comparison: Comparison) -> bool:
+def shows_uplink_share(comparison: RunComparison) -> bool:
     """Whether a table has a column of them: where messages are coded, the cost says little of the bytes."""
     if (
         len(comparison.settings) == 1
@@ -95,7 +95,7 @@ def shows_uplink_share(comparison: Comparison) -> bool:
     return any(is_coded(setting) for setting in comparison.settings)
 
 
-def uplink_share(setting: Setting, comparison: Comparison) -> float | None:
+def uplink_share(setting: ComparedSetting, comparison: RunComparison) -> float | None:
     """A setting's uplink bytes as a share of the baseline's."""
     baseline = comparison.baseline
     if baseline is None or not baseline.uplink_bytes:
@@ -103,14 +103,14 @@ def uplink_share(setting: Setting, comparison: Comparison) -> float | None:
     return setting.uplink_bytes / baseline.uplink_bytes
 
 
-def uplink_heading(comparison: Comparison) -> str:
+def uplink_heading(comparison: RunComparison) -> str:
     """The heading of a column of such shares."""
     baseline = comparison.baseline
     assert baseline is not None
     return f"uplink, of {baseline.label}"
 
 
-def _seeds_note(comparison: Comparison) -> str:
+def _seeds_note(comparison: RunComparison) -> str:
     seeds = [setting.seeds for setting in comparison.settings]
     if all(len(own) == 1 for own in seeds):
         return "One seed per setting, so no spread."
@@ -124,7 +124,7 @@ def _seeds_note(comparison: Comparison) -> str:
     return f"{note}."
 
 
-def _setting_notes(setting: Setting) -> list[str]:
+def _setting_notes(setting: ComparedSetting) -> list[str]:
     found: list[str] = []
     if not setting.finished:
         found.append(
@@ -142,7 +142,7 @@ def _setting_notes(setting: Setting) -> list[str]:
     return found
 
 
-def seed_counts(settings: Sequence[Setting]) -> str:
+def seed_counts(settings: Sequence[ComparedSetting]) -> str:
     """`4 seeds`, or `3 to 4 seeds` where settings differ."""
     counts = [len(setting.runs) for setting in settings]
     fewest = min(counts)
@@ -153,7 +153,7 @@ def seed_counts(settings: Sequence[Setting]) -> str:
     return f"{fewest} to {most} seeds"
 
 
-def seeds_text(setting: Setting) -> str:
+def seeds_text(setting: ComparedSetting) -> str:
     """How many seeds the numbers are over, and of how many."""
     finished = 0
     if setting.finished:
@@ -163,12 +163,12 @@ def seeds_text(setting: Setting) -> str:
     return str(finished)
 
 
-def progress_text(setting: Setting) -> str:
+def progress_text(setting: ComparedSetting) -> str:
     """How far an unfinished setting is."""
     return f"step {setting.step} of {setting.iterations}"
 
 
-def rate_text(setting: Setting) -> str:
+def rate_text(setting: ComparedSetting) -> str:
     """The learning rate, as the configuration has it."""
     rate = setting.config.local.rate_if_known
     if rate is None:

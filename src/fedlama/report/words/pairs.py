@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlama.report.numbers.comparison import Comparison, Setting
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.pairs import (
     PairedDifference,
     paired_average,
@@ -45,20 +45,20 @@ def difference_text(
     return f"{text} ± {error:.{digits}f}"
 
 
-def difference_heading(comparison: Comparison) -> str:
+def difference_heading(comparison: RunComparison) -> str:
     """What is subtracted."""
     if comparison.baseline is None:
         return "difference"
     return f"{MINUS} {comparison.baseline.label}"
 
 
-def shows_differences(comparison: Comparison) -> bool:
+def shows_differences(comparison: RunComparison) -> bool:
     """Whether a table has a column of them: some setting has a seed in common with the baseline."""
     found = [paired_difference(setting, comparison) for setting in comparison.settings]
     return any(difference is not None for difference in found)
 
 
-def difference_notes(comparison: Comparison) -> list[str]:
+def difference_notes(comparison: RunComparison) -> list[str]:
     """How to read the column of differences; nothing where there is nothing in it."""
     known: list[PairedDifference] = []
     for setting in comparison.settings:
@@ -76,12 +76,12 @@ def difference_notes(comparison: Comparison) -> list[str]:
     return [f"{what}: mean ± standard error."]
 
 
-def shows_averages(comparison: Comparison) -> bool:
+def shows_averages(comparison: RunComparison) -> bool:
     """Whether a moving average was evaluated beside any of the models."""
     return any(setting.average_scores for setting in comparison.settings)
 
 
-def average_cells(setting: Setting, comparison: Comparison) -> list[str]:
+def average_cells(setting: ComparedSetting, comparison: RunComparison) -> list[str]:
     """What the moving average of a setting's model reached, and how that differs from the baseline's.
 
     Arguments:
@@ -95,7 +95,7 @@ def average_cells(setting: Setting, comparison: Comparison) -> list[str]:
     return [score, difference_text(difference, metric)]
 
 
-def average_notes(comparison: Comparison) -> list[str]:
+def average_notes(comparison: RunComparison) -> list[str]:
     """What a moving average is, and which seeds have none; nothing where none was evaluated."""
     if not shows_averages(comparison):
         return []
@@ -117,7 +117,9 @@ def average_notes(comparison: Comparison) -> list[str]:
     return said
 
 
-def average_fields(setting: Setting, comparison: Comparison) -> dict[str, object]:
+def average_fields(
+    setting: ComparedSetting, comparison: RunComparison
+) -> dict[str, object]:
     """The numbers behind `average_cells`, for CSV; nothing where no moving average was evaluated.
 
     Arguments:
