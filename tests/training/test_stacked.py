@@ -123,9 +123,9 @@ def test_auto_is_a_rule_on_the_model_never_a_timing():
 
     assert suits(fedlama.models.mlp())
     assert suits(fedlama.models.small_cnn())
-    assert suits(fedlama.models.mlp(hidden=(400, 400)))  # 190,410 parameters
-    # 288,010 parameters: too large
-    assert not suits(fedlama.models.mlp(hidden=(500, 500)))
+    assert suits(fedlama.models.mlp(hidden=(600, 600)))  # 405,610 parameters
+    # 543,210 parameters: too large
+    assert not suits(fedlama.models.mlp(hidden=(700, 700)))
     convolution = [nn.Conv2d(1, 40, 3), nn.ReLU(), nn.Flatten()]
     # 58,450
     assert suits(nn.Sequential(*convolution, nn.Linear(1440, 40), nn.Linear(40, 10)))

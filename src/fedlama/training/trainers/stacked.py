@@ -31,7 +31,7 @@ BLOCK = 8  # clients in a stack
 # Of a model for which that is high enough: more processes find work in a small cohort
 LOW_BLOCK = 4
 LOW_FROM = 1 << 16  # parameters
-MAX_PARAMETERS = 1 << 18
+MAX_PARAMETERS = 1 << 19
 # A stack of large convolutions is slower than one after the other
 MAX_PARAMETERS_WITH_CONVOLUTIONS = 1 << 16
 MAX_INPUTS = 1 << 10  # numbers per sample
