@@ -25,6 +25,7 @@ from fedlama.run.directory import (
 from fedlama.run.files import write_atomically, writing
 from fedlama.run.reading import read_records
 from fedlama.server.exclusions import Exclusion
+from fedlama.training.position import Position
 from fedlama.training.records import (
     ACCURACY,
     Measure,
@@ -33,7 +34,6 @@ from fedlama.training.records import (
     fedavg_at,
 )
 from fedlama.training.results import layer_summaries
-from fedlama.training.values import Position
 
 LOSS = "loss"  # of what `evaluate_fn` returns
 RUN_NAME = "flower.json"  # beside the checkpoints

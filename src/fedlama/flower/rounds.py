@@ -23,8 +23,8 @@ from fedlama.server import Server
 from fedlama.server.exclusions import Exclusion, entries_of
 from fedlama.server.tolerance import MAX_NAMED
 from fedlama.training.coding import Uplink
+from fedlama.training.position import Position
 from fedlama.training.rounds import total_of
-from fedlama.training.values import Position
 
 # Attempts in one window, by cohorts that were too small: fewer than in the simulator, because each may cost a deadline
 MAX_ATTEMPTS = 10

@@ -16,7 +16,7 @@ from fedlama.flower.shipments import Identity, Shipment
 from fedlama.flower.wire import Keep, Task, task_record
 from fedlama.server import Server, ServerState
 from fedlama.training.coding import place_in_window
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 
 class SendingChannel(Channel):

@@ -28,7 +28,7 @@ from fedlama.rows import exact_means, magnitudes, squared_distances, unpack
 from fedlama.server.exclusions import FAILED_DURING, LATE, NOT_FINITE
 from fedlama.server.tolerance import Tolerance, update_norms
 from fedlama.training.coding import Uplink
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 REFUSED = "refused"
 MAX_REASON = 200  # characters of a client's error

@@ -24,9 +24,9 @@ from fedlama.run.partitions import PartitionSection
 from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
+from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
 from fedlama.training.simulation import Weighting
 from fedlama.training.trainers import Execution, Precision
-from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated
 
 
 class DataSection(Section):

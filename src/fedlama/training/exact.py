@@ -13,7 +13,7 @@ from fedlama.rows import exact_means, squared_distances
 from fedlama.training.coding import Uplink
 from fedlama.training.current import Round
 from fedlama.training.phases import phase
-from fedlama.training.values import Verdict
+from fedlama.training.played import Verdict
 
 
 class ExactReduce:

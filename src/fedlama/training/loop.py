@@ -17,14 +17,16 @@ from fedlama.training.attempts import FaultyRounds
 from fedlama.training.checkpoint import Checkpoint, Control
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.evaluation import evaluate, evaluate_clients
+from fedlama.training.job import Job
 from fedlama.training.measures import ACCURACY, ClientScores
 from fedlama.training.phases import phase
+from fedlama.training.played import Played
+from fedlama.training.position import Position
 from fedlama.training.records import Record
 from fedlama.training.rounds import Rounds
 from fedlama.training.saving import Saving
 from fedlama.training.seen_rows import Piece, SeenRows
 from fedlama.training.trainers import Trainer
-from fedlama.training.values import Job, Played, Position
 
 Emit = Callable[[Record | Checkpoint | Piece], None]
 

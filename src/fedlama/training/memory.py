@@ -16,8 +16,8 @@ from fedlama.data import Dataset
 from fedlama.processes.memory import available_memory
 from fedlama.rows import Slot
 from fedlama.rows.store import PIECE_BYTES
+from fedlama.training.job import Job
 from fedlama.training.trainers import block_of
-from fedlama.training.values import Job
 
 
 @dataclass(frozen=True)

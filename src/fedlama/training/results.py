@@ -5,6 +5,8 @@ from __future__ import annotations
 from fedlama.core import Layout
 from fedlama.rows import Binding
 from fedlama.server.tolerance import MAX_NAMED
+from fedlama.training.job import Job
+from fedlama.training.position import Position
 from fedlama.training.records import (
     ClientScores,
     LayerSummary,
@@ -13,7 +15,6 @@ from fedlama.training.records import (
     fedavg_at,
 )
 from fedlama.training.setup import Setup
-from fedlama.training.values import Job, Position
 
 
 def why_stopped(end: Position, job: Job) -> str:

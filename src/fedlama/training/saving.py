@@ -14,8 +14,8 @@ from fedlama.rows import ClientStore
 from fedlama.server import ServerState
 from fedlama.training.checkpoint import Checkpoint, Control, Rows
 from fedlama.training.cohorts import Cohorts
+from fedlama.training.position import Position
 from fedlama.training.seen_rows import Piece, SeenRows
-from fedlama.training.values import Position
 
 
 class Saving:

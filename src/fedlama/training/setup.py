@@ -15,6 +15,7 @@ from fedlama.data import Batches
 from fedlama.rows import Binding, ClientStore, Slot, counter_width
 from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
 from fedlama.training.checkpoint_file import Source
+from fedlama.training.job import Job
 from fedlama.training.memory import MemoryDemand, check_memory, demand_of, fits
 from fedlama.training.resuming import check_resumable
 from fedlama.training.seen_rows import SeenRows, read_seen_rows
@@ -25,7 +26,6 @@ from fedlama.training.trainers import (
     can_stack,
     suits_stacking,
 )
-from fedlama.training.values import Job
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from fedlama.training.checkpoint import Checkpoint, Checkpointing
 from fedlama.training.coding import check_window
 from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
+from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated, Job
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.participation import Participation
 from fedlama.training.records import ClientScores, Record, TrainingResult
@@ -52,7 +53,6 @@ from fedlama.training.setup import (
     uplink_channel,
 )
 from fedlama.training.trainers import EXECUTIONS, PRECISIONS, Execution, Precision
-from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated, Job
 
 Weighting = Literal["uniform", "samples"]  # of a client in an average
 WEIGHTINGS = get_args(Weighting)
