@@ -16,7 +16,7 @@ from fedlama.run.checkpoints import _checksum, _hash_of_records
 from fedlama.run.config import parse_config
 from fedlama.run.execute import execute
 from fedlama.run.toml import to_toml
-from fedlama.training.checkpoint import Control
+from fedlama.training.checkpointing import Control
 from fedlama.training.rounds import Rounds
 
 from .checks import check_run, contents, require

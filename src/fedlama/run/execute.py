@@ -25,8 +25,8 @@ from fedlama.run.resolve import Resolved, data_source, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.run.toml import read_toml
 from fedlama.training import Record, TrainingResult, simulate
-from fedlama.training.checkpoint import Check, Checkpointing, Control
 from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpointing import Check, Checkpointing, Control
 from fedlama.training.modules import build
 
 Observer = Callable[[Record], None]

@@ -104,7 +104,8 @@ class TensorFile:
         if length > MAX_HEADER or self._data_start > size:
             raise ValueError("its header is cut off")
 
-        header = json.loads(self._read(LENGTH_BYTES, length))
+        content = self._read(LENGTH_BYTES, length)
+        header = json.loads(content)
         self.texts: dict[str, str] = header.pop(METADATA)
         self.forms: dict[str, Form] = {}
         self._starts: dict[str, int] = {}
@@ -130,11 +131,12 @@ class TensorFile:
             first: The number of the first of the rows.
             count: How many.
         """
-        whole_form = self.forms[name]
-        _, width = whole_form.shape
-        before = Form(whole_form.dtype, (first, width))
-        form = Form(whole_form.dtype, (count, width))
-        return self._array(form, self._starts[name] + before.nbytes)
+        dtype = self.forms[name].dtype
+        _, width = self.forms[name].shape
+        wanted = Form(dtype, (count, width))
+        before = Form(dtype, (first, width))
+        start = self._starts[name] + before.nbytes
+        return self._array(wanted, start)
 
     def _check_lengths(self, size: int) -> None:
         """Every byte of the file belongs to one tensor."""

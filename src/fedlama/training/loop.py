@@ -14,7 +14,8 @@ from fedlama.core import RoundPlan
 from fedlama.processes.world import World
 from fedlama.rows import Binding, ClientStore
 from fedlama.training.attempts import FaultyRounds
-from fedlama.training.checkpoint import Checkpoint, Control
+from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.checkpointing import Control
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.evaluation import evaluate, evaluate_clients
 from fedlama.training.job import Job

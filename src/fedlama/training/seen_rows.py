@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 from fedlama.base import InputError
 from fedlama.core import BYTES_PER_NUMBER, PolicyState
 from fedlama.rows.store import rows_per_piece
-from fedlama.training.checkpoint import (
-    CLIENTS,
-    SEEN,
-    Checkpoint,
-    Checkpointing,
-    Rows,
-    Shapes,
-    Sink,
-)
+from fedlama.training.checkpoint import CLIENTS, SEEN, Checkpoint, Rows, Shapes
 from fedlama.training.checkpoint_file import Source, opened
+from fedlama.training.checkpointing import Checkpointing, Sink
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout
 from fedlama.data import Batches
 from fedlama.rows import Binding, ClientStore, Slot, counter_width
-from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
+from fedlama.training.checkpoint import Checkpoint, Shapes
 from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.job import Job
 from fedlama.training.memory import MemoryDemand, check_memory, demand_of, fits
 from fedlama.training.resuming import check_resumable

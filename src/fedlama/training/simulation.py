@@ -33,7 +33,8 @@ from fedlama.training.arguments import (
     check_single_samples,
     task_of,
 )
-from fedlama.training.checkpoint import Checkpoint, Checkpointing
+from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.coding import check_window
 from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
