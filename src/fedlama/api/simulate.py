@@ -31,7 +31,7 @@ from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.evaluation import Loss, MetricFunction
 from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
 from fedlama.training.modules import build
-from fedlama.training.simulation import Weighting
+from fedlama.training.options import Weighting
 from fedlama.training.trainers import Execution, Precision
 
 

@@ -36,9 +36,9 @@ from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
 from fedlama.flower.wire import EndedRun, Keep, layout_digest
 from fedlama.rows import Binding, describe
+from fedlama.training.options import default_evaluate_every
 from fedlama.training.position import Position
 from fedlama.training.records import ACCURACY, Record, fedavg_at
-from fedlama.training.simulation import default_evaluate_every
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 

@@ -25,7 +25,7 @@ from fedlama.run.sections import ChoiceSection, Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
-from fedlama.training.simulation import Weighting
+from fedlama.training.options import Weighting
 from fedlama.training.trainers import Execution, Precision
 
 
