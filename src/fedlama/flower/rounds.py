@@ -15,9 +15,10 @@ from fedlama.flower.cohorts import FlowerCohort, FlowerCohorts
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
 from fedlama.flower.recording import Recording
+from fedlama.flower.reduce import UpdatesReduce
 from fedlama.flower.saving import checkpoint_of
 from fedlama.flower.sending import Sender
-from fedlama.flower.updates import ReplyReader, Update, UpdatesReduce
+from fedlama.flower.updates import ReplyReader, Update
 from fedlama.local import steps_per_interval
 from fedlama.server import Server
 from fedlama.server.exclusions import Exclusion, entries_of
