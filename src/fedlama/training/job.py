@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedlama.compress import Channel
-from fedlama.core import Layout, Ledger, Policy
+from fedlama.core import Layout, Policy
 from fedlama.data import Dataset, Shards
 from fedlama.local import LocalRule
 from fedlama.rows import Slot, distinct
@@ -111,12 +111,11 @@ class Job:
             average_steps=average_steps,
         )
 
-    def uplink_share(self, ledger: Ledger, step: int) -> float:
-        """Uplink bytes up to a step, divided by those of uncompressed FedAvg at the base interval."""
+    @property
+    def cohort_size(self) -> int:
+        """How many clients train at a time."""
         population = len(self.shards)
-        clients = self.participation.count(population)
-        base_interval = self.policy.base_interval
-        return ledger.uplink_share(step, base_interval, clients=clients)
+        return self.participation.count(population)
 
     @property
     def window_steps(self) -> int:

@@ -114,7 +114,7 @@ def demand_of(
 ) -> MemoryDemand:
     """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
     here, everywhere = local_processes(workers)
-    clients = job.participation.count(len(job.shards))
+    clients = job.cohort_size
     server = job.make_server(layout)
     demand = MemoryDemand(
         clients=_rounded_up(clients * here, everywhere),

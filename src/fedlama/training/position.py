@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.core import PolicyState
+from fedlama.core import Policy, PolicyState
 from fedlama.server import ServerState
 from fedlama.server.exclusions import Attempts, Exclusion, entries_of_all
 
@@ -45,6 +45,25 @@ class Position:
     def row(self) -> Tensor:
         """The global model."""
         return self.server.row
+
+    def relative_cost(self, policy: Policy) -> float:
+        """C so far (Eq. 5), relative to averaging everything every base interval.
+
+        Arguments:
+            policy: The run's.
+        """
+        ledger = self.server.ledger
+        return ledger.relative_cost(self.step, policy.base_interval)
+
+    def uplink_share(self, policy: Policy, clients: int) -> float:
+        """Uplink bytes so far, divided by those of uncompressed FedAvg at the base interval.
+
+        Arguments:
+            policy: The run's.
+            clients: How many train at a time.
+        """
+        ledger = self.server.ledger
+        return ledger.uplink_share(self.step, policy.base_interval, clients=clients)
 
     def brings_clients(self, window_steps: int) -> bool:
         """Whether new clients come before the next round: at a window's start, or where the last ones were given up.

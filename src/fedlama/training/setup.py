@@ -60,7 +60,7 @@ class Setup:
             server_slots=_names(server.slots),
             cohort_slots=_names(job.client_slots),
             seen_slots=_names(job.outliving_slots),
-            cohort=job.participation.count(len(job.shards)),
+            cohort=job.cohort_size,
             clients=len(job.shards),
         )
 
