@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -16,19 +15,20 @@ from torch import nn
 from fedlama.core import RoundPlan
 from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.describing import config_of, local_options, local_rules
+from fedlama.flower.global_model import GlobalModel
 from fedlama.flower.logs import log_end, log_round, log_scores
 from fedlama.flower.making import make_server, make_uplink
-from fedlama.flower.modules import arrays_of
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
+from fedlama.flower.queries import EndedRun
 from fedlama.flower.recording import Recording
 from fedlama.flower.results import result_of, scores_of
 from fedlama.flower.rounds import FlowerRounds, PlayedRound
 from fedlama.flower.saving import checkpoint_of, position_from
 from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
-from fedlama.flower.wire import EndedRun, Keep, layout_digest
-from fedlama.rows import Binding, describe
+from fedlama.flower.tasks import Keep
+from fedlama.rows import describe
 from fedlama.server.reduce import weighted_sum
 from fedlama.training.options import default_evaluate_every
 from fedlama.training.position import Position
@@ -64,9 +64,8 @@ class FlowerRun:
         self.evaluate_fn = evaluate_fn
         usual_interval = default_evaluate_every(iterations)
         self.evaluate_every = options.evaluate_every or usual_interval
-        self.module = module
         self.layout = describe(module, options.layers, options.adaptive)
-        self.binding = Binding(module, self.layout)
+        self.model = GlobalModel(module, self.layout)
         self.nodes = Nodes(
             grid,
             seed=self.seed,
@@ -101,8 +100,8 @@ class FlowerRun:
         recording = self._open(folder, population, resume=resume)
         self.records += recording.earlier
         if recording.is_finished:
-            recording.load_model(self.module)
-            self.result.arrays = arrays_of(self.module)
+            recording.load_model(self.model.module)
+            self.result.arrays = self.model.arrays
             return self.result
 
         identity = self._identity(recording.run_name)
@@ -133,13 +132,13 @@ class FlowerRun:
 
     def _train(self, rounds: FlowerRounds, recording: Recording) -> None:
         """All rounds that are left, up to the summary."""
-        position = self._first()
+        position = self.model.first_position(self.server)
         if recording.checkpoint:
             position = position_from(
                 recording.checkpoint,
                 self.server,
                 self.layout,
-                self.binding.counter_width,
+                self.model.counter_width,
             )
         while position.step < self.iterations:
             plan = self.server.plan(position.server, self.iterations)
@@ -210,8 +209,8 @@ class FlowerRun:
             return {}
 
         number = position.state.round
-        self._write_to_module(position)
-        metrics = self.evaluate_fn(number, arrays_of(self.module))
+        self.model.write(position)
+        metrics = self.evaluate_fn(number, self.model.arrays)
         if metrics is None:
             return {}
 
@@ -224,12 +223,12 @@ class FlowerRun:
 
     def _finish(self, position: Position, recording: Recording) -> None:
         """Give Flower the model, and write it; with a summary, where its loss is known."""
-        self._write_to_module(position)
-        self.result.arrays = arrays_of(self.module)
-        self.binding.release()
+        self.model.write(position)
+        self.result.arrays = self.model.arrays
+        self.model.release()
         last = self.records[-1]
         if last.test_loss is None:
-            recording.finish_without_score(self.module, position)
+            recording.finish_without_score(self.model.module, position)
             self._say_how_it_ended(position, recording)
             return
 
@@ -238,7 +237,7 @@ class FlowerRun:
         result = result_of(
             position,
             self.records,
-            self.module,
+            self.model.module,
             layout=self.layout,
             options=self.options,
             population=self.nodes.population,
@@ -259,30 +258,15 @@ class FlowerRun:
             where=recording.where,
         )
 
-    def _write_to_module(self, position: Position) -> None:
-        # A copy, so that the module never shares memory with the server's row.
-        row = position.server.row.clone()
-        self.binding.point_at(row)
-        self.binding.load_counters(position.counters)
-
-    def _first(self) -> Position:
-        binding = self.binding
-        counters = torch.zeros(binding.counter_width, dtype=torch.int64)
-        binding.save_counters(counters)
-        row = binding.read()
-        server = self.server.start(row)
-        return Position(server, counters)
-
     # -- what it is made of
 
     def _identity(self, name: str) -> Identity:
-        digest = layout_digest(self.layout, self.binding.counter_width)
         return Identity(
             run=name,
             seed=self.seed,
             iterations=self.iterations,
             grouping=self.options.layers,
-            layout=digest,
+            layout=self.model.digest,
             rule=self.options.rule_name,
             uplink=self.options.uplink,
             downlink=self.options.downlink,

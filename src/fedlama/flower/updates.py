@@ -21,7 +21,7 @@ from fedlama.flower.packing import (
     plain_numbers,
     size_of,
 )
-from fedlama.flower.wire import check_counters, read_reply
+from fedlama.flower.reports import check_counters, read_reply
 from fedlama.rows import unpack
 from fedlama.server.exclusions import FAILED_DURING, LATE, NOT_FINITE
 from fedlama.server.tolerance import Tolerance, update_norms
