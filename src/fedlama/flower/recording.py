@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedlama.base import InputError, printable, read_regular
 from fedlama.core import PolicyState
 from fedlama.flower.saving import checkpoint_of
-from fedlama.run.checkpoints import find_checkpoint
+from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import Config
 from fedlama.run.directory import (
     CHECKPOINTS,

@@ -14,7 +14,7 @@ from fedlama.processes.devices import default_workers
 from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import torchrun_rank, torchrun_restarts
 from fedlama.rows import describe
-from fedlama.run.checkpoints import find_checkpoint
+from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import Config
 from fedlama.run.directory import CHECKPOINTS, CONFIG, UNTIL_ROUND, RunDirectory
 from fedlama.run.files import locked
