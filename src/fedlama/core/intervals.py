@@ -212,7 +212,8 @@ def _printed(shares: _Shares) -> set[int]:
     every_layer = range(len(shares.sizes))
     order = shares.ascending(every_layer)
     for layer, delta, lam in _walk(order, shares, shares.total_size):
-        if layer in shares.adaptive and delta < lam:
+        is_adaptive = layer in shares.adaptive
+        if is_adaptive and delta < lam:
             chosen.add(layer)
     return chosen
 

@@ -48,10 +48,12 @@ class GlobalModel:
         Arguments:
             server: The run's.
         """
-        counters = torch.zeros(self.counter_width, dtype=torch.int64)
-        self._binding.save_counters(counters)
-        row = self._binding.read()
-        return Position(server.start(row), counters)
+        binding = self._binding
+        counters = torch.zeros(binding.counter_width, dtype=torch.int64)
+        binding.save_counters(counters)
+        row = binding.read()
+        state = server.start(row)
+        return Position(state, counters)
 
     def write(self, position: Position) -> None:
         """Give the module the global weights.

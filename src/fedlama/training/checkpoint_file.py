@@ -57,6 +57,11 @@ class Form:
         numbers = math.prod(self.shape)
         return numbers * np.dtype(DTYPES[self.dtype]).itemsize
 
+    def with_rows(self, count: int) -> Form:
+        """Such a table with so many rows."""
+        _, width = self.shape
+        return Form(self.dtype, (count, width))
+
 
 def form_of(values: NDArray[Any]) -> Form:
     """What kind of tensor an array becomes."""
@@ -131,10 +136,9 @@ class TensorFile:
             first: The number of the first of the rows.
             count: How many.
         """
-        dtype = self.forms[name].dtype
-        _, width = self.forms[name].shape
-        wanted = Form(dtype, (count, width))
-        before = Form(dtype, (first, width))
+        table = self.forms[name]
+        wanted = table.with_rows(count)
+        before = table.with_rows(first)
         start = self._starts[name] + before.nbytes
         return self._array(wanted, start)
 
