@@ -7,7 +7,7 @@ import fedlama
 from fedlama.data import arrays
 from fedlama.run.execute import execute
 from fedlama.run.planning import plan
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpointing import Checkpointing, Control
 
 CLIENTS = 6
 

@@ -23,7 +23,7 @@ from fedlama.data.npz import read_npz
 from fedlama.report import ComparisonGroup, compare, terminal_table, verdict
 from fedlama.report.numbers.partition import view_counts
 from fedlama.report.page.draw import View, render_page
-from fedlama.run.checkpoints import find_checkpoint
+from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import load_config, parse_config
 from fedlama.run.directory import RunDirectory
 from fedlama.run.partition_file import read_partition

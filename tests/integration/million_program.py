@@ -18,7 +18,7 @@ from torch import nn
 
 import fedlama
 from fedlama.data import Shards, arrays
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpointing import Checkpointing, Control
 
 ACTIVE, WINDOWS = 1_000, 6
 

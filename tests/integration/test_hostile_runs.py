@@ -20,7 +20,7 @@ from fedlama.base import InputError, RunError
 from fedlama.core import Evidence, FedLAMA, PolicyState
 from fedlama.report import draw_report
 from fedlama.run import checkpoints
-from fedlama.run.checkpoints import find_checkpoint
+from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import load_config, parse_config
 from fedlama.run.execute import execute
 from fedlama.run.files import append_line, write_atomically
@@ -105,7 +105,7 @@ def forge(path: Path, change=None, change_manifest=None) -> None:
     manifest["sha256"] = hashlib.sha256(content).hexdigest()
     if change_manifest:
         change_manifest(manifest)
-    manifest["checksum"] = checkpoints._checksum(manifest)
+    manifest["checksum"] = checkpoints.checksum_of(manifest)
     path.write_text(json.dumps(manifest))
 
 

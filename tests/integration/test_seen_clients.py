@@ -95,7 +95,7 @@ def vouch(path):
     manifest = json.loads(manifest_file.read_text())
     del manifest["checksum"]
     manifest["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    manifest["checksum"] = checkpoints._checksum(manifest)
+    manifest["checksum"] = checkpoints.checksum_of(manifest)
     manifest_file.write_text(json.dumps(manifest))
 
 

@@ -26,10 +26,11 @@ from fedlama import (
 from fedlama.base import MAX_SEED, MAX_WHOLE
 from fedlama.cli.data import show
 from fedlama.cli.main import app
+from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.config import Config, load_config, parse_config
 from fedlama.run.overrides import apply_overrides
-from fedlama.run.sections import ChoiceSection, Section
+from fedlama.run.sections import Section
 from fedlama.run.tables import FaultsSection
 from fedlama.run.toml import read_toml, to_toml
 

@@ -18,10 +18,10 @@ from fedlama import (
 from fedlama.cli.run import run
 from fedlama.data import Dataset, Shards
 from fedlama.run import resolve as resolving
+from fedlama.run.choice_sections import BUILT
 from fedlama.run.config import parse_config
 from fedlama.run.execute import execute
 from fedlama.run.resolve import load_data, resolve
-from fedlama.run.sections import BUILT
 from fedlama.run.toml import to_toml
 from fedlama.study.execute import run_study
 from fedlama.study.study_file import parse_study

@@ -24,11 +24,12 @@ from fedlama import (
     simulate,
 )
 from fedlama.base import Limits, annotated_fields, check_options
+from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.config import parse_config
 from fedlama.run.messages import explain
 from fedlama.run.overrides import apply_overrides, merged
 from fedlama.run.partitions import PartitionSection
-from fedlama.run.sections import ChoiceSection, Section
+from fedlama.run.sections import Section
 from fedlama.run.tables import (
     CHOOSING,
     FaultsSection,

@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 
 from fedlama.base import InputError, RunError
-from fedlama.run.checkpoints import _checksum, _hash_of_records
+from fedlama.run.checkpoints import checksum_of, hash_of_records
 from fedlama.run.config import parse_config
 from fedlama.run.execute import execute
 from fedlama.run.toml import to_toml
-from fedlama.training.checkpoint import Control
+from fedlama.training.checkpointing import Control
 from fedlama.training.rounds import Rounds
 
 from .checks import check_run, contents, require
@@ -231,10 +231,10 @@ def forge_newest_checkpoint(folder: Path) -> None:
     manifest = json.loads(path.read_text())
     del manifest["checksum"]
     manifest["round"] += 1
-    manifest["records"] = _hash_of_records(
+    manifest["records"] = hash_of_records(
         (folder / "rounds.jsonl").read_bytes().split(b"\n")[: manifest["round"]]
     )
-    manifest["checksum"] = _checksum(manifest)
+    manifest["checksum"] = checksum_of(manifest)
     path.write_text(json.dumps(manifest))
 
 

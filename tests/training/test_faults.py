@@ -21,7 +21,7 @@ from fedlama.server.exclusions import (
     TOO_LARGE,
     Attempts,
 )
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpointing import Checkpointing, Control
 from fedlama.training.faults import Stretch
 
 CLIENTS, MODEL_BYTES = 6, 4 * (5 * 4 + 4 + 4 * 3 + 3)

@@ -14,7 +14,7 @@ from fedlama.base import InputError, RunError
 from fedlama.data import arrays
 from fedlama.processes.memory import available_memory, explain_out_of_memory
 from fedlama.rows import Slot
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpointing import Checkpointing, Control
 from fedlama.training.memory import (
     MemoryDemand,
     check_memory,

@@ -8,7 +8,7 @@ from fedlama import FedAvg
 from fedlama.core import Layout, Message, Tensor, Traffic
 from fedlama.server import Server
 from fedlama.server.exclusions import LATE, TOO_FEW_LEFT, Attempts, entries_of
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 SERVER = Server(Layout.pack([Tensor("weight", 3)]), FedAvg(2))
 COUNTERS = torch.zeros(1, dtype=torch.int64)

@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 
 import fedlama
 from fedlama.data import arrays
-from fedlama.training.checkpoint import Checkpointing, Control
+from fedlama.training.checkpointing import Checkpointing, Control
 from fedlama.training.records import Measure
 
 CLASSES, CLIENTS = 3, 6

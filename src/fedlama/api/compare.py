@@ -26,8 +26,8 @@ from fedlama.study.settings import Cell, Setting, Study, StudySection
 from fedlama.study.study_file import check_names
 from fedlama.training import Participation
 from fedlama.training.arguments import check_flag, check_numbers
+from fedlama.training.options import participation_of
 from fedlama.training.records import Measure, Summary
-from fedlama.training.simulation import participation_of
 
 SOURCE = "fedlama.compare"
 NEEDED = ("model", "data", "policy", "local", "iterations")

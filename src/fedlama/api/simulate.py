@@ -27,12 +27,12 @@ from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation, Record
 from fedlama.training import simulate as simulate_in_memory
 from fedlama.training.arguments import check_flag, check_numbers
-from fedlama.training.checkpoint import Checkpointing
+from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.evaluation import Loss, MetricFunction
+from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
 from fedlama.training.modules import build
-from fedlama.training.simulation import Weighting
+from fedlama.training.options import Weighting
 from fedlama.training.trainers import Execution, Precision
-from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated
 
 
 def simulate(

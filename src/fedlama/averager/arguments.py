@@ -91,7 +91,8 @@ def identity_of(value: object) -> str:
         return repr(value)
     # Python's own text has an address in it.
     fields = [f"{name}={field!r}" for name, field in vars(value).items()]
-    return f"{kind.__qualname__}({', '.join(fields)})"
+    listed = ", ".join(fields)
+    return f"{kind.__qualname__}({listed})"
 
 
 def facts_of(

@@ -171,10 +171,10 @@ class Messages:
     def _numbers(self, due: tuple[int, ...] | None) -> int:
         """How many numbers a message of these layers holds, or of all of them."""
         layout = self.channel.layout
-        layers = layout.layers
-        if due is not None:
-            layers = [layout.layers[layer] for layer in due]
-        return layout.statistics_size + sum(layer.size for layer in layers)
+        if due is None:
+            due = tuple(range(len(layout.layers)))
+        sizes = [layout.layers[layer].size for layer in due]
+        return layout.statistics_size + sum(sizes)
 
     def _note_length(self, due: tuple[int, ...], longest: int) -> None:
         if len(self._longest) >= MAX_KNOWN:

@@ -118,7 +118,8 @@ class GatheredReduce:
         total = _packed_double(first.row, slices)
         for message in others:
             total += _packed_double(message.row, slices)
-        mean_change = total.to(self.anchor.device) / self.clients
+        total = total.to(self.anchor.device)
+        mean_change = total / self.clients
         anchor = _packed_double(self.anchor, slices)
         mean = anchor + mean_change
         return mean.to(self.anchor.dtype)

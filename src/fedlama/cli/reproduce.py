@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedlama.base import InputError
+from fedlama.cli.frontier import reproduce_frontier
 from fedlama.cli.shared import (
     FINISHED_ONLY,
     PLAN_ONLY,
@@ -18,10 +19,10 @@ from fedlama.cli.shared import (
     StudyWorkers,
     print_lines,
 )
+from fedlama.cli.studies import show_table
 
 if TYPE_CHECKING:
     from fedlama.paper.reproduce import Panel, Reproduction
-    from fedlama.paper.selection import Selection
     from fedlama.report.numbers.reproduction import PanelOutcome
     from fedlama.study.progress import StudyDisplay
     from fedlama.study.settings import Study
@@ -114,10 +115,10 @@ def reproduce(
     sitting = Sitting(minutes, checkpoints)
     selection = Selection(tuple(settings or ()), parse_seeds(seeds))
     if name == FRONTIER:
-        folder = out or _default_folder(FRONTIER, scale)
-        _frontier(
-            _frontier_study(folder, scale, selection),
-            folder,
+        reproduce_frontier(
+            scale,
+            selection,
+            out,
             workers,
             sitting,
             plan_only=plan,
@@ -138,13 +139,6 @@ def reproduce(
     every = select(every, selection)
     folder = out or Path("reproduction") / changes.folder(scale)
     _run(every, folder, workers, sitting, plan_only=plan, train=not finished)
-
-
-def _default_folder(name: str, scale: str) -> Path:
-    """Smoke tests are kept apart from results."""
-    if scale == "smoke":
-        name = f"{name}-smoke"
-    return Path("reproduction") / name
 
 
 def _run(
@@ -236,18 +230,14 @@ def _outcome(
 
 
 def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) -> None:
-    from rich.console import Console
-
     from fedlama.report.pictures.reproduction import draw_figures
     from fedlama.report.tables.reproduction import reproduction_grid
 
     grid = reproduction_grid(made, outcomes)
-    grid.write(folder, made.file_name)
-    Console().print(grid.terminal())
+    table = show_table(grid, folder / made.file_name)
 
-    pictures = draw_figures(made, outcomes, folder)
-    files = [f"table: {folder / made.file_name}.md (and .csv, .tex)"]
-    for picture in pictures:
+    files = [table]
+    for picture in draw_figures(made, outcomes, folder):
         files.append(f"figure: {picture}")
     for outcome in outcomes:
         page = folder / outcome.panel.folder / "report.html"
@@ -255,69 +245,6 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     # Panels may share a page.
     without_repeats = list(dict.fromkeys(files))
     print_lines(grid.notes, without_repeats)
-
-
-def _frontier_study(folder: Path, scale: str, selection: Selection) -> Study:
-    """The frontier, or the chosen runs of it; refused where its table would have nothing to subtract."""
-    from fedlama.paper.reproduce import frontier_study
-    from fedlama.paper.selection import select_of
-    from fedlama.study.cells import is_done
-
-    study = select_of(frontier_study(scale), selection)
-    baseline = study.options.baseline
-    every = [cell for cell in study.cells({}) if cell.setting == baseline]
-    is_finished = any(is_done(folder, cell) for cell in every)
-    if not (study.selected_of(every) or is_finished):
-        raise InputError(
-            f"--setting: the frontier is of differences to {baseline}, which is not finished: choose it as well"
-        )
-    return study
-
-
-def _frontier(
-    made: Study,
-    folder: Path,
-    workers: int | None,
-    sitting: Sitting,
-    *,
-    plan_only: bool,
-    train: bool,
-) -> None:
-    """Our own question: FedAvg's accuracy for how few of its bytes?"""
-    from rich.console import Console
-
-    from fedlama.report.page.studies import draw_study
-    from fedlama.report.pictures.paired import draw_paired
-    from fedlama.report.tables.paired import paired_grid
-    from fedlama.study.execute import run_study
-    from fedlama.study.plan import announce
-    from fedlama.study.progress import study_progress
-
-    if train:
-        announce([(made, folder)], workers, sittings={folder: sitting})
-    if plan_only:
-        return
-
-    with study_progress([(made, folder)]) as display:
-        index = run_study(
-            made,
-            folder,
-            workers,
-            display,
-            sitting=sitting.from_now(),
-            train=train,
-        )
-    comparison, page = draw_study(folder, index)
-    grid = paired_grid(comparison)
-    grid.write(folder, "paired")
-    Console().print(grid.terminal())
-    picture = draw_paired(comparison, folder)
-    files = [
-        f"table: {folder / 'paired.md'} (and .csv, .tex)",
-        f"figure: {picture}",
-        f"report: {page}",
-    ]
-    print_lines(grid.notes, files)
 
 
 def _print_list(workers: int | None) -> None:

@@ -16,6 +16,7 @@ from fedlama.cli.shared import (
     StudyWorkers,
     print_lines,
 )
+from fedlama.cli.studies import show_table, train_and_draw
 
 
 def study(
@@ -41,35 +42,22 @@ def study(
     What it takes is printed before it starts. Finished runs are never run again, and an interrupted study goes on. The
     table is also written as table.md, .csv and .tex.
     """
-    from rich.console import Console
-
-    from fedlama.report.page.studies import draw_study
     from fedlama.report.tables.study import study_grid
-    from fedlama.study.execute import run_study
-    from fedlama.study.plan import announce
-    from fedlama.study.progress import study_progress
     from fedlama.study.sitting import Sitting
     from fedlama.study.study_file import load_study
 
     loaded = load_study(file)
     folder = out or Path("studies") / file.stem
-    sitting = Sitting(minutes, checkpoints)
-    if not finished:
-        announce([(loaded, folder)], workers, sittings={folder: sitting})
-    if plan:
+    drawn = train_and_draw(
+        loaded,
+        folder,
+        workers,
+        Sitting(minutes, checkpoints),
+        plan_only=plan,
+        train=not finished,
+    )
+    if drawn is None:
         return
-    with study_progress([(loaded, folder)]) as display:
-        index = run_study(
-            loaded,
-            folder,
-            workers,
-            display,
-            sitting=sitting.from_now(),
-            train=not finished,
-        )
-    comparison, page = draw_study(folder, index)
-    grid = study_grid(comparison, index)
-    grid.write(folder, "table")
-    Console().print(grid.terminal())
-    table = folder / "table.md"
-    print_lines(grid.notes, [f"table: {table} (and .csv, .tex)", f"report: {page}"])
+    grid = study_grid(drawn.comparison, drawn.index)
+    table = show_table(grid, folder / "table")
+    print_lines(grid.notes, [table, f"report: {drawn.page}"])

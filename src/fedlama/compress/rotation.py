@@ -82,8 +82,19 @@ class Rotations:
     def forward(self, tensors: Sequence[Tensor], keys: Sequence[int]) -> Tensor:
         """y = WHT(ε ⊙ π(x))/√B of flat tensors, one behind the other with their padding."""
         draws = _draws(self.sizes, tuple(keys))
+        shifted = self._shifted(tensors, draws.shifts)
+        y = working_tensor(self.total, "rotated")
+        for start, stop in self._slabs():
+            order = self._order_between(start, stop)
+            mixed = self._permuted(shifted, order)
+            mixed *= draws.between(start, stop)
+            transform(mixed, self.block, normalised=True, out=y[start:stop])
+        return y
+
+    def _shifted(self, tensors: Sequence[Tensor], shifts: Sequence[int]) -> Tensor:
+        """The tensors one behind the other, each padded to its size and begun at its shift."""
         pieces: list[Tensor] = []
-        for x, size, shift in zip(tensors, self.sizes, draws.shifts, strict=True):
+        for x, size, shift in zip(tensors, self.sizes, shifts, strict=True):
             padded = x
             missing = size - len(x)
             if missing:
@@ -92,16 +103,7 @@ class Rotations:
             pieces.append(padded[:shift])
         shifted = working_tensor(self.total, "shifted")
         torch.cat(pieces, out=shifted)
-
-        y = working_tensor(self.total, "rotated")
-        for start, stop in self._slabs():
-            first_piece = start // self._piece
-            end_piece = stop // self._piece
-            order = self._order[first_piece:end_piece]
-            mixed = self._permuted(shifted, order)
-            mixed *= draws.between(start, stop)
-            transform(mixed, self.block, normalised=True, out=y[start:stop])
-        return y
+        return shifted
 
     def backward(
         self, codes: Tensor, scales: Sequence[float], keys: Sequence[int]
@@ -154,6 +156,12 @@ class Rotations:
             stop = min(stop, self.total)
             slabs.append((start, stop))
         return slabs
+
+    def _order_between(self, start: int, stop: int) -> Tensor:
+        """Which pieces come to lie between these two places."""
+        first_piece = start // self._piece
+        end_piece = stop // self._piece
+        return self._order[first_piece:end_piece]
 
     def _permuted(self, values: Tensor, order: Tensor) -> Tensor:
         if self._piece == 1:

@@ -158,29 +158,45 @@ def _clipped(
     """Keep the codes of each tensor, blocks in rows, to the symbols of its table, in place; what they cost in bits."""
     different = sorted(set(indices))
     if len(different) == 1:
-        only = different[0]
-        largest = largest_symbol(only)
-        codes.clamp_(-largest, largest)
-        places = (codes + largest).to(torch.int32)
-        costs = table(only).costs
+        costs, places = _clipped_to_one_table(codes, different[0])
     else:
-        # All tables one behind the other: each code is looked up at its table's middle, and from there.
-        middle_of: dict[int, int] = {}
-        tables: list[Tensor] = []
-        start = 0
-        for index in different:
-            of_index = table(index).costs
-            tables.append(of_index)
-            middle_of[index] = start + largest_symbol(index)
-            start += len(of_index)
-        costs = torch.cat(tables)
-        limits = _per_block([largest_symbol(index) for index in indices], blocks)
-        middles = _per_block([middle_of[index] for index in indices], blocks)
-        torch.minimum(codes, limits, out=codes)
-        torch.maximum(codes, -limits, out=codes)
-        places = (codes + middles).to(torch.int32)
-    bits = costs.index_select(0, places.view(-1)).double()
-    return [float(part.sum()) for part in bits.split(list(sizes))]
+        costs, places = _clipped_to_tables(codes, indices, blocks)
+    bits = costs.index_select(0, places.view(-1))
+    of_tensors = bits.double().split(list(sizes))
+    return [float(part.sum()) for part in of_tensors]
+
+
+def _clipped_to_one_table(codes: Tensor, index: int) -> tuple[Tensor, Tensor]:
+    """Clip codes that share a table, in place; what its symbols cost, and where each code is looked up there."""
+    largest = largest_symbol(index)
+    codes.clamp_(-largest, largest)
+    places = (codes + largest).to(torch.int32)
+    return table(index).costs, places
+
+
+def _clipped_to_tables(
+    codes: Tensor, indices: Sequence[int], blocks: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Clip the codes of each tensor to its own table, in place; all costs, and where each code is looked up there."""
+    # All tables one behind the other: each code is looked up at its table's middle, and from there.
+    middle_of: dict[int, int] = {}
+    tables: list[Tensor] = []
+    start = 0
+    for index in sorted(set(indices)):
+        of_index = table(index).costs
+        tables.append(of_index)
+        middle_of[index] = start + largest_symbol(index)
+        start += len(of_index)
+
+    largest = [largest_symbol(index) for index in indices]
+    limits = _per_block(largest, blocks)
+    torch.minimum(codes, limits, out=codes)
+    torch.maximum(codes, -limits, out=codes)
+
+    of_tensors = [middle_of[index] for index in indices]
+    middles = _per_block(of_tensors, blocks)
+    places = (codes + middles).to(torch.int32)
+    return torch.cat(tables), places
 
 
 def _per_block(values: Sequence[float], blocks: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from fedlama.core.bounds import (
     framework_bound,
     largest_learning_rate,
 )
-from fedlama.core.intervals import RULES, Rule, adjust_intervals, crossing_curves
+from fedlama.core.interval_checks import RULES, Rule
+from fedlama.core.intervals import adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic
 from fedlama.core.policies import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed

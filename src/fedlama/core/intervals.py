@@ -9,16 +9,10 @@ The sums are exact fractions, not floats: every runtime takes the same decision,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Literal, get_args
 
-from fedlama.base.checks import MAX_SIZE, check_whole
-from fedlama.base.errors import InputError
-
-Rule = Literal["crossing", "released", "printed", "accelerate"]
-RULES: tuple[Rule, ...] = get_args(Rule)
+from fedlama.core.interval_checks import check_intervals, check_layers, check_rule
 
 
 def adjust_intervals(
@@ -55,7 +49,7 @@ def adjust_intervals(
     """
     check_intervals(base_interval, increase_factor, rule)
     flags = _flags(adaptive, len(sizes))
-    _check_layers(discrepancy, sizes, flags, current)
+    check_layers(discrepancy, sizes, flags, current)
     intervals = [base_interval] * len(sizes)
     if not any(discrepancy):
         if current is not None:
@@ -89,9 +83,9 @@ def crossing_curves(
     Returns:
         δ_l and 1 − λ_l, each with one number per layer that is walked.
     """
-    _check_rule(rule)
+    check_rule(rule)
     flags = _flags(adaptive, len(sizes))
-    _check_layers(discrepancy, sizes, flags, None)
+    check_layers(discrepancy, sizes, flags, None)
 
     shares = _Shares(discrepancy, sizes, flags)
     walked: Sequence[int] = shares.adaptive
@@ -104,48 +98,19 @@ def crossing_curves(
     if rule == "released":
         total = shares.adaptive_size
 
-    delta: list[float] = []
+    deltas: list[float] = []
     kept: list[float] = []
-    mass = Fraction(0)
-    size = 0
-    for layer in shares.ascending(walked):
-        mass += shares.mass[layer]
-        size += sizes[layer]
-        share_of_mass = mass / shares.total_mass
-        delta.append(float(share_of_mass))
-        share_of_size = size / total
-        kept.append(1 - share_of_size)
-    return delta, kept
+    order = shares.ascending(walked)
+    for _, delta, lam in _walk(order, shares, total):
+        deltas.append(float(delta))
+        kept.append(1 - float(lam))
+    return deltas, kept
 
 
 def _flags(adaptive: Sequence[bool] | None, count: int) -> list[bool]:
     if adaptive is None:
         return [True] * count
     return [bool(flag) for flag in adaptive]
-
-
-def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None:
-    """Raise InputError, in one sentence, for settings that mean nothing.
-
-    Arguments:
-        base_interval: τ', in steps.
-        increase_factor: φ.
-        rule: Which variant of Algorithm 2.
-    """
-    check_whole("base_interval", base_interval, minimum=1)
-    check_whole("increase_factor", increase_factor, minimum=1)
-    _check_rule(rule)
-    if rule == "accelerate" and base_interval % increase_factor:
-        raise InputError(
-            f"rule 'accelerate' shortens intervals to base_interval / increase_factor, "
-            f"so increase_factor ({increase_factor}) must divide base_interval ({base_interval})"
-        )
-
-
-def _check_rule(rule: str) -> None:
-    if rule not in RULES:
-        rules = ", ".join(RULES)
-        raise InputError(f"rule must be one of {rules}, not {rule!r}")
 
 
 class _Shares:
@@ -188,22 +153,30 @@ class _Shares:
         return sorted(layers, key=lambda layer: -self.discrepancy[layer])
 
 
+def _walk(
+    order: Sequence[int], shares: _Shares, total_size: int
+) -> Iterator[tuple[int, Fraction, Fraction]]:
+    """The layers in this order, each with δ and λ: the shares that it and the layers before it hold."""
+    mass = Fraction(0)
+    size = 0
+    for layer in order:
+        mass += shares.mass[layer]
+        size += shares.sizes[layer]
+        delta = mass / shares.total_mass
+        lam = Fraction(size, total_size)
+        yield layer, delta, lam
+
+
 def _until(
     order: Sequence[int],
     shares: _Shares,
     total_size: int,
     crossed: Callable[[Fraction, Fraction], bool],
 ) -> set[int]:
-    """Walk `order`, accumulating δ and λ, up to and including the first layer where `crossed(δ, λ)`."""
+    """The layers that are walked up to and including the first where `crossed(δ, λ)`."""
     chosen: set[int] = set()
-    mass = Fraction(0)
-    size = 0
-    for layer in order:
-        mass += shares.mass[layer]
-        size += shares.sizes[layer]
+    for layer, delta, lam in _walk(order, shares, total_size):
         chosen.add(layer)
-        delta = mass / shares.total_mass
-        lam = Fraction(size, total_size)
         if crossed(delta, lam):
             break
     return chosen
@@ -237,16 +210,10 @@ def _released(shares: _Shares) -> set[int]:
 def _printed(shares: _Shares) -> set[int]:
     chosen: set[int] = set()
     every_layer = range(len(shares.sizes))
-    mass = Fraction(0)
-    size = 0
-    for layer in shares.ascending(every_layer):
-        mass += shares.mass[layer]
-        size += shares.sizes[layer]
-        if layer not in shares.adaptive:
-            continue
-        delta = mass / shares.total_mass
-        lam = Fraction(size, shares.total_size)
-        if delta < lam:
+    order = shares.ascending(every_layer)
+    for layer, delta, lam in _walk(order, shares, shares.total_size):
+        is_adaptive = layer in shares.adaptive
+        if is_adaptive and delta < lam:
             chosen.add(layer)
     return chosen
 
@@ -267,39 +234,3 @@ _CHOOSERS: dict[str, Callable[[_Shares], set[int]]] = {
     "printed": _printed,
     "accelerate": _accelerate,
 }
-
-
-def _check_layers(
-    discrepancy: Sequence[float],
-    sizes: Sequence[int],
-    adaptive: Sequence[bool],
-    current: Sequence[int] | None,
-) -> None:
-    count = len(sizes)
-    lengths = {"discrepancy": len(discrepancy), "adaptive": len(adaptive)}
-    if current is not None:
-        lengths["current"] = len(current)
-    for name, length in lengths.items():
-        if length != count:
-            raise InputError(f"{name} has {length} entries for {count} layers")
-    for layer in range(count):
-        d = discrepancy[layer]
-        if not math.isfinite(d) or d < 0:
-            raise InputError(
-                f"discrepancy must be finite and not negative, but layer {layer} has {d}"
-            )
-        check_whole(
-            f"the size of layer {layer}",
-            sizes[layer],
-            minimum=1,
-            maximum=MAX_SIZE,
-        )
-    if current is None:
-        return
-    for layer, interval in enumerate(current):
-        check_whole(
-            f"the current interval of layer {layer}",
-            interval,
-            minimum=1,
-            maximum=MAX_SIZE,
-        )

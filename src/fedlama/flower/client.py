@@ -18,10 +18,11 @@ from fedlama.base import InputError
 from fedlama.data import Partition
 from fedlama.flower.client_round import ClientRound
 from fedlama.flower.function_trainer import FunctionTrainer, TrainFunction
+from fedlama.flower.queries import RECORD, read_forget
 from fedlama.flower.rule_trainer import Data, RuleTrainer
 from fedlama.flower.state import forget_run
+from fedlama.flower.tasks import read_task
 from fedlama.flower.trainers import ClientTrainer
-from fedlama.flower.wire import RECORD, read_forget, read_task
 from fedlama.local import LocalRule
 from fedlama.training.evaluation import Loss
 

@@ -19,6 +19,7 @@ from fedlama.flower.packing import (
     read_plain,
     read_rule_rows,
 )
+from fedlama.flower.reports import Report, report_record
 from fedlama.flower.state import (
     ClientState,
     check_size,
@@ -27,8 +28,8 @@ from fedlama.flower.state import (
     load_state,
     store_state,
 )
+from fedlama.flower.tasks import Download, Task, layout_digest
 from fedlama.flower.trainers import ANCHOR, ROW, ClientTrainer
-from fedlama.flower.wire import Download, Report, Task, layout_digest, report_record
 from fedlama.rows import Binding, Slot, describe
 from fedlama.server import LAST_CHANGE
 

@@ -8,7 +8,7 @@ from fedlama.core import Policy, RoundPlan
 from fedlama.flower.nodes import Nodes
 from fedlama.server.exclusions import FAILED_BEFORE, part_of_cycle
 from fedlama.training.participation import Participation
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 
 @dataclass

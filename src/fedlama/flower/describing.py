@@ -11,8 +11,8 @@ from flwr import __version__ as flower_version
 
 from fedlama.base import InputError
 from fedlama.compress import Chain, Codec, ErrorFeedback
-from fedlama.flower.nodes import Member
 from fedlama.flower.options import Options
+from fedlama.flower.queries import Member
 from fedlama.run.choices import CODECS, POLICIES, SERVER_RULES
 from fedlama.run.config import Config, parse_config
 from fedlama.run.resolve import versions

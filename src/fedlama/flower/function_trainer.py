@@ -9,8 +9,8 @@ from flwr.app import Context
 from torch import Tensor, nn
 
 from fedlama.base import InputError
+from fedlama.flower.tasks import Task
 from fedlama.flower.trainers import BY_SAMPLES, ROW, trained_slices
-from fedlama.flower.wire import Task
 from fedlama.rows import Binding, Slot
 
 TrainFunction = Callable[[nn.Module, range, Context], float]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from logging import WARNING
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedlama.base import InputError, RunError, printable
+from fedlama.base import InputError, RunError
 from fedlama.flower.exchange import FollowUp, NodeExchange, Request
-from fedlama.flower.wire import RECORD, EndedRun, forget_record
+from fedlama.flower.queries import RECORD, EndedRun, Member, forget_record, read_member
 
 # After an answer that could not be used: the node may just have started
 ASK_AGAIN_SECONDS = 5.0
@@ -27,22 +26,6 @@ MIN_ASK_SECONDS = 30.0
 FORGET_SECONDS = 10.0
 # By then a process has started on any node that fetched it
 FORGET_TTL = 120.0
-MAX_REASON = 400  # characters of a node's error
-MAX_RULE = 200  # characters of what a client says of its local rule
-MAX_OPTIONS = 2000
-MAX_CLIENTS = 1 << 20  # cohorts are drawn from a list of all of them
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """A node that said who it is: its partition id, of how many, its samples, and how it trains."""
-
-    node: int
-    client: int
-    clients: int
-    samples: int
-    local: str  # in words
-    options: str  # as JSON
 
 
 class Nodes:
@@ -277,51 +260,3 @@ class Nodes:
         log(WARNING, "node %s takes no part: %s", node, why)
         self.last_refusal = why
         self._ask_again[node] = time.monotonic() + pause
-
-
-def read_member(node: int, reply: Message) -> Member:
-    """Who a node says it is, or InputError: it may say anything.
-
-    Arguments:
-        node: Flower's id of it.
-        reply: What it replied to the question.
-    """
-    if reply.has_error():
-        why = printable(reply.error.reason or "", MAX_REASON)
-        raise InputError(f"it failed to say who it is: {why}")
-    answer = reply.content.config_records.get(RECORD)
-    if answer is None:
-        raise InputError("its client app is not one of fedlama.flower")
-
-    client = _count(answer, "client")
-    clients = _count(answer, "clients")
-    samples = _count(answer, "samples")
-    if clients > MAX_CLIENTS:
-        raise InputError(
-            f"it says that there are {clients} clients; at most {MAX_CLIENTS} can be"
-        )
-    if samples < 1:
-        raise InputError(f"client {client} has no samples")
-    if clients and client >= clients:
-        raise InputError(
-            f"it says that it is client {client} of {clients}, which are counted from 0"
-        )
-
-    local = str(answer.get("local", ""))
-    options = str(answer.get("options", ""))
-    return Member(
-        node=node,
-        client=client,
-        clients=clients,
-        samples=samples,
-        local=printable(local, MAX_RULE),
-        options=options[:MAX_OPTIONS],
-    )
-
-
-def _count(answer: ConfigRecord, name: str) -> int:
-    value = answer.get(name)
-    # Not isinstance, for which True is a number
-    if type(value) is not int or value < 0:
-        raise InputError(f"its answer has no number of {name}")
-    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -11,10 +10,9 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from fedlama.base import InputError, printable, read_regular
-from fedlama.core import Layout, PolicyState, RoundPlan
-from fedlama.flower.options import Options
+from fedlama.core import PolicyState
 from fedlama.flower.saving import checkpoint_of
-from fedlama.run.checkpoints import find_checkpoint
+from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import Config
 from fedlama.run.directory import (
     CHECKPOINTS,
@@ -24,172 +22,15 @@ from fedlama.run.directory import (
 )
 from fedlama.run.files import write_atomically, writing
 from fedlama.run.reading import read_records
-from fedlama.server.exclusions import Exclusion
+from fedlama.training.position import Position
 from fedlama.training.records import (
-    ACCURACY,
-    Measure,
     Record,
     TrainingResult,
-    fedavg_at,
 )
-from fedlama.training.results import layer_summaries
-from fedlama.training.values import Position
 
-LOSS = "loss"  # of what `evaluate_fn` returns
 RUN_NAME = "flower.json"  # beside the checkpoints
 MAX_RUN_NAME = 64  # characters
 MAX_WEIGHTS = 64 << 30  # bytes
-
-
-def record_of(
-    *,
-    started: Position,
-    after: Position,
-    plan: RoundPlan,
-    loss: float,
-    scores: Mapping[str, float],
-    excluded: Sequence[Exclusion],
-    layout: Layout,
-    options: Options,
-    population: int,
-) -> Record:
-    """The round as observers see it; attempts that came to nothing belong to it.
-
-    Arguments:
-        started: Where its last attempt began.
-        after: Where the run stands after it.
-        plan: The round.
-        loss: The mean training loss of its clients.
-        scores: What `evaluate_fn` said, by name.
-        excluded: Who did not count in the last attempt.
-        layout: The model's.
-        options: What the strategy was given.
-        population: How many clients there are.
-    """
-    discrepancy: list[float | None] = [None] * len(layout.layers)
-    for layer in plan.due:
-        discrepancy[layer] = after.state.discrepancy[layer]
-
-    attempts = started.attempts_until(after, excluded)
-    ledger = after.server.ledger
-    return Record(
-        round=after.state.round,
-        step=after.step,
-        cycle=started.state.cycle + 1,
-        due=[layout.layers[layer].name for layer in plan.due],
-        intervals=list(started.state.intervals),
-        discrepancy=discrepancy,
-        loss=loss,
-        test_loss=scores.get(LOSS),
-        accuracy=scores.get(ACCURACY),
-        uplink_bytes=attempts.uplink_bytes,
-        downlink_bytes=attempts.downlink_bytes,
-        cost=ledger.relative_cost(after.step, options.policy.base_interval),
-        excluded=list(attempts.excluded),
-        metrics=own_metric(scores),
-        uplink_share=uplink_share(after, options, population),
-    )
-
-
-def scores_text(scores: Mapping[str, float]) -> str:
-    """What an evaluation said, for a log.
-
-    Arguments:
-        scores: It, by name.
-    """
-    parts = [f"{name} {value:.4f}" for name, value in scores.items()]
-    return ", ".join(parts)
-
-
-def own_metric(scores: Mapping[str, float]) -> dict[str, float]:
-    """The metric that a model is judged by where `evaluate_fn` has no accuracy: the first that is no loss.
-
-    Arguments:
-        scores: What `evaluate_fn` said, by name.
-    """
-    if ACCURACY in scores:
-        return {}
-    for name, value in scores.items():
-        if name != LOSS:
-            return {name: value}
-    return {}
-
-
-def uplink_share(position: Position, options: Options, population: int) -> float:
-    """Uplink bytes so far, divided by those of uncompressed FedAvg at the base interval with as many clients.
-
-    Arguments:
-        position: Where the run stands.
-        options: What the strategy was given.
-        population: How many clients there are.
-    """
-    return position.server.ledger.uplink_share(
-        position.step,
-        options.policy.base_interval,
-        clients=options.participation.count(population),
-    )
-
-
-def result_of(
-    end: Position,
-    records: list[Record],
-    module: nn.Module,
-    *,
-    layout: Layout,
-    options: Options,
-    population: int,
-    local: str,
-    higher_is_better: bool,
-    seconds: float,
-) -> TrainingResult:
-    """What came of a run that reached its last step.
-
-    Arguments:
-        end: Where it stands.
-        records: One per round, of which the last has a score.
-        module: The model with the global weights.
-        layout: Its layers.
-        options: What the strategy was given.
-        population: How many clients there are.
-        local: How they train, as they say.
-        higher_is_better: Whether more of a metric other than the accuracy is better.
-        seconds: How long the run took.
-    """
-    last = records[-1]
-    assert last.test_loss is not None, "the last round is always evaluated"
-
-    ledger = end.server.ledger
-    base_interval = options.policy.base_interval
-    measure: Measure | None = None
-    if last.accuracy is not None:
-        measure = Measure(ACCURACY, higher_is_better=True)
-    for name in last.metrics:
-        measure = Measure(name, higher_is_better=higher_is_better)
-    codec = "none"
-    if options.uplink is not None:
-        codec = str(options.uplink)
-    return TrainingResult(
-        accuracy=last.accuracy,
-        metric=measure,
-        metrics=dict(last.metrics),
-        loss=last.test_loss,
-        cost=ledger.relative_cost(end.step, base_interval),
-        uplink_bytes=ledger.uplink_bytes,
-        downlink_bytes=ledger.downlink_bytes,
-        statistics_bytes=ledger.statistics_uplink,
-        iterations=end.step,
-        seed=options.seed,
-        seconds=seconds,
-        uplink_share=uplink_share(end, options, population),
-        codec=codec,
-        server=str(options.server),
-        local=local,
-        policy=str(options.policy),
-        cost_of=fedavg_at(base_interval),
-        layers=layer_summaries(end, layout),
-        records=records,
-        model=module,
-    )
 
 
 class Recording:

@@ -15,16 +15,17 @@ from fedlama.flower.cohorts import FlowerCohort, FlowerCohorts
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
 from fedlama.flower.recording import Recording
+from fedlama.flower.reduce import UpdatesReduce
 from fedlama.flower.saving import checkpoint_of
 from fedlama.flower.sending import Sender
-from fedlama.flower.updates import ReplyReader, Update, UpdatesReduce
+from fedlama.flower.updates import ReplyReader, Update
 from fedlama.local import steps_per_interval
 from fedlama.server import Server
 from fedlama.server.exclusions import Exclusion, entries_of
 from fedlama.server.tolerance import MAX_NAMED
 from fedlama.training.coding import Uplink
+from fedlama.training.position import Position
 from fedlama.training.rounds import total_of
-from fedlama.training.values import Position
 
 # Attempts in one window, by cohorts that were too small: fewer than in the simulator, because each may cost a deadline
 MAX_ATTEMPTS = 10

@@ -13,8 +13,8 @@ from fedlama.base import InputError
 from fedlama.core import Layout
 from fedlama.data import Batches, Dataset, Partition, Shards
 from fedlama.flower.codes import rule_to_plain
+from fedlama.flower.tasks import Task
 from fedlama.flower.trainers import ANCHOR, ROW, trained_slices
-from fedlama.flower.wire import Task
 from fedlama.local import MODEL, LocalRule, steps_per_interval, steps_taken
 from fedlama.rows import Binding, Slot
 from fedlama.training.arguments import task_of

@@ -5,12 +5,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from logging import INFO
 from pathlib import Path
 
-import torch
 from flwr.app import ArrayRecord, MetricRecord
-from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from torch import nn
@@ -18,27 +15,25 @@ from torch import nn
 from fedlama.core import RoundPlan
 from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.describing import config_of, local_options, local_rules
+from fedlama.flower.global_model import GlobalModel
+from fedlama.flower.logs import log_end, log_round, log_scores
 from fedlama.flower.making import make_server, make_uplink
-from fedlama.flower.modules import arrays_of
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
-from fedlama.flower.recording import (
-    LOSS,
-    Recording,
-    record_of,
-    result_of,
-    scores_text,
-    uplink_share,
-)
+from fedlama.flower.queries import EndedRun
+from fedlama.flower.recording import Recording
+from fedlama.flower.results import result_of, scores_of
 from fedlama.flower.rounds import FlowerRounds, PlayedRound
 from fedlama.flower.saving import checkpoint_of, position_from
 from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
-from fedlama.flower.wire import EndedRun, Keep, layout_digest
-from fedlama.rows import Binding, describe
-from fedlama.training.records import ACCURACY, Record, fedavg_at
-from fedlama.training.simulation import default_evaluate_every
-from fedlama.training.values import Position
+from fedlama.flower.tasks import Keep
+from fedlama.rows import describe
+from fedlama.server.reduce import weighted_sum
+from fedlama.training.options import default_evaluate_every
+from fedlama.training.position import Position
+from fedlama.training.records import Record, fedavg_at
+from fedlama.training.round_records import is_evaluated, record_of
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -69,9 +64,8 @@ class FlowerRun:
         self.evaluate_fn = evaluate_fn
         usual_interval = default_evaluate_every(iterations)
         self.evaluate_every = options.evaluate_every or usual_interval
-        self.module = module
         self.layout = describe(module, options.layers, options.adaptive)
-        self.binding = Binding(module, self.layout)
+        self.model = GlobalModel(module, self.layout)
         self.nodes = Nodes(
             grid,
             seed=self.seed,
@@ -106,8 +100,8 @@ class FlowerRun:
         recording = self._open(folder, population, resume=resume)
         self.records += recording.earlier
         if recording.is_finished:
-            recording.load_model(self.module)
-            self.result.arrays = arrays_of(self.module)
+            recording.load_model(self.model.module)
+            self.result.arrays = self.model.arrays
             return self.result
 
         identity = self._identity(recording.run_name)
@@ -138,13 +132,13 @@ class FlowerRun:
 
     def _train(self, rounds: FlowerRounds, recording: Recording) -> None:
         """All rounds that are left, up to the summary."""
-        position = self._first()
+        position = self.model.first_position(self.server)
         if recording.checkpoint:
             position = position_from(
                 recording.checkpoint,
                 self.server,
                 self.layout,
-                self.binding.counter_width,
+                self.model.counter_width,
             )
         while position.step < self.iterations:
             plan = self.server.plan(position.server, self.iterations)
@@ -175,59 +169,48 @@ class FlowerRun:
         recording: Recording,
     ) -> None:
         """Record a round, for Flower too."""
-        loss = 0.0
-        for weight, of_client in zip(weights, played.losses.values(), strict=True):
-            loss += weight * of_client
-
+        losses = list(played.losses.values())
+        loss = weighted_sum(weights, losses)
         scores = self._scores(played.after, plan)
         record = record_of(
             started=played.started,
             after=played.after,
             plan=plan,
-            loss=loss,
-            scores=scores,
-            excluded=played.excluded,
             layout=self.layout,
-            options=self.options,
-            population=self.nodes.population,
+            policy=self.policy,
+            clients=self._cohort_size(),
+            excluded=played.excluded,
+            loss=loss,
+            scores=scores_of(scores),
         )
         self.records.append(record)
         recording.record(record)
 
         metrics = MetricRecord({"loss": loss})
         self.result.train_metrics_clientapp[record.round] = metrics
-        log(
-            INFO,
-            "round %s: step %s, loss %.4f, excluded %s",
-            record.round,
-            record.step,
-            loss,
-            played.excluded,
-        )
+        log_round(record, played.excluded)
         if scores:
-            ledger = played.after.server.ledger
-            log(
-                INFO,
-                "round %s: %s; so far %.1f kB up and %.1f kB down",
-                record.round,
-                scores_text(scores),
-                ledger.uplink_bytes / 1000,
-                ledger.downlink_bytes / 1000,
-            )
+            log_scores(record.round, scores, played.after.server.ledger)
+
+    def _cohort_size(self) -> int:
+        """How many clients train at a time."""
+        population = self.nodes.population
+        return self.options.participation.count(population)
 
     def _scores(self, position: Position, plan: RoundPlan) -> dict[str, float]:
-        """What `evaluate_fn` says, at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
-        every = self.evaluate_every
-        multiples_before = plan.cycle.start // every
-        multiples = position.step // every
-        passes = plan.ends_cycle and multiples > multiples_before
-        is_due = passes or position.step >= self.iterations
+        """What `evaluate_fn` says, where an evaluation is due."""
+        is_due = is_evaluated(
+            position.step,
+            plan,
+            every=self.evaluate_every,
+            iterations=self.iterations,
+        )
         if self.evaluate_fn is None or not is_due:
             return {}
 
         number = position.state.round
-        self._write_to_module(position)
-        metrics = self.evaluate_fn(number, arrays_of(self.module))
+        self.model.write(position)
+        metrics = self.evaluate_fn(number, self.model.arrays)
         if metrics is None:
             return {}
 
@@ -240,12 +223,12 @@ class FlowerRun:
 
     def _finish(self, position: Position, recording: Recording) -> None:
         """Give Flower the model, and write it; with a summary, where its loss is known."""
-        self._write_to_module(position)
-        self.result.arrays = arrays_of(self.module)
-        self.binding.release()
+        self.model.write(position)
+        self.result.arrays = self.model.arrays
+        self.model.release()
         last = self.records[-1]
         if last.test_loss is None:
-            recording.finish_without_score(self.module, position)
+            recording.finish_without_score(self.model.module, position)
             self._say_how_it_ended(position, recording)
             return
 
@@ -254,7 +237,7 @@ class FlowerRun:
         result = result_of(
             position,
             self.records,
-            self.module,
+            self.model.module,
             layout=self.layout,
             options=self.options,
             population=self.nodes.population,
@@ -267,47 +250,23 @@ class FlowerRun:
 
     def _say_how_it_ended(self, position: Position, recording: Recording) -> None:
         """The last line of the log: what came of it, at which price, and where it is."""
-        last = self.records[-1]
-        scores: dict[str, float] = dict(last.metrics)
-        if last.accuracy is not None:
-            scores[ACCURACY] = last.accuracy
-        if last.test_loss is not None:
-            scores[LOSS] = last.test_loss
-
-        share = uplink_share(position, self.options, self.nodes.population)
-        log(
-            INFO,
-            "the run has ended: %s; %.1f %% of the uplink of %s; %s",
-            scores_text(scores) or "not evaluated",
-            100 * share,
-            fedavg_at(self.policy.base_interval),
-            recording.where,
+        share = position.uplink_share(self.policy, self._cohort_size())
+        log_end(
+            self.records[-1],
+            share=share,
+            reference=fedavg_at(self.policy.base_interval),
+            where=recording.where,
         )
-
-    def _write_to_module(self, position: Position) -> None:
-        # A copy, so that the module never shares memory with the server's row.
-        row = position.server.row.clone()
-        self.binding.point_at(row)
-        self.binding.load_counters(position.counters)
-
-    def _first(self) -> Position:
-        binding = self.binding
-        counters = torch.zeros(binding.counter_width, dtype=torch.int64)
-        binding.save_counters(counters)
-        row = binding.read()
-        server = self.server.start(row)
-        return Position(server, counters)
 
     # -- what it is made of
 
     def _identity(self, name: str) -> Identity:
-        digest = layout_digest(self.layout, self.binding.counter_width)
         return Identity(
             run=name,
             seed=self.seed,
             iterations=self.iterations,
             grouping=self.options.layers,
-            layout=digest,
+            layout=self.model.digest,
             rule=self.options.rule_name,
             uplink=self.options.uplink,
             downlink=self.options.downlink,

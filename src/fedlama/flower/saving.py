@@ -10,7 +10,7 @@ import torch
 from fedlama.core import Layout
 from fedlama.server import Server, ServerState
 from fedlama.training.checkpoint import Checkpoint, Shapes
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 
 def checkpoint_of(position: Position) -> bytes:

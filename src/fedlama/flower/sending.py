@@ -13,10 +13,10 @@ from fedlama.flower.codes import codec_to_plain, place_to_plain
 from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.packing import CODED, Packed, all_slices, pack_plain, pack_rule_rows
 from fedlama.flower.shipments import Identity, Shipment
-from fedlama.flower.wire import Keep, Task, task_record
+from fedlama.flower.tasks import Keep, Task, task_record
 from fedlama.server import Server, ServerState
 from fedlama.training.coding import place_in_window
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 
 class SendingChannel(Channel):

@@ -25,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedlama.base import InputError
-from fedlama.flower.wire import Keep
+from fedlama.flower.tasks import Keep
 from fedlama.rows import Lifetime
 
 STATE = "fedlama.state"

@@ -26,9 +26,9 @@ from fedlama.server import Mean, ServerRule
 from fedlama.server.tolerance import OnTooFew, Tolerance
 from fedlama.training.arguments import check_choice, check_codecs
 from fedlama.training.coding import check_window
+from fedlama.training.options import WEIGHTINGS
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
-from fedlama.training.simulation import WEIGHTINGS
 
 
 class LayerwiseStrategy(Strategy):

@@ -8,7 +8,7 @@ from flwr.app import Context
 from torch import Tensor
 
 from fedlama.core import Layout
-from fedlama.flower.wire import Task
+from fedlama.flower.tasks import Task
 from fedlama.rows import Binding, Slot
 
 ROW = "row"  # the client's own numbers

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from logging import WARNING
 
-import torch
 from flwr.app import Message, RecordDict
 from flwr.common import log
 from torch import Tensor
@@ -23,12 +21,12 @@ from fedlama.flower.packing import (
     plain_numbers,
     size_of,
 )
-from fedlama.flower.wire import check_counters, read_reply
-from fedlama.rows import exact_means, magnitudes, squared_distances, unpack
+from fedlama.flower.reports import check_counters, read_reply
+from fedlama.rows import unpack
 from fedlama.server.exclusions import FAILED_DURING, LATE, NOT_FINITE
 from fedlama.server.tolerance import Tolerance, update_norms
 from fedlama.training.coding import Uplink
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 REFUSED = "refused"
 MAX_REASON = 200  # characters of a client's error
@@ -207,99 +205,3 @@ class ReplyReader:
         if total == plain.total or not due:
             return plain
         return Bytes({due[-1]: total})
-
-
-class UpdatesReduce:
-    """Adds up the updates that count, as the simulator does: to the same bits, in any order.
-
-    Arguments:
-        layout: The model's.
-        updates: Those that count.
-        weights: What each weighs; they add up to one.
-        uplink: Their code, if any.
-        position: Where the run stood before the round.
-        plan: The round.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        updates: Sequence[Update],
-        weights: Sequence[float],
-        *,
-        uplink: Uplink | None,
-        position: Position,
-        plan: RoundPlan,
-    ) -> None:
-        self.layout = layout
-        self.rows = torch.stack(
-            [update.row for update in updates if update.row is not None]
-        )
-        self.decoded = [
-            update.decoded for update in updates if update.decoded is not None
-        ]
-        self.weights = list(weights)
-        self.uplink = uplink
-        self.position = position
-        self.plan = plan
-
-    @property
-    def clients(self) -> int:
-        """How many updates count."""
-        return len(self.rows)
-
-    def mean(self, slices: Sequence[slice]) -> Tensor:
-        """The average of these slices, one behind the other.
-
-        Arguments:
-            slices: Which numbers of the rows.
-        """
-        of_clients = magnitudes(self.rows, slices)
-        largest = of_clients.amax(dim=0).tolist()
-
-        def sum_over_processes(sums: Tensor) -> None:
-            """Nothing to add: all updates are in this process."""
-
-        return exact_means(
-            self.rows,
-            self.weights,
-            slices,
-            largest,
-            sum_over_processes,
-        )
-
-    def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
-        """Σ_i w_i ‖u_l − x_l^i‖² for every due layer; of coded updates as it would be without the code.
-
-        Arguments:
-            mean: A row with the averages.
-            due: The layers.
-        """
-        if self.uplink is not None:
-            return self.uplink.spread(
-                self.weights,
-                self.decoded,
-                mean,
-                self.position,
-                self.plan,
-            )
-
-        slices = self.layout.slices_of(due)
-        squares = squared_distances(mean, self.rows, slices)
-
-        # One list per slice, in the order of the layers; a layer may have several.
-        of_slices = iter(squares.T.tolist())
-        result: dict[int, float] = {}
-        for layer in due:
-            total = 0.0
-            for _ in self.layout.layers[layer].slices:
-                of_clients = next(of_slices)
-                total += self._weighted(of_clients)
-            result[layer] = total
-        return result
-
-    def _weighted(self, values: Sequence[float]) -> float:
-        total = 0.0
-        for weight, value in zip(self.weights, values, strict=True):
-            total += weight * value
-        return total

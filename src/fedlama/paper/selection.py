@@ -22,6 +22,17 @@ class Selection:
     settings: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
 
+    def includes(self, setting: str, seed: int) -> bool:
+        """Whether a run was asked for.
+
+        Arguments:
+            setting: The name of its setting.
+            seed: Its seed.
+        """
+        if self.settings and setting not in self.settings:
+            return False
+        return not self.seeds or seed in self.seeds
+
 
 def parse_seeds(text: str | None) -> tuple[int, ...]:
     """The seeds in `0,1`, each once; none where nothing was written.
@@ -97,10 +108,8 @@ def select_of(study: Study, selection: Selection) -> Study:
 def _selected(study: Study, selection: Selection) -> Study:
     places: set[tuple[str, int]] = set()
     for setting in study.settings:
-        if selection.settings and setting.name not in selection.settings:
-            continue
         for seed in setting.seeds:
-            if not selection.seeds or seed in selection.seeds:
+            if selection.includes(setting.name, seed):
                 places.add((setting.name, seed))
     return replace(study, selected=frozenset(places))
 

@@ -69,10 +69,10 @@ class ClientStore:
             client: Whose.
             into: A tensor for each name.
         """
-        for name, place in self._places(client):
-            values = np.zeros(self.width, np.float32)
-            # Past the end of the file nothing is read, and the zeros stay.
-            self._read(values, place)
+        for number, name in enumerate(self.names):
+            content = self._row(client, number)
+            # Torch wants memory that may be written to
+            values = np.frombuffer(bytearray(content), np.float32)
             row = torch.from_numpy(values)
             into[name].copy_(row)
 
@@ -83,17 +83,15 @@ class ClientStore:
             client: Whose.
             rows: A row for each name.
         """
-        for name, place in self._places(client):
+        for number, name in enumerate(self.names):
             values = rows[name].detach().cpu()
-            content = values.numpy().tobytes()
-            self._write(content, place)
+            self._write_row(client, number, values.numpy())
         # Last, so that a client that counts as seen has all its rows
         self._write(SEEN, client)
 
     def seen(self) -> NDArray[np.int64]:
         """The clients that have rows here, in ascending order."""
-        file = self._file.fileno()
-        content = os.pread(file, self.clients, 0)
+        content = self._read(self.clients, place=0)
         flags = np.frombuffer(content, np.uint8)
         clients = np.flatnonzero(flags)
         return clients.astype(np.int64)
@@ -105,10 +103,12 @@ class ClientStore:
             clients: Whose, in this order.
         """
         per_piece = rows_per_piece(self._row_bytes)
+        starts = range(0, len(clients), per_piece)
         for number in range(len(self.names)):
-            for first in range(0, len(clients), per_piece):
-                some = clients[first : first + per_piece]
-                rows = [self._row(client, number) for client in some.tolist()]
+            for first in starts:
+                end = first + per_piece
+                some: list[int] = clients[first:end].tolist()
+                rows = [self._row(client, number) for client in some]
                 yield b"".join(rows)
 
     def restore(
@@ -120,36 +120,33 @@ class ClientStore:
             clients: Whose.
             rows: For each name [clients, width].
         """
-        for number, client in enumerate(clients.tolist()):
-            for name, place in self._places(client):
-                table = rows[name]
-                content = table[number].tobytes()
-                self._write(content, place)
+        for index, client in enumerate(clients.tolist()):
+            for number, name in enumerate(self.names):
+                row = rows[name][index]
+                self._write_row(client, number, row)
             self._write(SEEN, client)
 
     def _row(self, client: int, number: int) -> bytes:
         """A client's row of the slot with this number."""
-        before = client * self._client_bytes + number * self._row_bytes
-        file = self._file.fileno()
-        content = os.pread(file, self._row_bytes, self._rows_start + before)
+        place = self._place(client, number)
+        content = self._read(self._row_bytes, place)
         # Past the end of the file nothing is read, and those are zeros.
         return content.ljust(self._row_bytes, b"\0")
 
-    def _places(self, client: int) -> Iterator[tuple[str, int]]:
-        """Every name, and where in the file a client's row of it begins."""
-        clients_before = client * self._client_bytes
-        place = self._rows_start + clients_before
-        for name in self.names:
-            yield name, place
-            place += self._row_bytes
+    def _write_row(self, client: int, number: int, row: NDArray[np.float32]) -> None:
+        place = self._place(client, number)
+        content = row.tobytes()
+        self._write(content, place)
 
-    def _read(self, values: NDArray[np.float32], place: int) -> None:
-        """Overwrite `values` by what is there; those past the end of the file stay as they are."""
+    def _place(self, client: int, number: int) -> int:
+        """Where in the file a client's row of the slot with this number begins."""
+        clients_before = client * self._client_bytes
+        rows_before = number * self._row_bytes
+        return self._rows_start + clients_before + rows_before
+
+    def _read(self, count: int, place: int) -> bytes:
         file = self._file.fileno()
-        content = os.pread(file, values.nbytes, place)
-        found = np.frombuffer(content, np.float32)
-        count = len(found)
-        values[:count] = found
+        return os.pread(file, count, place)
 
     def _write(self, content: bytes, place: int) -> None:
         file = self._file.fileno()

@@ -29,9 +29,9 @@ from fedlama.run.tables import LocalSection, PolicySection, ServerSection
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.evaluation import Loss
-from fedlama.training.simulation import Weighting, default_evaluate_every
+from fedlama.training.job import Evaluated
+from fedlama.training.options import Weighting, default_evaluate_every
 from fedlama.training.trainers import Execution, Precision
-from fedlama.training.values import Evaluated
 
 SOURCE = "these arguments"  # where a configuration is from, for messages
 

@@ -24,7 +24,8 @@ from safetensors.torch import save
 
 from fedlama.base import InputError
 from fedlama.core import PolicyState
-from fedlama.run.checkpoints import CheckpointWriter, changed_keys
+from fedlama.run.changed_keys import changed_keys
+from fedlama.run.checkpoints import CheckpointWriter
 from fedlama.run.config import Config
 from fedlama.run.files import Held, append_line, write_atomically, writing
 from fedlama.run.partition_file import PARTITION, PartitionFile

@@ -14,7 +14,7 @@ from fedlama.processes.devices import default_workers
 from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import torchrun_rank, torchrun_restarts
 from fedlama.rows import describe
-from fedlama.run.checkpoints import find_checkpoint
+from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import Config
 from fedlama.run.directory import CHECKPOINTS, CONFIG, UNTIL_ROUND, RunDirectory
 from fedlama.run.files import locked
@@ -25,8 +25,8 @@ from fedlama.run.resolve import Resolved, data_source, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.run.toml import read_toml
 from fedlama.training import Record, TrainingResult, simulate
-from fedlama.training.checkpoint import Check, Checkpointing, Control
 from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpointing import Check, Checkpointing, Control
 from fedlama.training.modules import build
 
 Observer = Callable[[Record], None]

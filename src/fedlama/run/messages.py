@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedlama.base import printable, shown
-from fedlama.run.sections import ChoiceSection
+from fedlama.run.choice_sections import ChoiceSection
 
 SHOWN = 2  # lines: a third would not be read
 MAX_LINE = 1000  # characters

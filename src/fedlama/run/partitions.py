@@ -9,10 +9,11 @@ from pydantic import model_validator
 
 from fedlama.data import Partition, Shards
 from fedlama.data.partition import DEFAULT_CLIENTS, Clients, default_kind
+from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import PARTITIONS
+from fedlama.run.chosen_keys import LEFT_OPEN
 from fedlama.run.keys import Hash, Options, check_options_are_used
 from fedlama.run.options import plain_fields
-from fedlama.run.sections import LEFT_OPEN, ChoiceSection
 
 
 class PartitionSection(ChoiceSection[Partition]):

@@ -18,7 +18,7 @@ from fedlama.training import simulate as simulate_in_memory
 from fedlama.training.arguments import check_kinds, task_of
 from fedlama.training.evaluation import MetricFunction
 from fedlama.training.modules import check_builder
-from fedlama.training.simulation import check_options, participation_of
+from fedlama.training.options import check_options, participation_of
 
 DEFAULT_CHECKPOINT_MINUTES = TrainSection(iterations=1).checkpoint_minutes
 # Before a run is described by them

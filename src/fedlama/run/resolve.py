@@ -35,7 +35,7 @@ from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.coding import check_window
 from fedlama.training.evaluation import Loss
-from fedlama.training.simulation import default_evaluate_every
+from fedlama.training.options import default_evaluate_every
 from fedlama.version import __version__
 
 

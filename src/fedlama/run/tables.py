@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from fedlama.core import Policy
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
+from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 from fedlama.run.keys import (
     Active,
@@ -21,12 +22,12 @@ from fedlama.run.keys import (
     check_options_are_used,
 )
 from fedlama.run.partitions import PartitionSection
-from fedlama.run.sections import ChoiceSection, Section, options_of
+from fedlama.run.sections import Section, options_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
-from fedlama.training.simulation import Weighting
+from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
+from fedlama.training.options import Weighting
 from fedlama.training.trainers import Execution, Precision
-from fedlama.training.values import DEFAULT_AVERAGE_STEPS, Evaluated
 
 
 class DataSection(Section):

@@ -40,6 +40,43 @@ class Reduce(Protocol):
         ...
 
 
+def weighted_sum(weights: Sequence[float], values: Sequence[float]) -> float:
+    """Σ_i w_i v_i over the clients, the same in every runtime.
+
+    Arguments:
+        weights: What each client weighs.
+        values: A number of each.
+    """
+    # Added one by one: from Python 3.12 on, sum() makes up for rounding.
+    total = 0.0
+    for weight, value in zip(weights, values, strict=True):
+        total += weight * value
+    return total
+
+
+def spread_of_layers(
+    layout: Layout, due: Sequence[int], squares: Tensor, weights: Sequence[float]
+) -> dict[int, float]:
+    """Σ_i w_i ‖u_l − x_l^i‖² for every due layer, from distances of slices.
+
+    Arguments:
+        layout: Where the layers are in a row.
+        due: The layers.
+        squares: ‖u − x^i‖² of each client and each slice of these layers, in their order: [clients, slices].
+        weights: What each client weighs.
+    """
+    # One list per slice; a layer may have several.
+    by_slice = iter(squares.T.tolist())
+    spread: dict[int, float] = {}
+    for layer in due:
+        total = 0.0
+        for _ in layout.layers[layer].slices:
+            of_clients = next(by_slice)
+            total += weighted_sum(weights, of_clients)
+        spread[layer] = total
+    return spread
+
+
 class ListReduce:
     """Rows that are all at hand, as a deployment has them: a list of updates.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedlama.base import InputError
-from fedlama.run.checkpoints import changed_keys
+from fedlama.run.changed_keys import changed_keys
 from fedlama.run.config import as_written_today
 from fedlama.run.directory import CONFIG, SUMMARY
 from fedlama.run.execute import changed_code, network_of

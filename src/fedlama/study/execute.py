@@ -163,10 +163,9 @@ def _choices(study: Study, pilots: Sequence[Cell], out: Path) -> dict[str, Choic
     choices: dict[str, Choice] = {}
     for setting in study.settings:
         own = [pilot for pilot in pilots if pilot.setting == setting.name]
-        if not own or not all(is_done(out, pilot) for pilot in own):
-            continue
-        choice = choose(setting, own, out)
-        choices[setting.name] = choice
+        are_finished = all(is_done(out, pilot) for pilot in own)
+        if own and are_finished:
+            choices[setting.name] = choose(setting, own, out)
     return choices
 
 

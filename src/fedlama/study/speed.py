@@ -22,8 +22,8 @@ from fedlama.run.resolve import Resolved
 from fedlama.run.tables import EvaluateSection
 from fedlama.study.phase_times import timed_phases
 from fedlama.training import Participation
-from fedlama.training.checkpoint import Checkpointing, Control
-from fedlama.training.simulation import default_evaluate_every
+from fedlama.training.checkpointing import Checkpointing, Control
+from fedlama.training.options import default_evaluate_every
 from fedlama.training.trainers.stacked import BLOCK, MAX_PARAMETERS
 
 BUDGET = 7.0  # seconds for all measurements of a plan

@@ -13,8 +13,9 @@ from fedlama.training.cohorts import Cohort
 from fedlama.training.current import Round
 from fedlama.training.divergence import check_finite
 from fedlama.training.faults import Faults, Stretch
+from fedlama.training.played import Played, Reports, Verdict
+from fedlama.training.position import Position
 from fedlama.training.rounds import Rounds, total_of
-from fedlama.training.values import Played, Position, Reports, Verdict
 
 # Attempts in one window, by cohorts that were too small; they cost nobody but the simulator time
 MAX_ATTEMPTS = 100

@@ -1,4 +1,4 @@
-"""What a run needs to go on, and when to save it.
+"""What a run needs to go on.
 
 At a cycle's end every layer has just been averaged and whoever was excluded is back, so a run is its server's state,
 what rules and codecs keep of clients, and who was given up in this window. Draws need nothing: they are functions of
@@ -9,13 +9,10 @@ and go there and back in pieces (`training/seen_rows.py`).
 
 from __future__ import annotations
 
-import ctypes
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from multiprocessing import RawValue
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +31,6 @@ from fedlama.training.checkpoint_file import (
     opened,
     whole,
 )
-from fedlama.training.records import Record
 
 STATE_KEY = "fedlama"
 
@@ -46,9 +42,6 @@ SEEN = "seen/"
 CLIENTS = "seen"
 
 Rows = Mapping[str, NDArray[np.float32]]
-
-# Raises InputError for a checkpoint that a run cannot go on from; the round that it is of
-Check = Callable[[Source], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +99,18 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """The content of a file, up to the rows of clients seen: those follow, [seen, width] for each name."""
-        metadata = {STATE_KEY: json.dumps(self._plain(), allow_nan=False)}
+        plain = json.dumps(self._plain(), allow_nan=False)
         forms: dict[str, Form] = {}
         contents: list[bytes] = []
         for name, values in self._tensors().items():
-            if values.size:
-                forms[name] = form_of(values)
-                contents.append(values.tobytes())
+            if not values.size:
+                continue
+            forms[name] = form_of(values)
+            content = values.tobytes()
+            contents.append(content)
         forms.update(self._seen_forms())
-        header = header_of(forms, metadata)
-        return header + b"".join(contents)
+        header = header_of(forms, {STATE_KEY: plain})
+        return b"".join([header, *contents])
 
     @property
     def bytes_to_follow(self) -> int:
@@ -163,7 +158,9 @@ class Checkpoint:
         if not len(self.seen):
             return {}
         shape = (len(self.seen), len(self.row))
-        return {SEEN + name: Form("F32", shape) for name in self.seen_slots}
+        form = Form("F32", shape)
+        names = [SEEN + slot for slot in self.seen_slots]
+        return dict.fromkeys(names, form)
 
     @staticmethod
     def decode(source: Source, shapes: Shapes) -> Checkpoint:
@@ -219,23 +216,27 @@ def _rows_at(place: str, file: TensorFile) -> dict[str, NDArray[np.float32]]:
 
 def _check_forms(forms: Mapping[str, Form], shapes: Shapes) -> None:
     """Refuse a file unless its tensors are those that the run would have saved."""
-    width = shapes.width
-    expected = {"row": Form("F32", (width,))}
+    one_row = Form("F32", (shapes.width,))
+    expected = {"row": one_row}
     if shapes.counter_width:
         expected["counters"] = Form("I64", (shapes.counter_width,))
-    for name in shapes.server_slots:
-        expected[SERVER + name] = Form("F32", (width,))
-    # Inside a window only
-    if any(name.startswith(COHORT) for name in forms):
-        for name in shapes.cohort_slots:
-            expected[COHORT + name] = Form("F32", (shapes.cohort, width))
+    for slot in shapes.server_slots:
+        expected[SERVER + slot] = one_row
+
+    is_inside_window = any(name.startswith(COHORT) for name in forms)
+    if is_inside_window:
+        of_cohort = Form("F32", (shapes.cohort, shapes.width))
+        for slot in shapes.cohort_slots:
+            expected[COHORT + slot] = of_cohort
+
     if CLIENTS in forms:
         (seen,) = forms[CLIENTS].shape
-        expected[CLIENTS] = Form("I64", (seen,))
-        for name in shapes.seen_slots:
-            expected[SEEN + name] = Form("F32", (seen, width))
         if not 0 < seen <= shapes.clients:
             raise InputError("it does not fit the model")
+        expected[CLIENTS] = Form("I64", (seen,))
+        of_seen = Form("F32", (seen, shapes.width))
+        for slot in shapes.seen_slots:
+            expected[SEEN + slot] = of_seen
     if dict(forms) != expected:
         raise InputError("it does not fit the model")
 
@@ -262,83 +263,3 @@ def _are_clients(numbers: NDArray[np.int64], clients: int) -> bool:
     lowest = numbers[0]
     highest = numbers[-1]
     return is_ascending and lowest >= 0 and highest < clients
-
-
-class Control:
-    """Asked at every cycle's end whether to save and whether to stop; the answer may be given from another process.
-
-    Arguments:
-        save_every_seconds: How often to save (default: only when the run is stopped).
-    """
-
-    def __init__(self, save_every_seconds: float | None = None) -> None:
-        self._every = save_every_seconds
-        self._latest = time.monotonic()
-        # Save only where no slots of a cohort are to be kept: they may not fit into memory
-        self.between_windows = False
-        # In shared memory: forked workers see what the parent sets
-        self._stop = RawValue(ctypes.c_bool, False)
-
-    def save_between_windows(self) -> None:
-        """From now on, save only where a window ends."""
-        self.between_windows = True
-
-    def request_stop(self) -> None:
-        """Finish the cycle, save and stop."""
-        self._stop.value = True
-
-    def wishes(self) -> tuple[bool, bool]:
-        """(save, stop), as this process sees it."""
-        stop = self._stop.value
-        save = stop
-        if self._every is not None:
-            now = time.monotonic()
-            seconds_since_last = now - self._latest
-            if seconds_since_last >= self._every:
-                self._latest = now
-                save = True
-        return save, stop
-
-
-class Sink(Protocol):
-    """Takes a checkpoint's content piece by piece."""
-
-    def write(self, piece: bytes) -> None:
-        """Take the next bytes.
-
-        Arguments:
-            piece: They.
-        """
-        ...
-
-    def finish(self) -> None:
-        """Keep what was written: it is whole."""
-        ...
-
-    def discard(self) -> None:
-        """Keep nothing of it: no more will come."""
-        ...
-
-
-@dataclass
-class Checkpointing:
-    """What a caller of `simulate` who keeps checkpoints hands over, and where a resumed run starts.
-
-    Arguments:
-        control: Says when to save and when to stop.
-        on_checkpoint: Called with a file's content, and with where the policy stood.
-        resume: Such a content, or the file that has it, to go on from; empty to start anew.
-        earlier: The records before it.
-        find: In place of both, for a caller with several to choose from: it is handed a check, which raises InputError
-            for a content or file that the run cannot go on from, and returns the newest that passes, or an empty
-            content, with its records.
-        begin: In place of `on_checkpoint`, for a caller who keeps files: called with where the policy stands, it gives
-            back what takes the content in pieces, because that of very many clients would not fit into memory.
-    """
-
-    control: Control
-    on_checkpoint: Callable[[bytes, PolicyState], None] | None = None
-    resume: Source = b""
-    earlier: list[Record] = field(default_factory=list)
-    find: Callable[[Check], tuple[Source, list[Record]]] | None = None
-    begin: Callable[[PolicyState], Sink] | None = None

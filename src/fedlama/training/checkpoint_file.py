@@ -57,6 +57,11 @@ class Form:
         numbers = math.prod(self.shape)
         return numbers * np.dtype(DTYPES[self.dtype]).itemsize
 
+    def with_rows(self, count: int) -> Form:
+        """Such a table with so many rows."""
+        _, width = self.shape
+        return Form(self.dtype, (count, width))
+
 
 def form_of(values: NDArray[Any]) -> Form:
     """What kind of tensor an array becomes."""
@@ -104,7 +109,8 @@ class TensorFile:
         if length > MAX_HEADER or self._data_start > size:
             raise ValueError("its header is cut off")
 
-        header = json.loads(self._read(LENGTH_BYTES, length))
+        content = self._read(LENGTH_BYTES, length)
+        header = json.loads(content)
         self.texts: dict[str, str] = header.pop(METADATA)
         self.forms: dict[str, Form] = {}
         self._starts: dict[str, int] = {}
@@ -130,11 +136,11 @@ class TensorFile:
             first: The number of the first of the rows.
             count: How many.
         """
-        whole_form = self.forms[name]
-        _, width = whole_form.shape
-        before = Form(whole_form.dtype, (first, width))
-        form = Form(whole_form.dtype, (count, width))
-        return self._array(form, self._starts[name] + before.nbytes)
+        table = self.forms[name]
+        wanted = table.with_rows(count)
+        before = table.with_rows(first)
+        start = self._starts[name] + before.nbytes
+        return self._array(wanted, start)
 
     def _check_lengths(self, size: int) -> None:
         """Every byte of the file belongs to one tensor."""

@@ -19,7 +19,7 @@ from fedlama.core.layers import ALIGNMENT
 from fedlama.server import LAST_CHANGE
 from fedlama.training.cohorts import Cohort
 from fedlama.training.figures import figures_of, figures_per_message, message_of
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 
 class Uplink:

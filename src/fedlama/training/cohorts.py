@@ -11,7 +11,8 @@ from torch import Tensor
 from fedlama.local import steps_per_interval, steps_taken
 from fedlama.processes.world import World
 from fedlama.rows import Binding, ClientStore, Slot
-from fedlama.training.values import Job, Position
+from fedlama.training.job import Job
+from fedlama.training.position import Position
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedlama.core import RoundPlan
 from fedlama.training.cohorts import Cohort
-from fedlama.training.values import Position
+from fedlama.training.position import Position
 
 
 @dataclass

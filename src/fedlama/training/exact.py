@@ -10,10 +10,11 @@ from torch import Tensor
 from fedlama.core import Layout
 from fedlama.processes.world import World
 from fedlama.rows import exact_means, squared_distances
+from fedlama.server.reduce import spread_of_layers
 from fedlama.training.coding import Uplink
 from fedlama.training.current import Round
 from fedlama.training.phases import phase
-from fedlama.training.values import Verdict
+from fedlama.training.played import Verdict
 
 
 class ExactReduce:
@@ -81,20 +82,9 @@ class ExactReduce:
         squared[self.cohort.mine] = squared_distances(mean, self.cohort.rows, slices)
         self.world.sum_(squared)
 
-        by_slice = iter(squared.T.tolist())
-        spread: dict[int, float] = {}
-        for layer in due:
-            total = 0.0
-            for _ in self.layout.layers[layer].slices:
-                distances = next(by_slice)
-                total += self._weighted(distances)
-            spread[layer] = total
-        return spread
-
-    def _weighted(self, values: Sequence[float]) -> float:
-        """The mean over all clients."""
-        # Added one by one: from Python 3.12 on, sum() makes up for rounding, and other runtimes would not.
-        total = 0.0
-        for weight, value in zip(self.verdict.weights, values, strict=True):
-            total += weight * value
-        return total
+        return spread_of_layers(
+            self.layout,
+            due,
+            squared,
+            self.verdict.weights,
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,30 +12,25 @@ from fedlama.base import DivergenceError, random_key
 from fedlama.core import RoundPlan
 from fedlama.processes.world import World
 from fedlama.rows import Binding, ClientStore
+from fedlama.server.reduce import weighted_sum
 from fedlama.training.attempts import FaultyRounds
-from fedlama.training.checkpoint import Checkpoint, Control
+from fedlama.training.checkpoint import Checkpoint
+from fedlama.training.checkpointing import Control
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.evaluation import evaluate, evaluate_clients
-from fedlama.training.measures import ACCURACY, ClientScores
+from fedlama.training.job import Job
+from fedlama.training.measures import ACCURACY
 from fedlama.training.phases import phase
+from fedlama.training.played import Played
+from fedlama.training.position import Position
 from fedlama.training.records import Record
+from fedlama.training.round_records import Scores, is_evaluated, record_of
 from fedlama.training.rounds import Rounds
 from fedlama.training.saving import Saving
 from fedlama.training.seen_rows import Piece, SeenRows
 from fedlama.training.trainers import Trainer
-from fedlama.training.values import Job, Played, Position
 
 Emit = Callable[[Record | Checkpoint | Piece], None]
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """The global model where it was evaluated."""
-
-    loss: float | None = None
-    metric: float | None = None
-    clients: ClientScores | None = None
-    average: float | None = None  # of the moving average, beside it
 
 
 class Federation:
@@ -109,7 +103,7 @@ class Federation:
             if played.verdict is None:
                 saving.given_up(played.position)
                 return played.position
-            emit(self._record(position, played))
+            emit(self._record(played))
             position = played.position
             stops = saving.after_round(position, plan)
             if stops:
@@ -137,15 +131,18 @@ class Federation:
         self.world.sum_(row)
         return row
 
-    def _scores(self, position: Position, plan: RoundPlan) -> _Scores:
-        """What is evaluated at a cycle end that passes a multiple of `evaluate_every`, and at the end."""
+    def _scores(self, position: Position, plan: RoundPlan) -> Scores:
+        """What an evaluation says of the global model, where one is due."""
         job = self.job
         step = position.step
-        every = job.evaluate_every
-        has_passed = step // every > plan.cycle.start // every
-        is_last = step >= job.iterations
-        if not is_last and not (plan.ends_cycle and has_passed):
-            return _Scores()
+        is_due = is_evaluated(
+            step,
+            plan,
+            every=job.evaluate_every,
+            iterations=job.iterations,
+        )
+        if not is_due:
+            return Scores()
 
         self.binding.load_counters(position.counters)
         key = random_key(job.seed, "evaluate", step)
@@ -174,7 +171,21 @@ class Federation:
             raise DivergenceError.because(
                 f"the test loss or metric was not finite in round {position.state.round} (from step {first_step})"
             )
-        return _Scores(loss, score, clients, average)
+
+        accuracy = None
+        metrics: dict[str, float] = {}
+        if job.metric is not None and score is not None:
+            if job.metric.name == ACCURACY:
+                accuracy = score
+            else:
+                metrics[job.metric.name] = score
+        return Scores(
+            loss=loss,
+            accuracy=accuracy,
+            metrics=metrics,
+            clients=clients,
+            average=average,
+        )
 
     def _tested(self, row: Tensor, key: int) -> tuple[float, float | None]:
         """The loss and the metric of a row on the test samples; the module stays pointed at it."""
@@ -188,52 +199,20 @@ class Federation:
             key,
         )
 
-    def _record(self, before: Position, played: Played) -> Record:
+    def _record(self, played: Played) -> Record:
         """The round as observers see it."""
         verdict = played.verdict
         assert verdict, "a round that was given up has no record"
-        after = played.position
-        plan = played.plan
-        scores = self._scores(after, plan)
-
-        accuracy = None
-        metrics: dict[str, float] = {}
-        metric = self.job.metric
-        if metric is not None and scores.metric is not None:
-            if metric.name == ACCURACY:
-                accuracy = scores.metric
-            else:
-                metrics[metric.name] = scores.metric
-
-        layers = self.binding.layout.layers
-        # The d_l of Eq. 2 is measured where a layer is averaged
-        discrepancy: list[float | None] = [None] * len(layers)
-        for layer in plan.due:
-            discrepancy[layer] = after.state.discrepancy[layer]
-
         # The mean over the cohort, weighted as its update is
-        loss = 0.0
-        for weight, own_loss in zip(verdict.weights, verdict.losses, strict=True):
-            loss += weight * own_loss
-
-        attempts = played.started.attempts_until(after, verdict.excluded)
-        ledger = after.server.ledger
-        return Record(
-            round=after.state.round,
-            step=after.step,
-            cycle=before.state.cycle + 1,
-            due=[layers[layer].name for layer in plan.due],
-            intervals=list(before.state.intervals),
-            discrepancy=discrepancy,
+        loss = weighted_sum(verdict.weights, verdict.losses)
+        return record_of(
+            started=played.started,
+            after=played.position,
+            plan=played.plan,
+            layout=self.binding.layout,
+            policy=self.job.policy,
+            clients=self.job.cohort_size,
+            excluded=verdict.excluded,
             loss=loss,
-            test_loss=scores.loss,
-            accuracy=accuracy,
-            uplink_bytes=attempts.uplink_bytes,
-            downlink_bytes=attempts.downlink_bytes,
-            cost=ledger.relative_cost(after.step, self.job.policy.base_interval),
-            excluded=list(attempts.excluded),
-            metrics=metrics,
-            clients=scores.clients,
-            average_score=scores.average,
-            uplink_share=self.job.uplink_share(ledger, after.step),
+            scores=self._scores(played.position, played.plan),
         )

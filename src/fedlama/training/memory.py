@@ -16,8 +16,8 @@ from fedlama.data import Dataset
 from fedlama.processes.memory import available_memory
 from fedlama.rows import Slot
 from fedlama.rows.store import PIECE_BYTES
+from fedlama.training.job import Job
 from fedlama.training.trainers import block_of
-from fedlama.training.values import Job
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def demand_of(
 ) -> MemoryDemand:
     """What this run needs here, of `workers` processes or of those that torchrun started on this machine."""
     here, everywhere = local_processes(workers)
-    clients = job.participation.count(len(job.shards))
+    clients = job.cohort_size
     server = job.make_server(layout)
     demand = MemoryDemand(
         clients=_rounded_up(clients * here, everywhere),

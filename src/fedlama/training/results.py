@@ -5,6 +5,8 @@ from __future__ import annotations
 from fedlama.core import Layout
 from fedlama.rows import Binding
 from fedlama.server.tolerance import MAX_NAMED
+from fedlama.training.job import Job
+from fedlama.training.position import Position
 from fedlama.training.records import (
     ClientScores,
     LayerSummary,
@@ -13,7 +15,6 @@ from fedlama.training.records import (
     fedavg_at,
 )
 from fedlama.training.setup import Setup
-from fedlama.training.values import Job, Position
 
 
 def why_stopped(end: Position, job: Job) -> str:
@@ -75,14 +76,14 @@ def result_of(
         clients=client_scores,
         average_score=last.average_score,
         loss=last.test_loss,
-        cost=ledger.relative_cost(end.step, job.policy.base_interval),
+        cost=end.relative_cost(job.policy),
         uplink_bytes=ledger.uplink_bytes,
         downlink_bytes=ledger.downlink_bytes,
         statistics_bytes=ledger.statistics_uplink,
         iterations=job.iterations,
         seed=job.seed,
         seconds=seconds,
-        uplink_share=job.uplink_share(ledger, end.step),
+        uplink_share=end.uplink_share(job.policy, job.cohort_size),
         codec=codec,
         server=str(job.server),
         local=str(job.local),

@@ -11,7 +11,7 @@ from fedlama.core import Evidence, Layout, PolicyState
 from fedlama.core.saved import MAX_COUNT
 from fedlama.server.exclusions import Attempts
 from fedlama.training.checkpoint import Checkpoint
-from fedlama.training.values import Job
+from fedlama.training.job import Job
 
 MAX_ROUNDS_AHEAD = 1000
 MAX_REASON = 200  # characters

@@ -20,9 +20,10 @@ from fedlama.training.current import Round
 from fedlama.training.divergence import check_finite
 from fedlama.training.exact import ExactReduce
 from fedlama.training.phases import phase
+from fedlama.training.played import Played, Reports, Verdict
+from fedlama.training.position import Position
 from fedlama.training.syncing import sync_due_layers
 from fedlama.training.trainers import Trainer
-from fedlama.training.values import Played, Position, Reports, Verdict
 
 
 class Rounds:

@@ -22,9 +22,9 @@ from fedlama.rows import Binding, ClientStore
 from fedlama.training.checkpoint import Checkpoint
 from fedlama.training.checkpoint_file import Source
 from fedlama.training.loop import Emit, Federation
+from fedlama.training.position import Position
 from fedlama.training.seen_rows import SeenRows
 from fedlama.training.setup import Setup
-from fedlama.training.values import Position
 
 
 def run_loop(

@@ -12,10 +12,11 @@ from fedlama.core import RoundPlan
 from fedlama.processes.world import World
 from fedlama.rows import ClientStore
 from fedlama.server import ServerState
-from fedlama.training.checkpoint import Checkpoint, Control, Rows
+from fedlama.training.checkpoint import Checkpoint, Rows
+from fedlama.training.checkpointing import Control
 from fedlama.training.cohorts import Cohorts
+from fedlama.training.position import Position
 from fedlama.training.seen_rows import Piece, SeenRows
-from fedlama.training.values import Position
 
 
 class Saving:

@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 from fedlama.base import InputError
 from fedlama.core import BYTES_PER_NUMBER, PolicyState
 from fedlama.rows.store import rows_per_piece
-from fedlama.training.checkpoint import (
-    CLIENTS,
-    SEEN,
-    Checkpoint,
-    Checkpointing,
-    Rows,
-    Shapes,
-    Sink,
-)
-from fedlama.training.checkpoint_file import Source, opened
+from fedlama.training.checkpoint import CLIENTS, SEEN, Checkpoint, Rows, Shapes
+from fedlama.training.checkpoint_file import Source, TensorFile, opened
+from fedlama.training.checkpointing import Checkpointing, Sink
 
 
 @dataclass(frozen=True)
@@ -59,17 +52,25 @@ def read_seen_rows(source: Source, shapes: Shapes) -> Iterator[SeenRows]:
             return
         clients = file.array(CLIENTS)
         names = shapes.seen_slots
-        client_bytes = BYTES_PER_NUMBER * shapes.width * max(1, len(names))
+        rows_per_client = max(1, len(names))
+        client_bytes = BYTES_PER_NUMBER * shapes.width * rows_per_client
         per_piece = rows_per_piece(client_bytes)
         for first in range(0, len(clients), per_piece):
             some = clients[first : first + per_piece]
             rows: dict[str, NDArray[np.float32]] = {}
             for name in names:
-                values = file.rows(SEEN + name, first, len(some))
-                if not np.isfinite(values).all():
-                    raise InputError("it does not fit the model")
-                rows[name] = values
+                rows[name] = _finite_rows(file, name, first, count=len(some))
             yield SeenRows(some, rows)
+
+
+def _finite_rows(
+    file: TensorFile, name: str, first: int, count: int
+) -> NDArray[np.float32]:
+    """The rows of so many clients for one slot."""
+    values = file.rows(SEEN + name, first, count)
+    if not np.isfinite(values).all():
+        raise InputError("it does not fit the model")
+    return values
 
 
 class Keeping:

@@ -13,8 +13,10 @@ from fedlama.compress import Channel, Codec, ErrorFeedback
 from fedlama.core import Layout
 from fedlama.data import Batches
 from fedlama.rows import Binding, ClientStore, Slot, counter_width
-from fedlama.training.checkpoint import Checkpoint, Checkpointing, Shapes
+from fedlama.training.checkpoint import Checkpoint, Shapes
 from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpointing import Checkpointing
+from fedlama.training.job import Job
 from fedlama.training.memory import MemoryDemand, check_memory, demand_of, fits
 from fedlama.training.resuming import check_resumable
 from fedlama.training.seen_rows import SeenRows, read_seen_rows
@@ -25,7 +27,6 @@ from fedlama.training.trainers import (
     can_stack,
     suits_stacking,
 )
-from fedlama.training.values import Job
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Setup:
             server_slots=_names(server.slots),
             cohort_slots=_names(job.client_slots),
             seen_slots=_names(job.outliving_slots),
-            cohort=job.participation.count(len(job.shards)),
+            cohort=job.cohort_size,
             clients=len(job.shards),
         )
 

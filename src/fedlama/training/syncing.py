@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedlama.core import Layout
 from fedlama.training.current import Round
-from fedlama.training.values import Job
+from fedlama.training.job import Job
 
 
 def sync_due_layers(

@@ -11,7 +11,8 @@ from inspect import Parameter, Signature
 from typing import Annotated
 
 from fedlama.base import Limits, check_options
-from fedlama.core.intervals import Rule, adjust_intervals, check_intervals
+from fedlama.core.interval_checks import Rule, check_intervals
+from fedlama.core.intervals import adjust_intervals
 from fedlama.core.layers import Layer
 from fedlama.core.policy import (
     Evidence,

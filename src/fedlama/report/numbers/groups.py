@@ -24,7 +24,7 @@ from fedlama.report.numbers.settings import (
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.partitions import PartitionSection
 from fedlama.run.recorded import RecordedRun
-from fedlama.training.simulation import default_evaluate_every
+from fedlama.training.options import default_evaluate_every
 
 # What an experiment is about: everything in these tables may differ within a comparison.
 COMPARED_TABLES = ("policy", "local", "server", "uplink", "downlink")

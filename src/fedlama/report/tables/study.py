@@ -111,7 +111,8 @@ def _has_diverged(label: str, index: StudyIndex) -> bool:
     choice = index.choices.get(label)
     if choice is not None and choice.rate is None:
         return True
-    return any(index.labels.get(path) == label for path in index.diverged)
+    diverged = [index.labels.get(path) for path in index.diverged]
+    return label in diverged
 
 
 def _cells(setting: ComparedSetting, comparison: RunComparison) -> list[str]:

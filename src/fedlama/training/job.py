@@ -1,0 +1,123 @@
+"""Job: all that a run is, but for its position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from fedlama.compress import Channel
+from fedlama.core import Layout, Policy
+from fedlama.data import Dataset, Shards
+from fedlama.local import LocalRule
+from fedlama.rows import Slot, distinct
+from fedlama.server import Server, ServerRule, ServerState
+from fedlama.training.evaluation import ClientSamples, Loss, Metric
+from fedlama.training.faults import Faults
+from fedlama.training.participation import Participation
+
+# Ema: the exponential moving average of the server's model
+Evaluated = Literal["model", "ema"]
+DEFAULT_AVERAGE_STEPS = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """All that a run is, but for its position.
+
+    Arguments:
+        policy: Which layers are averaged when.
+        local: What a client does with a gradient.
+        server: What the server makes of an average.
+        participation: How many clients train at a time, and for how long.
+        weights: What a client weighs in an average: "uniform", or "samples".
+        iterations: How many global steps there are.
+        evaluate_every: Cycle ends that pass a multiple of so many steps are evaluated.
+        seed: Decides every random draw.
+        precision: Of local steps.
+        data: Samples and targets.
+        shards: Which samples each client has.
+        loss: A function of outputs and targets.
+        metric: Another such function, if there is one.
+        faults: What may happen to clients, if anything.
+        uplink: The code of what clients send, if any.
+        downlink: The code of what clients that stay are sent, if any.
+        evaluate: What is evaluated and returned: the global model or a moving average of it.
+        evaluate_average: Whether a moving average is also evaluated, beside the global model.
+        average_steps: Over how many steps that average reaches back.
+        client_samples: What each client is evaluated on, if it is.
+    """
+
+    policy: Policy
+    local: LocalRule
+    server: ServerRule
+    participation: Participation
+    weights: str
+    iterations: int
+    evaluate_every: int
+    seed: int
+    precision: str
+    data: Dataset
+    shards: Shards
+    loss: Loss
+    metric: Metric | None
+    faults: Faults | None = None
+    uplink: Channel | None = None
+    downlink: Channel | None = None
+    evaluate: Evaluated = "model"
+    evaluate_average: bool = False
+    average_steps: int = DEFAULT_AVERAGE_STEPS
+    client_samples: ClientSamples | None = None
+
+    @property
+    def client_slots(self) -> tuple[Slot, ...]:
+        """What is kept for each client, by whomever."""
+        own = self.local.slots
+        if self.uplink is None:
+            return own
+        # Refused where two of one name would share a row without a word
+        return distinct((*own, *self.uplink.slots))
+
+    @property
+    def outliving_slots(self) -> tuple[Slot, ...]:
+        """Those of them that are kept until a client returns."""
+        slots: list[Slot] = []
+        for slot in self.client_slots:
+            outlives_window = slot.lifetime == "run"
+            if outlives_window:
+                slots.append(slot)
+        return tuple(slots)
+
+    def evaluated(self, server: ServerState) -> Tensor:
+        """The model that is evaluated and returned."""
+        if self.evaluate == "model":
+            return server.row
+        assert server.average is not None, "the server was asked to keep one"
+        return server.average
+
+    def make_server(self, layout: Layout) -> Server:
+        """The server of this run."""
+        average_steps = None
+        if self.evaluate == "ema" or self.evaluate_average:
+            average_steps = self.average_steps
+        return Server(
+            layout,
+            self.policy,
+            rule=self.server,
+            local=self.local,
+            uplink=self.uplink,
+            downlink=self.downlink,
+            average_steps=average_steps,
+        )
+
+    @property
+    def cohort_size(self) -> int:
+        """How many clients train at a time."""
+        population = len(self.shards)
+        return self.participation.count(population)
+
+    @property
+    def window_steps(self) -> int:
+        """How many steps a cohort stays."""
+        return self.participation.window_steps(self.policy)
