@@ -50,6 +50,48 @@ def test_a_message_has_its_share(model, share):
     assert 0.95 * share < total / (8 * 4 * numbers) <= share
 
 
+def test_what_travels_with_every_message_by_hand():
+    layout = describe(nn.Sequential(nn.Linear(100, 64), nn.BatchNorm1d(64)))
+    # 0.99 · 0.08 of 6,720 numbers of 32 bits: 17,031.168 bits. Frame, norms and scales take
+    # 8 · (13 + 4 · 4 + 6 · 3) = 376 of them; bias, γ and β 192 · 2.5 = 480, the statistics 128 · 2.5 = 320.
+    assert Fit(0.08).fitted(layout) == Rotate(2.4774, small_bits=2.5)
+    # Where half of the layers travel, frame and statistics (8 · (13 + 6) + 320 = 472 bits) count twice.
+    fitted = Fit(0.08, averaged=0.5).fitted(layout)
+    assert fitted == Rotate(2.4036, small_bits=2.5)
+    assert Fit(0.08, averaged=1).fitted(layout) == Fit(0.08).fitted(layout)
+
+
+@pytest.mark.parametrize("averaged", [0.25, 0.5, 0.8])
+def test_statistics_of_every_message_are_within_the_share(averaged):
+    module = models.resnet20()
+    layout = describe(module)
+    anchor = Binding(module, layout).read()
+    codec = Fit(0.01 / averaged, averaged=averaged)
+    channel = Channel(codec, layout, seed=0)
+    layers = 0
+    statistics = 0
+    for client in range(8):
+        change = gaussian(layout.width, seed=client)
+        message = channel.simulate(
+            change,
+            range(len(layout.layers)),
+            MessagePlace(round=1, client=client),
+            anchor=anchor,
+        )
+        statistics += message.charged.statistics
+        layers += message.charged.total - message.charged.statistics
+    numbers = sum(layer.size for layer in layout.layers) + layout.statistics_size
+    # A policy chooses layers; the statistics travel in every round.
+    sent = averaged * layers + statistics
+    assert 0.0098 < sent / (8 * 4 * numbers) <= 0.01
+
+
+@pytest.mark.parametrize("averaged", [0, 1.1, "half"])
+def test_a_part_that_there_is_not_is_refused(averaged):
+    with pytest.raises(InputError, match=r"^averaged must be"):
+        Fit(0.01, averaged=averaged)
+
+
 def test_a_tiny_network_takes_more_than_its_share_at_the_lowest_rate():
     assert Fit(0.001).fitted(describe(models.mlp(10, 8, hidden=(4,)))) == Rotate(
         0.1, small_bits=0.1

@@ -814,6 +814,17 @@ def test_without_flower_the_sentence_says_what_to_install():
     )
 
 
+def test_more_updates_than_a_share_of_the_clients_can_give_are_refused(tmp_path):
+    # How many a share is shows when the clients are there: 0.4 of five
+    plan = LayerwiseStrategy(POLICY, fraction=0.4, min_clients=3, wait=5.0)
+    folder = tmp_path / "run"
+    with pytest.raises(
+        InputError, match=r"^min_clients is 3, but only 2 clients train at a time$"
+    ):
+        train(MemoryGrid(app(), range(CLIENTS)), plan, save_to=folder)
+    assert not folder.exists()
+
+
 def test_wrong_arguments_are_refused_with_a_sentence():
     with pytest.raises(InputError, match="policy must be made with"):
         LayerwiseStrategy(fedlama.FedLAMA)
@@ -823,5 +834,10 @@ def test_wrong_arguments_are_refused_with_a_sentence():
         strategy(weights="size")
     with pytest.raises(InputError, match="whole number of cycles"):
         strategy(window=7)
+    with pytest.raises(
+        InputError, match=r"^min_clients is 4, but only 3 clients train at a time$"
+    ):
+        strategy(clients=3, min_clients=4)
+    strategy(clients=3, min_clients=3)
     with pytest.raises(RunError, match="no node could say within"):
         train(MemoryGrid(app(), []), strategy(wait=0.1))

@@ -3,6 +3,7 @@
 import pytest
 
 import fedlama
+from fedlama.rows import describe
 from fedlama.run.config import parse_config
 from fedlama.run.overrides import apply_overrides
 
@@ -109,7 +110,7 @@ def test_below_half_a_per_cent_layers_are_sent_less_often():
 def test_a_deep_network_averages_half_and_codes_it_with_twice_the_bits():
     half = fedlama.presets.frugal(averaged=0.5)
     assert half["policy"] == fedlama.Budget(6, 24, 0.5)
-    assert half["uplink"] == fedlama.compress.Fit(0.02)
+    assert half["uplink"] == fedlama.compress.Fit(0.02, averaged=0.5)
     assert built(preset="frugal", averaged=0.5) == half
     # Half a per cent per message is the least: a quarter of a per cent is sent half as often, also then
     assert fedlama.presets.frugal(share=0.0025, averaged=0.8) == (
@@ -156,3 +157,29 @@ def test_a_program_with_a_preset_sends_about_its_share():
         < result.uplink_bytes / (4 * 8 * 4 * sum(layer.size for layer in result.layers))
         <= 0.02
     )
+
+
+def test_statistics_that_travel_in_every_round_are_within_the_share():
+    result = fedlama.simulate(
+        lambda: fedlama.models.resnet20(channels=1),
+        fedlama.data.digits(),
+        **fedlama.presets.frugal(base_interval=1, share=0.01, averaged=0.5),
+        local=fedlama.SGD(0.1, 8),
+        partition=fedlama.IID(4),
+        iterations=5 * 4,
+    )
+    # The first cycle spends less: its intervals are chosen before anything is measured.
+    before = next(record for record in result.records if record.step == 4)
+    sent = result.uplink_bytes - before.uplink_bytes
+    layout = describe(fedlama.models.resnet20(channels=1))
+    parameters = sum(layer.size for layer in layout.layers)
+    numbers = parameters + layout.statistics_size
+    rounds_of_fedavg = 4 * 4
+    share = sent / (rounds_of_fedavg * 4 * 4 * numbers)
+    assert 0.009 < share <= 0.01
+
+
+def test_without_averaged_the_code_is_the_one_it_was():
+    for share in (0.01, 0.1, 0.0025):
+        uplink = fedlama.presets.frugal(share=share)["uplink"]
+        assert uplink.averaged is None

@@ -92,6 +92,24 @@ def test_what_was_scaled_down_is_said():
     )
 
 
+def test_writers_train_in_place_of_clients():
+    quarter, half, everyone = reproduction("table3", "cpu").panels
+    start = "8 of all writers train at a time, in place of"
+    assert quarter.scaled[0] == f"{start} 32 of 128 clients"
+    assert half.scaled[0] == f"{start} 64 of 128 clients"
+    assert everyone.scaled[0] == f"{start} all 128 clients"
+
+
+def test_what_is_the_papers_is_not_said_to_differ():
+    # 2,000 steps, as in the paper
+    for panel in reproduction("table3", "cpu").panels:
+        assert not any("steps" in clause for clause in panel.scaled)
+    as_long = reproduction("table4", "cpu", 1, Changes(iterations=6000))
+    assert not any("steps in place" in clause for clause in as_long.panels[0].scaled)
+    # ResNet20, as in the paper
+    assert not any("the model" in clause for clause in as_long.panels[0].scaled)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_the_small_scale_keeps_the_shards_and_scales_the_cohort(name):
     data = table_recipe(name).data
@@ -249,9 +267,9 @@ def test_what_is_printed_as_another_alpha_says_so():
     # at 25 and 100 % the same clients train here, and α = 0.1 is 0.5 in both
     twins = [reproduction("table4", "cpu").panels[number] for number in (0, 2)]
     assert twins[0].folder == twins[1].folder == "cifar10-dirichlet0.5-8of128-window24"
-    assert any(
-        "also the runs of the table's other groups" in text for text in twins[1].scaled
-    )
+    shared = "groups that differ only in what was scaled down have the same runs"
+    assert shared in twins[0].scaled
+    assert shared in twins[1].scaled
 
 
 def test_data_that_stand_in_are_named_in_the_title(monkeypatch):

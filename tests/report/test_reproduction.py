@@ -17,6 +17,7 @@ from fedlama.report.pictures.reproduction import draw_figures
 from fedlama.report.tables.grids import Grid
 from fedlama.report.tables.reproduction import reproduction_grid
 from fedlama.report.tables.study import study_grid
+from fedlama.report.words.study import divergence_notes
 from fedlama.study.execute import run_study
 from fedlama.study.index import Choice
 from fedlama.study.runs import find_runs
@@ -134,6 +135,105 @@ def test_a_rate_at_the_edge_is_told_of_its_group(outcome):
     notes = reproduction_grid(made(), [replace(outcome, index=index), outcome]).notes
     told = "Digits, α = 0.1: At the edge of the rates tried, so that another may be better: FedAvg(3)."
     assert notes.count(told) == 1
+
+
+def titled(outcome, title, *scaled):
+    return replace(outcome, panel=replace(outcome.panel, title=title, scaled=scaled))
+
+
+def test_what_is_true_of_all_groups_is_said_once_and_of_none_by_name(outcome):
+    quarter = titled(outcome, "25 % active", "8 in place of 32", "no warm-up", "a seed")
+    everyone = titled(
+        outcome, "all active", "8 in place of 128", "no warm-up", "a seed"
+    )
+    notes = reproduction_grid(made(), [quarter, everyone]).notes
+    assert notes.count("No warm-up; a seed.") == 1
+    assert notes.count("Costs are shares of FedAvg(3)'s.") == 1
+    assert sum("At equal bytes FedLAMA(3, 2)" in note for note in notes) == 1
+    named = [note for note in notes if "active" in note]
+    assert named == [
+        "25 % active: 8 in place of 32.",
+        "all active: 8 in place of 128.",
+    ]
+    # Costs come before what is said of one group only
+    assert notes.index("Costs are shares of FedAvg(3)'s.") < notes.index(named[0])
+
+
+def test_what_is_true_of_some_groups_is_said_once_and_names_them(outcome):
+    groups = [
+        titled(outcome, "first", "α = 0.5 in place of 0.1"),
+        titled(outcome, "second", "another model"),
+        titled(outcome, "third", "α = 0.5 in place of 0.1"),
+    ]
+    notes = reproduction_grid(made(), groups).notes
+    assert "first; third: α = 0.5 in place of 0.1." in notes
+    assert "second: another model." in notes
+    assert sum("α = 0.5" in note for note in notes) == 1
+
+
+def test_what_is_said_at_equal_bytes_is_told_to_be_of_different_seeds(outcome):
+    told = "Digits, α = 0.1: What is said at equal bytes is of means, which are over different seeds."
+    assert told not in reproduction_grid(made(), [outcome]).notes
+    baseline, adapts, slow = outcome.comparison.settings
+    first = baseline.runs[0]
+    second = replace(first, config={**first.config, "seed": 1})
+    twice = replace(baseline, runs=(first, second))
+    comparison = replace(outcome.comparison, settings=(twice, adapts, slow))
+    comparison = replace(comparison, baseline=None)
+    notes = reproduction_grid(made(), [replace(outcome, comparison=comparison)]).notes
+    assert told in notes
+    assert any("Means are over different seeds" in note for note in notes)
+
+
+REASON = (
+    "the loss of client 23 was not finite in round 18 (from step 171): the training diverged, so lower "
+    "local.learning_rate"
+)
+
+
+def test_a_run_that_diverged_is_named_with_its_seed_and_round(outcome):
+    labels = {f"fedlama-3-2/seed{seed}": "FedLAMA(3, 2)" for seed in (0, 1, 2)}
+    index = outcome.index.model_copy(
+        update={
+            "labels": {**outcome.index.labels, **labels},
+            "diverged": {"fedlama-3-2/seed1": REASON},
+        }
+    )
+    one = (
+        "FedLAMA(3, 2) diverged at seed 1 (the loss of client 23 was not finite in round 18); "
+        "that run is left out of its means."
+    )
+    group = replace(outcome, index=index)
+    grid = reproduction_grid(made(), [group])
+    assert f"Digits, α = 0.1: {one}" in grid.notes
+    assert one in grid.markdown()
+    assert one in grid.latex()
+    assert one in study_grid(outcome.comparison, index).notes
+
+    both = index.model_copy(
+        update={
+            "diverged": {
+                "fedlama-3-2/seed1": REASON,
+                "fedlama-3-2/seed2": "the weights of client 4 were not finite in round 2",
+            }
+        }
+    )
+    assert divergence_notes(both, outcome.comparison) == [
+        "FedLAMA(3, 2) diverged at seed 1 (the loss of client 23 was not finite in round 18) and seed 2 "
+        "(the weights of client 4 were not finite in round 2); those runs are left out of its means."
+    ]
+
+
+def test_a_setting_of_which_nothing_is_finished_has_no_means_to_be_left_out_of(outcome):
+    index = outcome.index.model_copy(
+        update={
+            "labels": {"fedavg-9/seed0": "FedAvg(9)"},
+            "diverged": {"fedavg-9/seed0": REASON},
+        }
+    )
+    assert divergence_notes(index, outcome.comparison) == [
+        "FedAvg(9) diverged at seed 0 (the loss of client 23 was not finite in round 18)."
+    ]
 
 
 def test_costs_are_told_as_the_share_that_is_long(outcome):

@@ -124,3 +124,12 @@ def test_faults_say_what_the_server_tolerates():
         norm_limit=2.0, min_clients=3, on_too_few="stop"
     )
     assert fedlama.Faults().tolerance == Tolerance()
+
+
+def test_more_clients_than_train_at_a_time_are_never_left():
+    tolerance = Tolerance(min_clients=2)
+    tolerance.check_can_be_met(2, option="min_clients")
+    with pytest.raises(
+        InputError, match=r"^min_clients is 2, but only 1 client trains at a time$"
+    ):
+        tolerance.check_can_be_met(1, option="min_clients")

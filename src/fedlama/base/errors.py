@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from fedlama.base.text import message_of
 
+# What the sentence of every divergence ends with
+DIVERGENCE_ADVICE = ": the training diverged, so lower local.learning_rate"
+
 
 class InputError(ValueError):
     """The input is wrong: the sentence names what was given and what is allowed (exit code 2)."""
@@ -35,4 +38,13 @@ class DivergenceError(RunError):
         Arguments:
             what: What was not finite or too large, and in which round.
         """
-        return cls(f"{what}: the training diverged, so lower local.learning_rate")
+        return cls(f"{what}{DIVERGENCE_ADVICE}")
+
+    @staticmethod
+    def cause_in(sentence: str) -> str:
+        """What showed it, of such an error's sentence that was written down: without what to do.
+
+        Arguments:
+            sentence: The whole of it.
+        """
+        return sentence.removesuffix(DIVERGENCE_ADVICE)

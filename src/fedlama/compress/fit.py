@@ -16,7 +16,7 @@ from typing import Annotated
 from fedlama.base import Limits, check_options
 from fedlama.compress.forwarding import Forwarding
 from fedlama.compress.framing import SEAL
-from fedlama.compress.groups import MessageGroups
+from fedlama.compress.groups import STATISTICS_GROUP, MessageGroups
 from fedlama.compress.limits import DEFAULT_SMALL_BITS, MAX_BITS, MIN_BITS
 from fedlama.compress.rotate import Rotate
 from fedlama.compress.statistics import Statistics
@@ -39,15 +39,26 @@ class Fit(Forwarding):
     have the rest. Rates stay between 0.1 and 8 bits, so a network of a few thousand numbers may take more than its
     share. A tensor that is coded alone, outside a message, has 32 · `share` bits per number.
 
+    A policy that averages only some layers in a round makes messages shorter, but not what travels with each of them:
+    BatchNorm's statistics and the frame. With `averaged`, messages are `share · averaged` of the model's float32 bytes
+    in the mean, those counted, if the policy keeps to that part of the layers' bytes. One per cent of the budget is
+    kept back, because the length of a message is a matter of chance: one may be a little longer than its share, many
+    together are not.
+
     Arguments:
-        share: Of a message of float32 numbers, such as 0.01.
+        share: Of a message of float32 numbers with all layers, such as 0.01.
+        averaged: Which part of the layers' bytes a message has in the mean, above 0 and at most 1, such as the share of
+            a `Budget` (default: all of them).
     """
 
     share: Annotated[float, Limits(above=0, maximum=0.25)]
+    averaged: Annotated[float, Limits(above=0, maximum=1)] | None = None
 
     def __post_init__(self) -> None:
         check_options(self)
         object.__setattr__(self, "share", float(self.share))
+        if self.averaged is not None:
+            object.__setattr__(self, "averaged", float(self.averaged))
 
     def fitted(self, layout: Layout) -> Rotate:
         """The code for one model."""
@@ -58,14 +69,20 @@ class Fit(Forwarding):
         numbers = 0
         in_kernels = 0
         in_others = 0
+        every_time = FRAME  # bytes
+        in_statistics = 0
         for group in groups:
             numbers += group.size
             if group.is_large:
                 in_kernels += group.size
-            else:
-                # A rotation fills up its blocks, and what they are filled with is coded, too
-                blocks = math.ceil(group.size / PADDED_TO)
-                in_others += blocks * PADDED_TO
+                continue
+            # A rotation fills up its blocks, and what they are filled with is coded, too
+            blocks = math.ceil(group.size / PADDED_TO)
+            padded = blocks * PADDED_TO
+            in_others += padded
+            if group.number == STATISTICS_GROUP:
+                every_time += SIDE
+                in_statistics = padded
 
         # In bits, of which the kernels get what the rest of the message leaves
         budget = MARGIN * 8 * self.share * BYTES_PER_NUMBER * numbers
@@ -76,6 +93,10 @@ class Fit(Forwarding):
             affordable = SMALL_SHARE * budget / in_others
             small_bits = _allowed(min(small_bits, affordable))
         left -= small_bits * in_others
+        if self.averaged is not None:
+            # A part of the layers travels, but all of this: as often as 1 / averaged whole messages have it
+            more_often = 1 / self.averaged - 1
+            left -= more_often * (8 * every_time + small_bits * in_statistics)
         bits = MIN_BITS
         if in_kernels:
             bits = _allowed(left / in_kernels)

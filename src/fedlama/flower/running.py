@@ -95,8 +95,9 @@ class FlowerRun:
         """
         self.nodes.wait_for(0, self.options.wait)
         population = self.nodes.check_population()
-        # Refuses more active clients than there are, before a folder is made.
-        self.options.participation.count(population)
+        # Refuses more active clients than there are, and more updates than they send, before a folder is made.
+        active = self.options.participation.count(population)
+        self.options.tolerance.check_can_be_met(active, option="min_clients")
         recording = self._open(folder, population, resume=resume)
         self.records += recording.earlier
         if recording.is_finished:

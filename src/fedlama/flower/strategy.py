@@ -48,7 +48,7 @@ class LayerwiseStrategy(Strategy):
             them.
         norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded until the next
             cycle (default: none, and one client that sends large numbers can ruin the model).
-        min_clients: With fewer updates a round does not count.
+        min_clients: With fewer updates a round does not count; at most as many as train at a time.
         on_too_few: What happens then: "repeat" it with new clients, or "stop".
         deadline: Seconds that a round may take; a client whose reply is not there by then is excluded until the next
             cycle.
@@ -106,7 +106,9 @@ class LayerwiseStrategy(Strategy):
         if evaluate_every is not None:
             check_whole("evaluate_every", evaluate_every, minimum=1)
         participation = Participation(clients=clients, window=window)
-        if clients is None:
+        if clients is not None:
+            tolerance.check_can_be_met(clients, option="min_clients")
+        else:
             participation = Participation(fraction=float(fraction), window=window)
         check_window(uplink, policy, participation.window_steps(policy))
         if downlink is not None and not downlink.slots:

@@ -124,9 +124,14 @@ def scaled_down(
     if scale == "smoke":
         return (SMOKE_NOTE.removesuffix("."),)
 
-    found = [
-        f"{_cohort(config)} clients train at a time, in place of {_papers_cohort(group)}",
-        f"{config.train.iterations:,} steps in place of {recipe.iterations:,}",
+    found: list[str] = []
+    if not _is_papers_cohort(config, group):
+        found.append(_who_trains(config, group))
+    if config.train.iterations != recipe.iterations:
+        found.append(
+            f"{config.train.iterations:,} steps in place of {recipe.iterations:,}"
+        )
+    found += [
         _rates(study, common, changes),
         "no warm-up",
         _seeds(group),
@@ -143,22 +148,39 @@ def scaled_down(
     alphas = [alpha_at(one, common, scale) for one in recipe.group]
     if alphas.count(alpha) > 1:
         found.append(
-            "these are also the runs of the table's other groups that differ only in what was scaled down"
+            "groups that differ only in what was scaled down have the same runs"
         )
 
-    if common.cpu_model is not None:
-        papers_model = common.paper["model"]["name"]
+    papers_model = common.paper["model"]["name"]
+    if common.cpu_model not in (None, papers_model):
         found.append(f"the model {common.cpu_model} in place of {papers_model}")
     found += _stand_ins(common, source)
     return tuple(found)
 
 
+def _is_papers_cohort(config: Config, group: TableGroup) -> bool:
+    if config.partition.clients != PAPER_CLIENTS:
+        return False
+    return config.participation.active == _papers_active(group)
+
+
+def _who_trains(config: Config, group: TableGroup) -> str:
+    """Clients are named once; writers are not called clients, so that the paper's are."""
+    here = _cohort(config)
+    papers = _papers_cohort(group)
+    if config.partition.clients is None:
+        return f"{here} train at a time, in place of {papers} clients"
+    return f"{here} clients train at a time, in place of {papers}"
+
+
+def _papers_active(group: TableGroup) -> int:
+    return round(PAPER_CLIENTS * group.active)
+
+
 def _papers_cohort(group: TableGroup) -> str:
     if group.active == 1:
         return f"all {PAPER_CLIENTS}"
-
-    active = round(PAPER_CLIENTS * group.active)
-    return f"{active} of {PAPER_CLIENTS}"
+    return f"{_papers_active(group)} of {PAPER_CLIENTS}"
 
 
 def _seeds(group: TableGroup) -> str:

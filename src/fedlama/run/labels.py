@@ -103,6 +103,9 @@ def _is_frugal(
     except InputError:
         # No preset has such a budget
         return False
+    if "averaged" not in config.uplink.model_dump():
+        # Of an earlier version, or with a policy.share of the file's own: the same was asked for.
+        tables["uplink"].pop("averaged", None)
     for name, section in SECTIONS.items():
         expected = section.model_validate(tables[name])
         own = getattr(config, name)

@@ -51,6 +51,10 @@ def frugal(
             f"share = {share:g} of FedAvg's uplink for averaged = {averaged:g} of its parameters needs no such code: "
             f"share / averaged must be at most {MAX_SHARE:g}"
         )
+    uplink: Tables = {"codec": "fit", "share": message}
+    if averaged < 1 and often == averaged:
+        # What travels with every message, whichever layers are in it, is within the share
+        uplink["averaged"] = averaged
     return {
         "policy": {
             "kind": "budget",
@@ -59,7 +63,7 @@ def frugal(
             "share": often,
         },
         "server": {"rule": "mean"},
-        "uplink": {"codec": "fit", "share": message},
+        "uplink": uplink,
         "downlink": {"codec": "none"},
     }
 

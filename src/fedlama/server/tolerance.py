@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from fedlama.base import Limits, check_options
+from fedlama.base import InputError, Limits, check_options
 from fedlama.core import Layout
 from fedlama.rows import squared_distances
 from fedlama.server.exclusions import NOT_FINITE, TOO_LARGE
@@ -62,6 +62,20 @@ class Tolerance:
         if norm > self.norm_limit:
             return TOO_LARGE
         return None
+
+    def check_can_be_met(self, active: int, *, option: str) -> None:
+        """Refuse to wait for more clients than train: every round would come to nothing.
+
+        Arguments:
+            active: How many clients train at a time.
+            option: What `min_clients` is called where it was given.
+        """
+        if self.min_clients <= active:
+            return
+        who = f"{active} clients train"
+        if active == 1:
+            who = "1 client trains"
+        raise InputError(f"{option} is {self.min_clients}, but only {who} at a time")
 
     def suffices(self, clients: int) -> bool:
         """Whether so many clients are enough to be averaged."""

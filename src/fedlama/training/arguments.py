@@ -102,10 +102,7 @@ def check_faults(faults: Faults | None, active: int) -> None:
         raise InputError(
             f"faults must be made with fedlama.Faults(…), not {type(faults).__name__}"
         )
-    if faults.min_clients > active:
-        raise InputError(
-            f"faults.min_clients is {faults.min_clients}, but only {active} clients train at a time"
-        )
+    faults.tolerance.check_can_be_met(active, option="faults.min_clients")
 
 
 def task_of(

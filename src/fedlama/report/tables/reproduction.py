@@ -10,7 +10,7 @@ from fedlama.report.numbers.comparison import ComparedSetting
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.numbers.reproduction import PanelOutcome, long_share
 from fedlama.report.tables.grids import Grid
-from fedlama.report.words.formats import UNKNOWN, percent, spread_text
+from fedlama.report.words.formats import UNKNOWN, percent, spread_text, upper_first
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import rate_text, seeds_text, warning_fields
 from fedlama.report.words.pairs import (
@@ -21,8 +21,12 @@ from fedlama.report.words.pairs import (
     difference_notes,
     difference_text,
     shows_averages,
+    unequal_seeds_notes,
 )
-from fedlama.report.words.study import choice_notes
+from fedlama.report.words.study import choice_notes, divergence_notes
+
+# The numbers of some of a table's panels, ascending
+Panels = tuple[int, ...]
 
 
 def reproduction_grid(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> Grid:
@@ -179,9 +183,7 @@ def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
         # What such runs reach is not worth a sentence.
         found.append(SMOKE_NOTE)
     else:
-        for outcome in outcomes:
-            for sentence in _sentences(outcome):
-                found.append(f"{outcome.panel.title}: {sentence}")
+        found += _panel_notes(outcomes)
 
     # No reader should take a number from here for one of the paper.
     if made.scale == "cpu":
@@ -193,21 +195,66 @@ def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:
     return found
 
 
+def _panel_notes(outcomes: Sequence[PanelOutcome]) -> list[str]:
+    """What there is to say of the panels: first what is true of all, then what is true of some, which are named.
+
+    Groups that the paper tells apart may have the same runs once they are scaled down, and so the same sentences.
+    """
+    scaled = _with_panels([outcome.panel.scaled for outcome in outcomes])
+    clauses: dict[Panels, list[str]] = {}
+    for clause, panels in scaled.items():
+        clauses.setdefault(panels, []).append(clause)
+    sentences: list[tuple[str, Panels]] = []
+    for panels, own in clauses.items():
+        together = "; ".join(own)
+        sentences.append((f"{together}.", panels))
+    others = _with_panels([_sentences(outcome) for outcome in outcomes])
+    sentences += others.items()
+
+    of_all = tuple(range(len(outcomes)))
+    common: list[str] = []
+    named: list[tuple[int, str]] = []
+    for sentence, panels in sentences:
+        # One panel alone has its name: a file of one group is read beside those of the others.
+        if panels == of_all and len(of_all) > 1:
+            common.append(upper_first(sentence))
+            continue
+        titles = [outcomes[number].panel.title for number in panels]
+        names = "; ".join(titles)
+        named.append((panels[0], f"{names}: {sentence}"))
+    named.sort(key=lambda note: note[0])
+    return [*common, *[note for _, note in named]]
+
+
+def _with_panels(said: Sequence[Sequence[str]]) -> dict[str, Panels]:
+    """Each sentence once, with the numbers of the panels that say it."""
+    found: dict[str, Panels] = {}
+    for number, sentences in enumerate(said):
+        for sentence in dict.fromkeys(sentences):
+            before = found.get(sentence, ())
+            found[sentence] = (*before, number)
+    return found
+
+
 def _sentences(outcome: PanelOutcome) -> list[str]:
-    """What there is to say of a panel."""
-    said: list[str] = []
-    if outcome.panel.scaled:
-        scaled = "; ".join(outcome.panel.scaled)
-        said.append(f"{scaled}.")
-    said.append(f"Costs are shares of {outcome.baseline}'s.")
+    """What there is to say of a panel beside what was scaled down."""
+    said = [f"Costs are shares of {outcome.baseline}'s."]
     if outcome.comparison.baseline is None:
         said.append(
             f"{outcome.baseline} is not finished, so there are no costs and no differences yet."
         )
     said += difference_notes(outcome.comparison)
+    said += divergence_notes(outcome.index, outcome.comparison)
+    unequal = unequal_seeds_notes(outcome.comparison)
+    said += unequal
     said += average_notes(outcome.comparison)
     said += _long_shares(outcome)
-    said += equal_bytes(outcome.comparison)
+    at_equal_bytes = equal_bytes(outcome.comparison)
+    said += at_equal_bytes
+    if at_equal_bytes and unequal:
+        said.append(
+            "What is said at equal bytes is of means, which are over different seeds."
+        )
     # The first is the same for all panels
     choices = choice_notes(outcome.index)
     said += choices[1:]

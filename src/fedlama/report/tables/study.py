@@ -62,7 +62,7 @@ def study_grid(comparison: RunComparison, index: StudyIndex) -> Grid:
         notes=[
             *notes(comparison),
             *average_notes(comparison),
-            *divergence_notes(index),
+            *divergence_notes(index, comparison),
             *choice_notes(index),
         ],
         records=[_record(setting, comparison) for setting in comparison.settings],

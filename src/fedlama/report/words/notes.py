@@ -8,7 +8,7 @@ from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.layers import is_coded
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import UNKNOWN, joined, plural
-from fedlama.report.words.pairs import difference_notes
+from fedlama.report.words.pairs import difference_notes, unequal_seeds_notes
 
 
 def notes(comparison: RunComparison) -> list[str]:
@@ -18,6 +18,7 @@ def notes(comparison: RunComparison) -> list[str]:
         f"{_seeds_note(comparison)} Bytes are summed over clients.",
         f"Cost is the number of parameters averaged over the run; 100 % is {_whole(comparison)}.",
         *difference_notes(comparison),
+        *unequal_seeds_notes(comparison),
     ]
 
     if comparison.differences:

@@ -9,7 +9,7 @@ from fedlama.report.numbers.pairs import (
     paired_difference,
 )
 from fedlama.report.numbers.seeds import spread_of
-from fedlama.report.words.formats import UNKNOWN, spread_text
+from fedlama.report.words.formats import UNKNOWN, joined, spread_text
 from fedlama.training.records import ACCURACY
 
 # What the heading of the column begins with
@@ -74,6 +74,25 @@ def difference_notes(comparison: RunComparison) -> list[str]:
     if all(difference.error is None for difference in known):
         return [f"{what}; one seed has no error."]
     return [f"{what}: mean ± standard error."]
+
+
+def unequal_seeds_notes(comparison: RunComparison) -> list[str]:
+    """That the means of two settings are not of the same seeds, as where a run diverged; nothing where all are."""
+    settings: dict[tuple[int, ...], list[str]] = {}
+    for setting in comparison.settings:
+        labels = settings.setdefault(tuple(setting.seeds), [])
+        labels.append(setting.label)
+    if len(settings) < 2:
+        return []
+
+    parts: list[str] = []
+    for seeds, labels in settings.items():
+        listed = ", ".join(map(str, seeds))
+        parts.append(f"{joined(labels)}: {listed}")
+    note = f"Means are over different seeds ({'; '.join(parts)})."
+    if shows_differences(comparison):
+        note += " Compare settings by their differences, which are over the seeds that both have."
+    return [note]
 
 
 def shows_averages(comparison: RunComparison) -> bool:
