@@ -1,7 +1,8 @@
 """Moving averages beside the models of a study: python results/averages.py STUDY.toml FOLDER
 
 For every setting whose runs evaluated one: accuracy of the model and of its moving average, and the paired difference
-to the baseline's at the same seeds, each to its own kind: mean ± standard error over seeds.
+to the baseline's at the same seeds, each to its own kind: mean ± standard error over seeds. All numbers of a row are
+over the seeds that the baseline has, too; without any they are over the setting's own, and there is no difference.
 """
 
 from __future__ import annotations
@@ -36,12 +37,8 @@ def scores_of(file: Path, folder: Path) -> tuple[str, dict[str, Scores]]:
 
 
 def difference(own: Scores, baseline: Scores, kind: int) -> str:
-    """In points, over the seeds that both have."""
-    differences = [
-        own[seed][kind] - baseline[seed][kind] for seed in own if seed in baseline
-    ]
-    if not differences:
-        return "–"
+    """In points, over the seeds of `own`, all of which the baseline has."""
+    differences = [own[seed][kind] - baseline[seed][kind] for seed in own]
     text = points(fmean(differences))
     if len(differences) > 1:
         error = stdev(differences) / math.sqrt(len(differences))
@@ -56,14 +53,17 @@ def table(file: Path, folder: Path) -> str:
         "| setting | model | difference | moving average | difference | seeds |",
         "|---|---:|---:|---:|---:|---|",
     ]
+    baseline = settings.get(name, {})
     for setting, own in settings.items():
+        shared = {seed: own[seed] for seed in own if seed in baseline}
+        shown = shared or own
+        has_difference = shared and setting != name
         cells = [setting]
         for kind in (0, 1):
-            cells.append(f"{100 * fmean(both[kind] for both in own.values()):.2f} %")
-            is_baseline = setting == name
-            baseline = settings.get(name, {})
-            cells.append("–" if is_baseline else difference(own, baseline, kind))
-        cells.append(", ".join(map(str, own)))
+            mean = fmean(both[kind] for both in shown.values())
+            cells.append(f"{100 * mean:.2f} %")
+            cells.append(difference(shown, baseline, kind) if has_difference else "–")
+        cells.append(", ".join(map(str, shown)))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

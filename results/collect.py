@@ -1,43 +1,74 @@
 """Copy what is published of finished runs: python results/collect.py reproduction/cpu results/cpu
 
-Configurations, summaries, the studies' indices and the tables; no weights, and no records of single rounds.
+Configurations, summaries, the studies' indices, the tables and the figures; no weights. With --records also the records
+of single rounds, from which learning curves and the crossing of Algorithm 2 are drawn again.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
-import sys
 from pathlib import Path
 
 KEPT = ("config.toml", "summary.json", "study.json", "diverged.txt")
+RECORDS = "rounds.jsonl"
+# What a run has once nothing of it is to come
+ENDED = ("summary.json", "diverged.txt")
 
 
-def collect(source: Path, target: Path) -> int:
-    """Copy from a finished or running reproduction; the number of files that are new or changed."""
+def collect(source: Path, target: Path, *, records: bool = False) -> int:
+    """Copy from a finished or running reproduction; the number of files that are new or changed.
+
+    Arguments:
+        source: The folder that it was written to.
+        target: The folder of what is published.
+        records: Whether the records of rounds are kept, too.
+    """
+    files: list[Path] = []
+    for pattern in ("table*.*", "figure*.*"):
+        files += source.glob(pattern)
+    for path in source.rglob("*"):
+        if _is_kept(path, records=records):
+            files.append(path)
+
     copied = 0
-    tables = [
-        path for pattern in ("table*.*", "figure*.*") for path in source.glob(pattern)
-    ]
-    runs = [
-        path for path in source.rglob("*") if path.name in KEPT and _is_finished(path)
-    ]
-    for path in (*tables, *runs):
+    for path in files:
         place = target / path.relative_to(source)
-        if not place.exists() or place.read_bytes() != path.read_bytes():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, place)
-            copied += 1
+        if place.exists() and place.read_bytes() == path.read_bytes():
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+        copied += 1
     return copied
 
 
-def _is_finished(path: Path) -> bool:
-    """A run's configuration is worth keeping once its result is there."""
-    if path.name != "config.toml":
-        return True
-    return any(
-        (path.parent / name).exists() for name in ("summary.json", "diverged.txt")
+def _is_kept(path: Path, *, records: bool) -> bool:
+    """A run's configuration and its records are worth keeping once its result is there."""
+    if path.name == RECORDS:
+        return records and _has_ended(path.parent)
+    if path.name == "config.toml":
+        return _has_ended(path.parent)
+    return path.name in KEPT
+
+
+def _has_ended(run: Path) -> bool:
+    return any((run / name).exists() for name in ENDED)
+
+
+def main() -> None:
+    """Read the command line and copy."""
+    parser = argparse.ArgumentParser(description="Copy what is published of runs.")
+    parser.add_argument("source", type=Path, help="the folder of a reproduction")
+    parser.add_argument("target", type=Path, help="where it is kept")
+    parser.add_argument(
+        "--records",
+        action="store_true",
+        help="keep the records of rounds, too, which learning curves need",
     )
+    given = parser.parse_args()
+    copied = collect(given.source, given.target, records=given.records)
+    print(f"{copied} files")
 
 
 if __name__ == "__main__":
-    print(f"{collect(Path(sys.argv[1]), Path(sys.argv[2]))} files")
+    main()

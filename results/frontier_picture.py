@@ -75,7 +75,8 @@ MOVED: Mapping[tuple[str, str], tuple[float, float, str]] = {
     (WRITERS, "FedLUAR(6, 1)"): (8, -14, "left"),
     (DIGITS, "FedPart(6)"): (8, -13, "left"),
     (WRITERS, "Rotate(0.15)"): (-8, -24, "left"),
-    (RESNET, "FedLAMA(6, 4) + Rotate(0.58)"): (8, -12, "left"),
+    (RESNET, "FedLAMA(6, 4) + Rotate(0.58)"): (8, 4, "left"),
+    (RESNET, "frugal, averaged 0.5"): (8, -12, "left"),
 }
 MEANINGS: Mapping[str, str] = {
     FRUGAL: "codes of about a hundredth: frugal, and FedLAMA with codes",
