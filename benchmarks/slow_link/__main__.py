@@ -2,7 +2,7 @@
 
     python -m benchmarks.slow_link --rates 10 --rounds 8 --write results/slow-link.md
     python -m benchmarks.slow_link --rates 2 --rounds 4 --write results/slow-link-2.md
-    python -m benchmarks.slow_link --from results/slow-link-2.json
+    python -m benchmarks.slow_link --from results/slow-link-2.json --write results/slow-link-2.md
 
 Needs root and iproute2: SuperLink and SuperNodes run in network namespaces whose cables are limited by tc. TLS is on.
 """
@@ -11,116 +11,42 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.slow_link.links import Links, missing
+from benchmarks.slow_link.page import (
+    CHUNK_VARIABLE,
+    SETTINGS,
+    Measurement,
+    load,
+    notes_below,
+    publish,
+)
+from benchmarks.slow_link.runs import CLIENTS, Run
 from benchmarks.table import hardware
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "flower"))
 
-from federation import Federation
-
-from fedlama.report.numbers.network import Demand, Network
+from federation import Federation, leave_when_asked
 
 APP = Path(__file__).parent / "app"
-CLIENTS = 2
-SETTINGS = {
-    "frugal-both": "frugal, coded downlink",
-    "frugal": "frugal",
-    "fedlama": "FedLAMA(6, 4)",
-    "flower": "Flower's FedAvg",
-}
-# Flower cuts what it sends into pieces of so many bytes, sends two at a time, and gives up on one after 30 seconds.
-# Pieces of its own 5 MB are lost on links below 2.8 Mbit/s, and sent again, for ever.
-CHUNK_VARIABLE = "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE"
 SMALL_CHUNK = 1_048_576
 SLOW = 3e6  # bits per second: links below it get small pieces
-LIMIT = 0.15  # how far a prediction may be from what was measured
-HEADINGS = (
-    "link",
-    "setting",
-    "rounds",
-    "s per round",
-    "predicted",
-    "off by",
-    "up, MB",
-    "down, MB",
-    "to target",
-    "pred.",
-)
-
-
-@dataclass
-class Run:
-    """One run, as it was measured; bytes are those of one client."""
-
-    rate: float
-    setting: str
-    rounds: int
-    seconds: float  # of all rounds
-    up: float  # at the cable
-    down: float
-    ledger_up: float
-    ledger_down: float
-    # Of the ledger, in each round. Empty in the files of earlier measurements, which kept the sums only.
-    round_up: list[float] = field(default_factory=list)
-    round_down: list[float] = field(default_factory=list)
-    chunk: int | None = None  # bytes of Flower's pieces; None for its own choice
-    target_rounds: int | None = None
-    target_seconds: float | None = None
-    predicted: float = 0.0
-    predicted_target: float | None = None
-
-    def demand(self) -> Demand:
-        """What the replay is given of the whole run."""
-        return _demand(self.rounds, self.ledger_up, self.ledger_down)
-
-    def demand_until(self, last: int) -> Demand | None:
-        """What the replay is given of the rounds up to this one; None where nobody knows what they moved."""
-        if last == self.rounds:
-            return self.demand()
-        # No even share of the sum: FedLAMA sends everything in its first cycle, and frugal in its first round.
-        if not self.round_up:
-            return None
-        up = sum(self.round_up[:last])
-        down = sum(self.round_down[:last])
-        return _demand(last, up, down)
-
-
-def _demand(rounds: int, up: float, down: float) -> Demand:
-    return Demand(
-        step=0,
-        rounds=rounds,
-        uplink_bytes=up,
-        downlink_bytes=down,
-        clients=CLIENTS,
-    )
-
-
-@dataclass
-class Measurement:
-    """The runs of one call, and what their page says of it."""
-
-    command: str
-    target: float  # accuracy
-    about: dict[str, object]
-    runs: list[Run]
 
 
 def main() -> None:
     options = parse()
     if options.source:
-        print(publish(load(options.source, options), options.write))
+        remake(options)
         return
     if problem := missing():
         raise SystemExit(f"slow_link cannot run here: {problem}")
-    signal.signal(signal.SIGTERM, end_everything)
+    leave_when_asked()
     started = time.monotonic()
     measurement = Measurement(_command(), options.target, hardware(), runs=[])
     for rate in options.rates:
@@ -137,42 +63,18 @@ def main() -> None:
     print(text)
 
 
-def end_everything(*_: object) -> None:
-    """Leave by an exception: SIGTERM itself would leave SuperLink, SuperNodes and namespaces behind."""
-    # A second signal must not break off the ending.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + signal.SIGTERM)
-
-
-def publish(measurement: Measurement, write: Path | None) -> str:
-    """The table of the runs so far, in a file if one was named."""
-    overhead = predict(measurement.runs)
-    text = table(measurement, overhead)
-    if write:
-        write.write_text(text)
-        plain = {"round_overhead": overhead, **asdict(measurement)}
-        json_file = write.with_suffix(".json")
-        json_file.write_text(json.dumps(plain, indent=2) + "\n")
-    return text
-
-
-def load(path: Path, options: argparse.Namespace) -> Measurement:
-    """What was measured earlier; what its file does not say is taken from the options."""
-    plain = json.loads(path.read_text())
-    runs: list[Run] = []
-    for values in plain["runs"]:
-        run = Run(**{"chunk": options.chunk, **values})
-        # Flower's own FedAvg sends the same in every round, also where only the sum was kept.
-        if run.setting == "flower" and not run.round_up:
-            run.round_up = [run.ledger_up / run.rounds] * run.rounds
-            run.round_down = [run.ledger_down / run.rounds] * run.rounds
-        runs.append(run)
-    return Measurement(
-        command=plain.get("command", _command()),
-        target=plain.get("target", options.target),
-        about=plain["about"],
-        runs=runs,
+def remake(options: argparse.Namespace) -> None:
+    """Make the page of an earlier measurement anew."""
+    measurement = load(
+        options.source,
+        command=_command(),
+        target=options.target,
+        chunk=options.chunk,
     )
+    notes = ""
+    if options.write:
+        notes = notes_below(options.write)
+    print(publish(measurement, options.write, notes))
 
 
 def _command() -> str:
@@ -212,11 +114,26 @@ def parse() -> argparse.Namespace:
         "--from",
         dest="source",
         type=Path,
-        help="measure nothing: make the page anew from this JSON file, without notes that "
-        "were added by hand. If it is an early one, --target and --chunk say what it was "
-        "measured with",
+        help="measure nothing: make the page anew from this JSON file; what was written by hand "
+        "below the page that --write names stays there. If the file is an early one, --target "
+        "and --chunk say what it was measured with",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    check(parser, options)
+    return options
+
+
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse numbers that no run can have, before an hour is spent on them."""
+    for rate in options.rates:
+        if not (0 < rate < math.inf):
+            parser.error(f"--rates must be above 0, not {rate:g}")
+    if options.rounds < 1:
+        parser.error(f"--rounds must be at least 1, not {options.rounds}")
+    if options.chunk is not None and options.chunk < 1:
+        parser.error(f"--chunk must be at least 1, not {options.chunk}")
+    if not (0 < options.target < 1):
+        parser.error(f"--target must be above 0 and below 1, not {options.target:g}")
 
 
 def measure(links: Links, folder: Path, options: argparse.Namespace) -> Iterator[Run]:
@@ -295,111 +212,6 @@ def read(
             run.target_seconds = seconds
             break
     return run
-
-
-def predict(runs: list[Run]) -> float:
-    """The fixed time per round is that of the run that moves the fewest bytes; the others are predicted with it."""
-    first = calibration(runs)
-    moving = first.demand().seconds(_network(first.rate, 0.0))
-    overhead = (first.seconds - moving) / first.rounds
-    for run in runs:
-        network = _network(run.rate, overhead)
-        run.predicted = run.demand().seconds(network)
-        run.predicted_target = None
-        if run.target_rounds is None:
-            continue
-        until_target = run.demand_until(run.target_rounds)
-        if until_target is not None:
-            run.predicted_target = until_target.seconds(network)
-    return overhead
-
-
-def calibration(runs: list[Run]) -> Run:
-    """The run that the fixed time per round is taken from: bytes take the least of its time."""
-    return min(runs, key=lambda run: (run.ledger_up + run.ledger_down) / run.rate)
-
-
-def _network(rate: float, overhead: float) -> Network:
-    # The overhead holds all that bytes do not take: process starts, steps, the server's work and the latency.
-    return Network(
-        uplink=rate, downlink=rate, latency=0.0, step_time=0.0, round_overhead=overhead
-    )
-
-
-def table(measurement: Measurement, overhead: float) -> str:
-    """Markdown."""
-    runs = measurement.runs
-    lines = [
-        "# A slow link, measured",
-        "",
-        f"`{measurement.command}`",
-        "",
-        f"The LEAF CNN (26 MB) on the embedded digits, two clients, both in every round, {runs[0].rounds} rounds of",
-        "six steps. Each client has a link of its own (`tbf`, burst 32k, latency 50 ms, the same rate both ways).",
-        f"Bytes are those of one client, counted at its cable. The target is an accuracy of {measurement.target:g}.",
-        "",
-        f"TLS is on. The prediction is the replay with `--round-overhead {overhead:.1f}s`, taken from the run that",
-        "moves the fewest bytes.",
-        *_chunk_lines(runs),
-        "",
-        f"| {' | '.join(HEADINGS)} |",
-        f"|{'---|' * len(HEADINGS)}",
-    ]
-    for run in runs:
-        off = run.predicted / run.seconds - 1
-        cells = [
-            f"{run.rate / 1e6:g} Mbit/s",
-            SETTINGS[run.setting],
-            str(run.rounds),
-            f"{run.seconds / run.rounds:.1f}",
-            f"{run.predicted / run.rounds:.1f}",
-            f"{off:+.0%}",
-            f"{run.up / 1e6:.2f}",
-            f"{run.down / 1e6:.2f}",
-            _seconds(run.target_seconds),
-            _seconds(run.predicted_target),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += _closing_lines(runs)
-    lines.append("")
-    for name, value in measurement.about.items():
-        lines.append(f"* {name}: {value}")
-    return "\n".join(lines) + "\n"
-
-
-def _closing_lines(runs: list[Run]) -> list[str]:
-    """How many predictions came close; none where nothing was predicted."""
-    first = calibration(runs)
-    # That run's own time is where the overhead comes from, so it is met by construction.
-    predicted = [run for run in runs if run is not first]
-    if not predicted:
-        return []
-    close = [run for run in predicted if abs(run.predicted / run.seconds - 1) <= LIMIT]
-    return [
-        "",
-        f"Predicted within {LIMIT:.0%} of what was measured: {len(close)} of {len(predicted)},",
-        "not counting the run that the overhead is taken from.",
-    ]
-
-
-def _chunk_lines(runs: list[Run]) -> list[str]:
-    """What was changed about Flower, and on which links."""
-    chunks = {run.rate: run.chunk for run in runs}
-    lines: list[str] = []
-    for rate, chunk in chunks.items():
-        if chunk is None:
-            continue
-        lines.append("")
-        lines.append(
-            f"At {rate / 1e6:g} Mbit/s every process has `{CHUNK_VARIABLE}={chunk}`."
-        )
-    return lines
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.0f} s"
 
 
 def _lines(path: Path) -> list[dict]:
