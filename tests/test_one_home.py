@@ -17,6 +17,7 @@ HOMES = {
     " clients were left ": "server/tolerance.py",
     'Literal["repeat", "stop"]': "server/tolerance.py",
     "maximum=1e30": "server/tolerance.py",
+    "TORCHELASTIC_RUN_ID": "processes/world.py",
 }
 
 

@@ -190,6 +190,19 @@ def test_commands_exist(block):
     check_shell(block, TARGETS)
 
 
+def test_overrides_fit_the_file_above_them():
+    """`fedlama run config.toml --set …` with the README's own file: all of a command's keys together."""
+    (file,) = (tomllib.loads(block.text) for block in of("toml"))
+    checked = 0
+    for block in of("sh"):
+        for words in commands(block):
+            if words[:3] == ["fedlama", "run", "config.toml"]:
+                given = [key for flag, key in pairwise(words) if flag == "--set"]
+                parse_config(apply_overrides(file, given))
+                checked += len(given)
+    assert checked
+
+
 # The checks themselves, on a page of our own.
 
 SAMPLE = """

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import fedlama
 from fedlama.local.on_sgd import OnSGD
 
 
@@ -13,8 +12,3 @@ class Clipped(OnSGD):
     def step(self, row, gradient, own, server, *, rate, kernels):
         gradient.clamp_(-self.limit, self.limit)
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
-
-
-# For a configuration, which has numbers and no SGD
-def clipped(learning_rate, batch_size, limit):
-    return Clipped(fedlama.SGD(learning_rate, batch_size), limit)

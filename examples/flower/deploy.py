@@ -9,13 +9,12 @@ some minutes: Flower starts a new Python process for every message.
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import tempfile
 from pathlib import Path
 
 from digits_app.task import CLIENTS
-from federation import APP, Federation
+from federation import APP, Federation, leave_when_asked
 
 SETTINGS = {
     "fedavg": "FedAvg",
@@ -29,7 +28,7 @@ def main() -> None:
     chosen = sys.argv[1:] or list(SETTINGS)
     if not set(chosen) <= set(SETTINGS):
         raise SystemExit(f"choose from {', '.join(SETTINGS)}")
-    signal.signal(signal.SIGTERM, end_everything)
+    leave_when_asked()
     with (
         tempfile.TemporaryDirectory() as folder,
         Federation(Path(folder), seconds=1800) as federation,
@@ -53,13 +52,6 @@ def main() -> None:
                 f"{SETTINGS[setting]:16} {said['accuracy']:8.3f} {up:8.0f} {down:8.0f} {said['seconds']:8.0f}",
                 flush=True,
             )
-
-
-def end_everything(*_: object) -> None:
-    """Leave by an exception: SIGTERM itself would leave SuperLink and SuperNodes behind."""
-    # A second signal must not break off the ending.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ BIN = Path(sys.executable).parent
 NAME = "here"  # of the connection in FLWR_HOME/config.toml
 ENDED = "finished"
 ASK_SECONDS = 60.0
+# By which a user or a supervisor ends a program, and a terminal that is closed
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Federation:
@@ -296,6 +298,21 @@ class Federation:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
+
+
+def leave_when_asked() -> None:
+    """Let this program leave by an exception when it is asked to end: otherwise what it started would stay."""
+
+    def leave(number: int, _: object) -> None:
+        # A second one, such as an impatient Ctrl-C, must not break off the ending.
+        for ending in ENDINGS:
+            signal.signal(ending, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for ending in ENDINGS:
+        # nohup has it ignored, and so it stays.
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, leave)
 
 
 def free_port() -> int:

@@ -70,7 +70,7 @@ def test_settings_are_compared_seed_by_seed(tmp_path, capsys):
     )
     sign = "−" if row.difference.mean < 0 else "+"
     assert (
-        f"{sign}{abs(100 * row.difference.mean):.1f} ± {100 * row.difference.error:.1f} points"
+        f"{sign}{abs(100 * row.difference.mean):.2f} ± {100 * row.difference.error:.2f} points"
         in table[2]
     )
     assert "<th>− FedAvg</th>" in found._repr_html_()

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fedlama.compress import Channel, MessagePlace, Rotate
+from fedlama.compress.joint_costs import joint_costs
 from fedlama.compress.normal import index_for, largest_symbol, table
 from fedlama.compress.rotation import Rotations
 from fedlama.compress.scratch import LARGE, kept_memory, lasting_tensor, working_tensor
-from fedlama.compress.uniform import _joint_costs
 from fedlama.rows import describe
 
 
@@ -22,7 +22,7 @@ def test_costs_of_neighbours_are_the_sum_of_their_own(bits, count):
     one_by_one = 0.0
     for symbol in symbols.tolist():
         one_by_one += float(table(index).costs[int(symbol) + largest])
-    assert _joint_costs(index).of(symbols) == one_by_one
+    assert joint_costs(index).of(symbols) == one_by_one
 
 
 @pytest.mark.parametrize("count", [1 << 15, (1 << 16) - 64, 1 << 16, (1 << 16) + 64])

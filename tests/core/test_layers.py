@@ -101,3 +101,13 @@ def test_slices_of_due_layers_come_in_the_order_asked():
     assert layout.slices_of([1]) == [slice(16, 17)]
     assert layout.slices_of([0, 1]) == [slice(0, 1), slice(32, 33), slice(16, 17)]
     assert layout.slices_of([]) == []
+
+
+def test_the_statistics_come_behind_the_layers():
+    layout = Layout.pack(
+        [Tensor("a", 1), Tensor("b", 1)], [Tensor("mean", 1), Tensor("var", 1)]
+    )
+    # Each tensor begins at a multiple of 16 numbers
+    statistics = [slice(32, 33), slice(48, 49)]
+    assert layout.slices_with_statistics([1]) == [slice(16, 17), *statistics]
+    assert layout.slices_with_statistics([]) == statistics

@@ -259,6 +259,16 @@ def test_an_interval_that_is_given_twice_is_refused():
         FedAvg()
 
 
+def test_what_a_policy_prints_makes_it_again():
+    # One option is left of FedAvg, by the field's name: the constructor takes no other
+    assert repr(FedAvg(6)) == "FedAvg(base_interval=6)"
+    for policy in (FedAvg(6), FedLAMA(6, 4), FedLAMA(6, 2, "released", 3)):
+        names = {"FedAvg": FedAvg, "FedLAMA": FedLAMA}
+        again = eval(repr(policy), names)
+        assert again == policy
+        assert type(again) is type(policy)
+
+
 def test_policies_can_be_replaced():
     assert dataclasses.replace(FedAvg(6), base_interval=12) == FedAvg(12)
     assert dataclasses.replace(FedLAMA(6, 4), increase_factor=2) == FedLAMA(6, 2)

@@ -4,7 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib import import_module
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,12 +15,13 @@ import torch
 import fedlama
 from documentation.pages import ROOT, python_blocks
 from doors.harness import CLIENTS, check_door, network, run, same_bits, samples
+from fedlama.local.plain_sync import PlainSync
 from fedlama.report.numbers.comparison import compare
 from fedlama.report.words.formats import UNKNOWN
 from fedlama.report.words.notes import rate_text
 from fedlama.study.runs import find_runs
 
-NAMES = ("policy", "local_rule", "codec", "partition", "reader", "network")
+NAMES = ("policy", "local_rule", "spring", "codec", "partition", "reader", "network")
 
 
 def example(name: str):
@@ -46,6 +49,8 @@ def test_an_example_is_short(name):
         if line.strip() and not line.startswith(("import ", "from ", '"""'))
     ]
     assert len(code) <= 22
+    # README.md
+    assert 10 <= len(lines) <= 35
 
 
 def test_the_policy():
@@ -67,7 +72,7 @@ def test_the_policy():
 
 
 def test_runs_with_a_local_rule_and_a_codec_of_my_own_have_pages_and_hashes(tmp_path):
-    """The rule keeps its learning rate where only it knows, and the codec is inside fedlama's own feedback."""
+    """The rule has its learning rate from the SGD inside, and the codec is inside fedlama's own feedback."""
     local = example("local_rule").Clipped(fedlama.SGD(0.05, 4), limit=0.01)
     signs = example("codec").Signs()
     settings = {
@@ -84,7 +89,29 @@ def test_runs_with_a_local_rule_and_a_codec_of_my_own_have_pages_and_hashes(tmp_
     assert "extending.codec:Signs" in hashes
 
     settings = compare(find_runs([tmp_path])).settings
-    assert [rate_text(setting) for setting in settings] == [UNKNOWN, UNKNOWN]
+    assert [rate_text(setting) for setting in settings] == ["0.05", "0.05"]
+
+
+@dataclass(frozen=True)
+class Falling(PlainSync):
+    """A rule that knows its learning rate itself, under no name that a table has."""
+
+    highest: float
+    batch_size: int = 4
+    slots: ClassVar = ()
+    steps: ClassVar = None
+
+    def rate(self, step):
+        return self.highest / (1 + step)
+
+    def step(self, row, gradient, own, server, *, rate, kernels):
+        row.add_(gradient, alpha=-rate)
+
+
+def test_a_rate_that_only_the_rule_knows_is_unknown(tmp_path):
+    run(local=Falling(0.05), out=tmp_path / "run")
+    (setting,) = compare(find_runs([tmp_path])).settings
+    assert rate_text(setting) == UNKNOWN
 
 
 def test_the_local_rule():
@@ -93,6 +120,12 @@ def test_the_local_rule():
     result = check_door(local=clipped(sgd, limit=0.01))
     assert not same_bits(result, run(local=sgd))
     assert same_bits(run(local=clipped(sgd, limit=1e9)), run(local=sgd))
+
+
+def test_the_rule_on_the_bare_protocol_is_fedprox():
+    mine = check_door(local=example("spring").Spring(0.05, 4, mu=0.5))
+    ours = run(local=fedlama.FedProx(fedlama.SGD(0.05, 4), mu=0.5))
+    assert same_bits(mine, ours)
 
 
 def test_the_codec():

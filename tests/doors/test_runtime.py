@@ -45,7 +45,7 @@ def in_memory(policy, module):
         up = state.ledger.plain_message(plan.due).times(CLIENTS)
         reduce = ListReduce(layout, list(rows.values()), [1.0] * CLIENTS)
         state = server.close(state, plan, reduce, Traffic(up=up, down=down))
-        intervals.append(list(state.policy.intervals))
+        intervals.append(list(state.policy_state.intervals))
         for row in rows.values():
             for part in [*layout.slices_of(plan.due), *layout.statistics]:
                 row[part] = state.row[part]

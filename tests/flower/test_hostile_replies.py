@@ -1,5 +1,7 @@
 """Clients of a Flower run that send numbers which are well formed and harmful."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -9,11 +11,19 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import fedlama
 from fedlama.base import InputError
-from fedlama.compress import Cast
+from fedlama.compress import Cast, Channel
 from fedlama.flower import layerwise
+from fedlama.flower.packing import CODED, PLAIN, Packed
+from fedlama.flower.reports import Report, report_record
+from fedlama.flower.updates import ReplyReader
+from fedlama.rows import Binding, describe
+from fedlama.server import Server
 from fedlama.server.exclusions import TOO_LARGE
+from fedlama.server.tolerance import Tolerance
+from fedlama.training.coding import Uplink
+from fedlama.training.position import Position
 from flower.grid import MemoryGrid
-from flower.test_strategy import CLIENTS, app, network, strategy, train
+from flower.test_strategy import CLIENTS, POLICY, app, network, strategy, train
 
 
 def with_numbers_of(reply, number):
@@ -120,3 +130,38 @@ def test_a_run_with_a_few_clients_at_a_time_is_not_drawn_from_a_number_that_one_
     train(grid, plan, iterations=16)
     drawn = {partition for partition, kind, *_ in grid.sent if kind == "train"}
     assert drawn <= set(range(CLIENTS))
+
+
+@pytest.mark.parametrize("kind", [PLAIN, CODED])
+def test_a_length_is_compared_before_memory_is_asked_for(kind, monkeypatch):
+    """A row is as large as the model, and every client of a round may send what is not one."""
+    module = network()
+    layout = describe(module)
+    binding = Binding(module, layout)
+    server = Server(layout, POLICY)
+    position = Position(server.start(binding.read()), torch.zeros(1, dtype=torch.int64))
+    uplink = None
+    if kind == CODED:
+        channel = Channel(Cast("float16"), layout, seed=0, direction="uplink")
+        uplink = Uplink(channel, window_steps=8, base_interval=2)
+    reader = ReplyReader(
+        position,
+        server.plan(position.server_state, 8),
+        layout,
+        uplink,
+        tag="now",
+        tolerance=Tolerance(),
+    )
+    too_long = Packed(kind, bytes(1 << 20))
+    content = report_record(Report(tag="now", counters=[1]), too_long)
+    reply = SimpleNamespace(has_error=lambda: False, content=content)
+
+    def asks_for_memory(*_, **options):
+        raise AssertionError("memory was asked for")
+
+    for name in ("clone", "new_zeros", "new_empty"):
+        monkeypatch.setattr(torch.Tensor, name, asks_for_memory)
+    for name in ("zeros", "empty", "zeros_like", "empty_like", "frombuffer"):
+        monkeypatch.setattr(torch, name, asks_for_memory)
+    update = reader.read(0, reply)
+    assert update.reason.startswith("refused: wrong shape")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 
 pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 
-from federation import Federation
+from federation import Federation, free_port
 from safetensors.torch import load_file
 from torch import nn
 
@@ -49,12 +49,12 @@ RUN = {
     "share": 0.01,
     "deadline": 400.0,
 }
-SECONDS = 1200.0  # for anything: the machine may be busy
+SECONDS = 600.0  # for anything: the machine may be busy
 ITERATIONS_OF = {"fedavg": 4, "fedlama": ITERATIONS, "coded": ITERATIONS, "frugal": 4}
 # In steps, the example's: base interval times increase factor, which is a cycle of frugal's where that is 4.
 WINDOW_OF = {"fedavg": 4, "fedlama": 4, "coded": 4, "frugal": 8}
 
-# The example with a network of 200 kB, so that bytes of the model can be told from those of Flower's messages.
+# The example with a network of 4.7 MB: a hundredth of it can still be told from the bytes of Flower's messages.
 TASK = """
 from torch import nn
 
@@ -67,7 +67,7 @@ LOCAL = fedlama.SGD(learning_rate=0.1, batch_size=16)
 
 def network():
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
+        nn.Flatten(), nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 512), nn.ReLU(), nn.Linear(512, 10)
     )
 """
 
@@ -75,11 +75,11 @@ def network():
 def network():
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(64, 256),
+        nn.Linear(64, 2048),
         nn.ReLU(),
-        nn.Linear(256, 128),
+        nn.Linear(2048, 512),
         nn.ReLU(),
-        nn.Linear(128, 10),
+        nn.Linear(512, 10),
     )
 
 
@@ -345,7 +345,10 @@ def test_a_real_deployment_gives_what_simulate_gives(measured, setting):
 def test_the_ledgers_bytes_are_those_at_the_socket(measured, setting, app):
     run = measured[setting]
     up = run.summary["uplink_bytes"]
-    assert abs(run.up - up) <= 0.03 * up + 5_000 * run.exchanges
+    allowed = 0.03 * up + 5_000 * run.exchanges
+    # Otherwise a ledger that is a third off would pass.
+    assert allowed < up / 3
+    assert abs(run.up - up) <= allowed
 
     # Every node is sent the app's files, too, in an archive that is no larger than they are.
     files = [
@@ -383,14 +386,9 @@ def rounds_of(setting):
 def test_an_unregistered_supernode_is_refused_until_its_key_is_registered(deployment):
     before = listed(deployment)
     name = deployment.start_supernode(99, 100, register=False)
-    process = deployment.processes[name]
-    wait_until(lambda: process.poll() is not None, "the end of the SuperNode")
-    assert process.returncode != 0
     # Flower's code for a key that may not take part; another reason, such as a wrong certificate, has another one.
-    assert "[code: 2004]" in deployment.log(name)
-    assert CONNECTED not in deployment.log(name)
+    assert_refused(deployment, name, code=2004)
     assert set(listed(deployment)) == set(before)
-    deployment.stop(name)
 
     # The same key, registered, is let in.
     public = deployment.folder / f"{name}.pub"
@@ -401,6 +399,31 @@ def test_an_unregistered_supernode_is_refused_until_its_key_is_registered(deploy
     assert listed(deployment)[node] == "online"
     deployment.stop(name)
     deployment.flwr("supernode", "unregister", node, "here")
+
+
+def test_a_supernode_that_would_register_itself_is_refused(deployment):
+    """Without a key of its own it asks the SuperLink to take a new one, which only authentication forbids."""
+    before = listed(deployment)
+    command = ["flower-supernode", "--superlink", f"127.0.0.1:{deployment.port}"]
+    command += ["--root-certificates", str(deployment.folder / "ca.crt")]
+    command += ["--port", str(free_port())]
+    command += ["--node-config", "partition-id=99 num-partitions=100"]
+    deployment.start("stranger", command)
+    assert_refused(deployment, "stranger", code=2001)
+    assert set(listed(deployment)) == set(before)
+
+
+def assert_refused(federation, name, *, code):
+    """A SuperNode ends by itself, and the SuperLink's answer is why."""
+    process = federation.processes[name]
+    wait_until(
+        lambda: process.poll() is not None or CONNECTED in federation.log(name),
+        "a refusal, or a connection",
+    )
+    federation.stop(name)
+    assert CONNECTED not in federation.log(name)
+    assert process.returncode > 0
+    assert f"[code: {code}]" in federation.log(name)
 
 
 CONNECTED = "SuperNode ID: "  # in the log of a SuperNode that was let in
@@ -427,8 +450,11 @@ def test_a_run_whose_serverapp_was_killed_is_resumed_from_the_last_cycle(
     assert servers
     for process in servers:
         os.kill(process, signal.SIGKILL)
+    first_cycle = timings_of(folder)[:2]
     assert play(deployment, app, "cut", resume=True, clients=1) == folder
     assert [record["round"] for record in records_of(folder)] == list(range(1, 7))
+    # Measured seconds are never the same twice: the first cycle was not trained again.
+    assert timings_of(folder)[:2] == first_cycle
     assert_same_run(folder, simulated("fedlama", clients=1))
 
 
@@ -486,9 +512,9 @@ def train(message, context):
         ("layers", nan * sum(one.numel() for one in network().parameters()), "fedlama.float32 " + report, None),
         ("layers", nan * 7, "fedlama.float32 " + report, None),
         ("another.weight", array.data, array.stype, None),
-        ("layers", array.data[:-3], array.stype, None),
-        ("layers", array.data[:64], "numpy.ndarray " + report, (10**12,)),
         ("layers", bytes(10**9), array.stype, None),
+        ("layers", array.data[:64], "numpy.ndarray " + report, (10**12,)),
+        ("layers", array.data[:-3], array.stype, None),
     ]
     _, _, task = message.content["layers"]["layers"].stype.partition(" ")
     round_ = json.loads(task)["step"] // 2
@@ -503,6 +529,7 @@ def test_hostile_clients_are_excluded_and_the_others_go_on(deployment):
     app = make_app(deployment.folder / "hostile-app", HOSTILE_CLIENT)
     # Every round is a cycle of four, cut short, so that whoever was excluded is back in the next one.
     config = {"setting": "hostile", "increase_factor": 1, "iterations": 6, "clients": 3}
+    config["deadline"] = 150.0
     server = app / "digits_app" / "server.py"
     plain = server.read_text()
     code = "uplink=fedlama.compress.Rotate(2.0),"
@@ -518,12 +545,15 @@ def test_hostile_clients_are_excluded_and_the_others_go_on(deployment):
     ] == [[1, 2]] * 3
     reasons = [entry["reason"] for record in records for entry in record["excluded"]]
     assert reasons[0] == "not finite"
-    for reason in reasons[1:5]:
+    for reason in (*reasons[1:3], reasons[4]):
         assert reason.startswith("refused"), reasons
-    # Whether a gigabyte arrives before the deadline is the machine's affair.
-    assert reasons[5].startswith("refused") or reasons[5] == "missed the deadline", (
-        reasons
-    )
+    # Whether a gigabyte arrives before the deadline is the machine's affair; that nobody waits longer is ours.
+    is_late = reasons[3] == "missed the deadline"
+    assert is_late or reasons[3].startswith("refused"), reasons
+    # Who is late may still be sending when the next cycle begins.
+    assert is_late or reasons[5].startswith("refused"), reasons
+    begin, end, _ = timings_of(folder)
+    assert end - begin < config["deadline"] + 5
 
 
 def test_supernodes_that_end_do_not_stop_the_run_and_take_part_again_when_they_are_back(
@@ -561,8 +591,9 @@ def test_supernodes_that_end_do_not_stop_the_run_and_take_part_again_when_they_a
     proxy.cut()
     proxy.bytes_per_second = None
     back = {}  # seconds of the run
+    was_refused = {}
     for partition in (1, 2):
-        supervise(deployment, partition)
+        was_refused[partition] = supervise(deployment, partition)
         back[partition] = seconds_of_the_run(folder)
     wait_until(lambda: ends_with_a_whole_cycle(folder), "a cycle with everyone")
     # And one in which nobody enters
@@ -575,12 +606,14 @@ def test_supernodes_that_end_do_not_stop_the_run_and_take_part_again_when_they_a
     assert not reasons[0]
     assert {client for clients in reasons for client in clients} == {1, 2}
 
-    # From the next cycle on, where the one that was asked to end has signed off. The other was late with a reply that
-    # never became whole, and is not addressed for one deadline more.
+    # From the next cycle on: one has signed off. The other was late with a reply that never became whole; if it was
+    # refused at first, it was seen to be away, and otherwise it may not be addressed for one deadline more.
     ends = timings_of(folder)
     starts = [0.0, *ends]
     late = min(number for number, clients in enumerate(reasons) if 2 in clients)
-    free = max(back[2], ends[late] + deadline)
+    free = back[2]
+    if not was_refused[2]:
+        free = max(free, ends[late] + deadline)
     for first in range(0, len(records) - 1, 2):
         absent = {*reasons[first], *reasons[first + 1]}
         if starts[first] > back[1]:
@@ -620,11 +653,13 @@ def ends_with_a_whole_cycle(folder):
 def supervise(federation, partition):
     """Start a SuperNode until it stays: Flower refuses the key until it has noticed that the old one is away.
 
-    The last attempt begins within a minute of the first, as a supervisor's does. How long a program needs to start is
-    the machine's affair.
+    It notices within a minute of the first attempt, for which a supervisor tries. How long a program needs to start is
+    the machine's affair. What is returned is whether the first attempt was refused. Then nothing is tried before Flower
+    has noticed, so that the node is away for as long as its program needs to start.
     """
     last_attempt = time.monotonic() + 60
     name = f"supernode-{partition}"
+    was_refused = False
     while True:
         connected = federation.log(name).count(CONNECTED)
         start_supernode(federation, partition)
@@ -637,58 +672,98 @@ def supervise(federation, partition):
             "a connection, or a refusal",
         )
         if process.poll() is None:
-            return
+            return was_refused
         federation.stop(name)
-        assert time.monotonic() < last_attempt, federation.log(name)
+        was_refused = True
+        asked = time.monotonic()
+        while "offline" not in listed(federation).values():
+            # To ask takes seconds of a core, so what counts is when the question began.
+            assert asked < last_attempt, federation.log(name)
+            asked = time.monotonic()
 
 
-def test_the_examples_script_prints_its_table_and_ends_everything_when_it_is_asked_to(
-    tmp_path,
-):
-    """One setting to its end, and SIGTERM in the middle of the next."""
-    example = tmp_path / "example"
-    shutil.copytree(EXAMPLE, example, ignore=shutil.ignore_patterns("__pycache__"))
-    # Two rounds in place of twelve
-    about = example / "pyproject.toml"
+@pytest.fixture
+def example(tmp_path):
+    """The example with two rounds in place of twelve, and folders of its own."""
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    about = folder / "pyproject.toml"
     text = about.read_text()
     shorter = text.replace("iterations = 72", "iterations = 12")
     assert shorter != text
     about.write_text(shorter)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
-        script = subprocess.Popen(
-            [sys.executable, str(example / "deploy.py"), "frugal", "fedlama"],
-            stdout=out,
-            stderr=err,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-        )
-        try:
-            wait_until(
-                lambda: (
-                    script.poll() is not None
-                    or list(temporary.glob("*/fedlama/rounds.jsonl"))
-                ),
-                "the second setting's first round",
+    (tmp_path / "temporary").mkdir()
+    return ExampleScript(tmp_path)
+
+
+class ExampleScript:
+    """deploy.py as a program. All that it writes is below a folder for temporary files."""
+
+    def __init__(self, folder):
+        self.program = folder / "example" / "deploy.py"
+        self.temporary = folder / "temporary"
+        self.out = folder / "out"
+        self.err = folder / "err"
+
+    @contextmanager
+    def running(self, *settings):
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            script = subprocess.Popen(
+                [sys.executable, str(self.program), *settings],
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
             )
-            assert script.poll() is None, (tmp_path / "err").read_text()
-            assert of_folder(temporary)
-            script.send_signal(signal.SIGTERM)
-            assert script.wait(timeout=SECONDS) == 128 + signal.SIGTERM
-        finally:
-            script.kill()
-            script.wait()
-    header, row = (tmp_path / "out").read_text().splitlines()
+            try:
+                yield script
+            finally:
+                script.kill()
+                script.wait()
+
+    def said(self):
+        """What it said beside the table."""
+        return self.err.read_text().splitlines()
+
+    def assert_nothing_is_left(self):
+        assert of_folder(self.temporary) == []
+        assert list(self.temporary.iterdir()) == []
+
+
+def test_the_examples_script_trains_prints_its_table_and_ends_everything(example):
+    with example.running("frugal") as script:
+        status = script.wait(timeout=SECONDS)
+    assert status == 0, example.said()
+    header, row = example.out.read_text().splitlines()
     assert header.split() == ["accuracy", "up,", "kB", "down,", "kB", "seconds"]
-    name, accuracy, *_ = row.split()
+    name, accuracy, up, down, seconds = row.split()
     assert name == "frugal"
     assert 0 < float(accuracy) < 1
-    said = (tmp_path / "err").read_text().splitlines()
-    assert said[:2] == ["frugal begins", "FedLAMA begins"]
-    assert of_folder(temporary) == []
-    assert list(temporary.iterdir()) == []
+    # In each of two rounds two clients are sent the whole model, 6,570 numbers, and send a twentieth of its bytes.
+    assert int(down) == round(4 * 6570 * 4 / 1000)
+    assert 0 < int(up) <= 0.05 * int(down) + 1
+    assert int(seconds) > 0
+    assert example.said() == ["frugal begins"]
+    example.assert_nothing_is_left()
+
+
+def test_the_examples_script_ends_everything_when_it_is_asked_to(example):
+    with example.running("fedlama") as script:
+        wait_until(
+            lambda: (
+                script.poll() is not None
+                or list(example.temporary.glob("*/fedlama/rounds.jsonl"))
+            ),
+            "the first round",
+        )
+        assert script.poll() is None, example.said()
+        assert of_folder(example.temporary)
+        script.send_signal(signal.SIGTERM)
+        assert script.wait(timeout=SECONDS) == 128 + signal.SIGTERM
+    # Nothing but the table's head, and no traceback
+    assert len(example.out.read_text().splitlines()) == 1
+    assert example.said() == ["FedLAMA begins"]
+    example.assert_nothing_is_left()
 
 
 def of_folder(folder):

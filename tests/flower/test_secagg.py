@@ -123,7 +123,7 @@ def test_it_runs_in_flowers_simulation(tmp_path):
         pytest.skip("flwr[simulation] is not installed")
     path = tmp_path / "outcome.json"
     with Federation(
-        tmp_path / "federation", simulated=CLIENTS, seconds=1200.0
+        tmp_path / "federation", simulated=CLIENTS, seconds=600.0
     ) as federation:
         run = federation.run(APP, save_to=str(path), rounds=ROUNDS)
         federation.wait_for(run, path)

@@ -16,7 +16,13 @@ from fedlama.compress import ErrorFeedback, TopK
 from fedlama.flower import layerwise
 from fedlama.flower import nodes as nodes_of_flower
 from fedlama.flower import state as states
-from fedlama.flower.state import ClientState, forget_run, load_outliving, store_state
+from fedlama.flower.state import (
+    ClientState,
+    forget_run,
+    load_outliving,
+    load_state,
+    store_state,
+)
 from fedlama.rows import describe
 from flower.grid import MemoryGrid
 from flower.test_strategy import (
@@ -103,6 +109,29 @@ def test_a_window_that_is_played_three_times_begins_with_the_same_rows(tmp_path)
         assert found(context, 1) == 0
         keep_in(context, 1)
     assert found(context, 2) == 1
+
+
+@pytest.mark.parametrize("broken_off_at", ["ArrayRecord", "ConfigRecord"])
+def test_a_state_that_was_not_stored_to_its_end_counts_as_none(
+    monkeypatch, broken_off_at
+):
+    """Flower keeps what was written before an exception: new rows must not stand under the tag before."""
+
+    def state_of(round_):
+        row = torch.full((WIDTH,), float(round_))
+        return ClientState(tag=f"round {round_}", run=RUN, window=0, rows={"row": row})
+
+    def fails(*_):
+        raise MemoryError
+
+    context = context_of("")
+    store_state(context, CLIENT, state_of(1))
+    assert load_state(context, RUN, CLIENT, WIDTH).tag == "round 1"
+    with monkeypatch.context() as patch:
+        patch.setattr(states, broken_off_at, fails)
+        with pytest.raises(MemoryError):
+            store_state(context, CLIENT, state_of(2))
+    assert load_state(context, RUN, CLIENT, WIDTH).tag == ""
 
 
 def test_a_state_that_is_too_large_is_refused_before_training(monkeypatch):

@@ -1,9 +1,13 @@
 """The Flower runtime without processes: the real client app and strategy over a grid in memory."""
 
+import copy
 import json
 import logging
+import os
+import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -298,6 +302,30 @@ def test_a_client_that_lost_its_state_gets_the_whole_model_at_once():
     assert inside > 0
     asked = sum(kind == "train" for _, kind, *_ in grid.sent)
     assert asked == 3 * (len(plan.records) + sum(_begins_inside(plan.records)))
+
+
+def test_a_client_with_an_older_state_gets_the_whole_model_at_once():
+    kept = []
+    expected = {}  # by the step before the round: whether client 1's tasks expect a state
+
+    def falls_back(partition, message, reply):
+        if message.metadata.message_type != "train" or partition != 1:
+            return reply
+        task = task_of(message)
+        expected.setdefault(task["step"], []).append(bool(task["expects"]))
+        state = grid.context(1).state
+        if task["step"] == 0:
+            kept.append(copy.deepcopy(state))
+        if task["step"] == 2:
+            # As after a SuperNode whose last push was lost: a state of this run, with a tag.
+            grid.context(1).state = kept[0]
+        return reply
+
+    grid = MemoryGrid(app(), range(CLIENTS), misbehave=falls_back)
+    plan = strategy(clients=None)
+    train(grid, plan, iterations=8)
+    assert expected == {0: [False], 2: [True], 4: [True, False], 6: [True]}
+    assert not any(record.excluded for record in plan.records)
 
 
 def _begins_inside(records):
@@ -784,24 +812,58 @@ def test_codecs_travel_as_plain_values():
         codec_from_plain({"codec": "Channel", "options": {}})
 
 
-def test_the_client_path_is_light():
-    # A client starts a new process for every message.
-    program = "import sys, fedlama.flower.client; print([m for m in sys.argv[1:] if m in sys.modules])"
+# What a client's process does with one message; the modules of its arguments that it has loaded by then.
+CLIENT_PROCESS = """
+import pickle, sys
+
+before = set(sys.modules)
+import flwr.app, flwr.clientapp
+of_flower = set(sys.modules) - before
+from digits_app.client import app
+
+with open(sys.argv[1], "rb") as file:
+    message, context = pickle.load(file)
+reply = app(message, context)
+assert not reply.has_error(), reply.error
+print([name for name in sys.argv[2:] if name in set(sys.modules) - of_flower])
+"""
+
+
+@pytest.mark.parametrize("code", ["nothing", "both"])
+def test_the_client_path_is_light(tmp_path, code):
+    """A client starts a new process for every message: what it imports, it imports in every round."""
+    from digits_app import client as example
+    from digits_app import task
+
+    def keep(partition, message, reply):
+        if message.metadata.message_type == "train":
+            file = tmp_path / "message"
+            file.write_bytes(pickle.dumps((message, grid.context(partition))))
+        return reply
+
+    grid = MemoryGrid(example.app, range(task.CLIENTS), misbehave=keep)
+    plan = strategy(clients=1, **CODES[code])
+    plan.start(grid, initial_arrays(task.network, SEED), iterations=2)
+
     heavy = [
         "pydantic",
+        "typer",
         "matplotlib",
         "jinja2",
         "torch._dynamo",
         "fedlama.run",
+        "fedlama.report",
         "fedlama.cli",
     ]
-    printed = subprocess.run(
-        [sys.executable, "-c", program, *heavy],
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT_PROCESS, str(tmp_path / "message"), *heavy],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert printed.stdout.strip() == "[]"
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
 
 
 def test_without_flower_the_sentence_says_what_to_install():
@@ -825,6 +887,54 @@ def test_more_updates_than_a_share_of_the_clients_can_give_are_refused(tmp_path)
     assert not folder.exists()
 
 
+@dataclass(frozen=True)
+class Kinded(fedlama.FedLAMA):
+    """A field of it has the name of a key that says which policy it is."""
+
+    kind: str = "fedavg"
+
+
+@dataclass(frozen=True)
+class Ruled(fedlama.server.Momentum):
+    """The same for what the server makes of an average."""
+
+    rule: str = "mean"
+
+
+class OwnCodec(Rotate):
+    """No client knows it by a name."""
+
+
+@pytest.mark.parametrize("where", ["save_to", "resume_from"])
+@pytest.mark.parametrize(
+    ("policy", "options", "sentence"),
+    [
+        (Kinded(2, 2), {}, "Kinded has a field kind"),
+        (POLICY, {"server": Ruled(0.5)}, "Ruled has a field rule"),
+    ],
+)
+def test_what_a_run_directory_cannot_name_is_refused_before_anyone_is_waited_for(
+    tmp_path, policy, options, sentence, where
+):
+    plan = strategy(policy, wait=600.0, **options)
+    folder = tmp_path / "run"
+    with pytest.raises(InputError, match=sentence):
+        # Whoever asked this grid for nodes would fail with another error.
+        train(None, plan, **{where: folder})
+    assert not folder.exists()
+
+
+def test_codecs_that_clients_do_not_know_are_refused_when_the_strategy_is_made():
+    sentence = r"^clients know the codecs of fedlama\.compress only, not OwnCodec\("
+    for options in (
+        {"uplink": OwnCodec(2.0)},
+        {"uplink": ErrorFeedback(OwnCodec(2.0))},
+        {"downlink": OwnCodec(2.0)},
+    ):
+        with pytest.raises(InputError, match=sentence):
+            strategy(**options)
+
+
 def test_wrong_arguments_are_refused_with_a_sentence():
     with pytest.raises(InputError, match="policy must be made with"):
         LayerwiseStrategy(fedlama.FedLAMA)
@@ -839,5 +949,13 @@ def test_wrong_arguments_are_refused_with_a_sentence():
     ):
         strategy(clients=3, min_clients=4)
     strategy(clients=3, min_clients=3)
+    with pytest.raises(InputError, match="give clients= or fraction=, not both"):
+        LayerwiseStrategy(POLICY, clients=3, fraction=0.5)
+    with pytest.raises(
+        InputError,
+        match=r"^clients must be a whole number, not 0\.5: .* fraction=0\.5$",
+    ):
+        LayerwiseStrategy(POLICY, clients=0.5)
+    assert LayerwiseStrategy(POLICY).options.participation.fraction == 1
     with pytest.raises(RunError, match="no node could say within"):
         train(MemoryGrid(app(), []), strategy(wait=0.1))

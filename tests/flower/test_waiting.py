@@ -11,8 +11,9 @@ from flwr.app import RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedlama
+from fedlama.compress import Rotate
 from fedlama.flower import exchange as exchanging
-from fedlama.flower import initial_arrays
+from fedlama.flower import initial_arrays, layerwise
 from flower.grid import MemoryGrid
 from flower.test_strategy import (
     CLIENTS,
@@ -113,6 +114,32 @@ def test_who_is_back_inside_a_window_gets_the_whole_model_and_the_others_what_is
     assert downlink == [4 * whole, 4 * part, 5 * whole, 5 * part]
 
 
+def test_who_failed_inside_a_window_gets_the_whole_model_whatever_its_state_says():
+    """It failed before it kept anything: its state is of the round before, which a broadcast does not go on from."""
+    tasks = {}
+
+    def listen(partition, message, reply):
+        if message.metadata.message_type == "train":
+            task = task_of(message)
+            tasks.setdefault(task["step"], {})[partition] = task
+        return reply
+
+    def fails_once(module, steps, context):
+        if context.node_config["partition-id"] == 1 and steps.start == 2:
+            raise RuntimeError("out of memory")
+        return 0.5
+
+    # Two cycles of two rounds in one window
+    policy = fedlama.Fixed(2, {"1.weight": 4})
+    plan = strategy(policy, clients=None, window=8, downlink=Rotate(4.0))
+    grid = MemoryGrid(layerwise(network)(fails_once), range(CLIENTS), misbehave=listen)
+    train(grid, plan, iterations=8)
+    absent = [[entry["client"] for entry in record.excluded] for record in plan.records]
+    assert absent == [[], [1], [], []]
+    for client, task in tasks[4].items():
+        assert bool(task["expects"]) == (client != 1)
+
+
 def test_a_node_that_stays_silent_is_left_alone_for_longer_and_longer(monkeypatch):
     """Late once, it may be back at once; then it is not addressed for 1, 2, 4 and at most 8 deadlines."""
     now = [100.0]
@@ -129,12 +156,136 @@ def test_a_node_that_stays_silent_is_left_alone_for_longer_and_longer(monkeypatc
     assert not exchange.is_busy(8)
 
 
+def test_a_client_that_was_silent_twice_is_sent_nothing_when_the_next_cycle_begins():
+    asked = []  # by the step before the round: who was sent a task
+
+    def misbehave(partition, message, reply):
+        if message.metadata.message_type != "train":
+            return reply
+        step = task_of(message)["step"]
+        asked.append((step, partition))
+        if partition == 1 and step < 4:
+            return None
+        return reply
+
+    # Every round is a cycle, so that it is back after the first time, and left alone for a deadline after the second.
+    plan = strategy(fedlama.FedAvg(2), clients=None, deadline=3.0)
+    grid = MemoryGrid(app(), range(CLIENTS), misbehave=misbehave)
+    train(grid, plan, iterations=6)
+    others = [0, 2, 3, 4]
+    assert sorted(asked) == [
+        *[(0, client) for client in range(CLIENTS)],
+        *[(2, client) for client in range(CLIENTS)],
+        *[(4, client) for client in others],
+    ]
+    reasons = [
+        [(entry["client"], entry["reason"]) for entry in record.excluded]
+        for record in plan.records
+    ]
+    assert reasons == [
+        [(1, "missed the deadline")],
+        [(1, "missed the deadline")],
+        [(1, "failed before the cycle")],
+    ]
+
+
+class KilledWhileItUploads(MemoryGrid):
+    """Client 1's first reply is announced and never becomes whole, and its node is away for a while.
+
+    `away` are the calls after that at which the node is not among those that are there; afterwards it is back.
+    """
+
+    def __init__(self, *arguments, away, returns_as, **options):
+        super().__init__(*arguments, **options)
+        self.away = away
+        self.returns_as = returns_as  # what is added to its id
+        self.half = None
+        self.looks = 0  # since then
+        self.ended = threading.Event()
+
+    def get_node_ids(self):
+        there = super().get_node_ids()
+        if self.half is None:
+            return there
+        self.looks += 1
+        if self.looks in self.away:
+            return [node for node in there if node != self.node]
+        if self.looks > max(self.away) and self.node in self.contexts:
+            context = self.contexts.pop(self.node)
+            self.contexts[self.node + self.returns_as] = context
+        return super().get_node_ids()
+
+    @property
+    def node(self):
+        return 1000 - 7
+
+    def push_messages(self, messages):
+        numbers = super().push_messages(messages)
+        for message, number in zip(messages, numbers, strict=True):
+            metadata = message.metadata
+            if metadata.message_type == "train" and metadata.dst_node_id == self.node:
+                self.half = self.half or number
+        return numbers
+
+    def pull_messages(self, numbers):
+        if self.half in numbers:
+            self.ended.wait(60)
+            return []
+        return super().pull_messages(numbers)
+
+
+@pytest.mark.parametrize("returns_as", [0, 1], ids=["same id", "another id"])
+@pytest.mark.parametrize(
+    ("look", "away", "absent"),
+    [
+        # Seen to leave while the others wait for its reply: it is back in the next cycle.
+        (0.2, {2, 3}, [[1], [], []]),
+        # Seen to be away when the next cycle begins: it is back in the one after.
+        (100.0, {1}, [[1], [1], []]),
+    ],
+)
+def test_a_node_that_was_killed_while_it_uploads_is_no_longer_waited_for_once_it_left(
+    monkeypatch, look, away, absent, returns_as
+):
+    monkeypatch.setattr(exchanging, "LOOK_SECONDS", look)
+    entering = {}  # by the step before the round: who was not expected to have a state
+
+    def listen(partition, message, reply):
+        if message.metadata.message_type == "train":
+            task = task_of(message)
+            entered = entering.setdefault(task["step"], set())
+            if not task["expects"]:
+                entered.add(partition)
+        return reply
+
+    # Every round is a cycle, all in one window; those after the first take less than a deadline together.
+    plan = strategy(fedlama.FedAvg(2), clients=None, window=6, deadline=4.0)
+    grid = KilledWhileItUploads(
+        app(), range(CLIENTS), misbehave=listen, away=away, returns_as=returns_as
+    )
+    try:
+        train(grid, plan, iterations=6)
+    finally:
+        grid.ended.set()
+    excluded = [
+        [entry["client"] for entry in record.excluded] for record in plan.records
+    ]
+    assert excluded == absent
+    # And it begins as one that enters: what it kept is of a round that did not count for it.
+    everyone = set(range(CLIENTS))
+    back = 2 * absent.index([])
+    assert entering == {0: everyone, 2: set(), 4: set(), back: {1}}
+
+
 def test_a_reply_that_never_becomes_whole_keeps_its_node_busy_for_one_deadline_more():
-    """A node that is killed while it uploads: Flower goes on waiting for what it announced."""
+    """A node that is killed while it uploads, and not seen to leave: Flower goes on waiting for what it announced."""
     killed = threading.Event()
 
     class Grid:
-        """Its one node announces a reply, and is gone."""
+        """Its one node announces a reply, is killed, and back before anyone sees that it left."""
+
+        def get_node_ids(self):
+            return [7]
 
         def push_messages(self, messages):
             return ["message" for _ in messages]

@@ -566,3 +566,34 @@ def test_a_state_with_a_buffer_of_no_length_is_refused(alone, capacity):
         fedlama.InputError, match="not a state of a LayerwiseModelAverager"
     ):
         averager.load_state_dict(saved)
+
+
+def test_ranks_agree_on_a_buffer_whether_they_began_anew_or_went_back(alone):
+    """A rank that loads a state in place, beside one that was started again: an all-gather needs one length."""
+
+    def begun():
+        torch.manual_seed(0)
+        module = nn.Linear(64, 64, bias=False)
+        codec = fedlama.compress.Rotate(1.6)
+        return module, fedlama.LayerwiseModelAverager(module, 1, 1, uplink=codec)
+
+    def step(module, averager):
+        generator = torch.Generator().manual_seed(averager.step)
+        with torch.no_grad():
+            module.weight += torch.randn(64, 64, generator=generator)
+        averager.average_parameters(module.parameters())
+
+    went_back, again = begun(), begun()
+    step(*went_back)
+    weights = {name: row.clone() for name, row in went_back[0].state_dict().items()}
+    saved = went_back[1].state_dict()
+    step(*went_back)
+
+    handed = []
+    for module, averager in (went_back, again):
+        module.load_state_dict(weights)
+        averager.load_state_dict(saved)
+        before = averager.sent_bytes
+        step(module, averager)
+        handed.append(averager.sent_bytes - before)
+    assert handed[0] == handed[1]

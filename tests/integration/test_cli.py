@@ -323,6 +323,8 @@ def test_report_replays_the_runs_on_a_network(finished, tmp_path):
         "5Mbit",
         "--latency",
         "80ms",
+        "--round-overhead",
+        "10s",
         "--stragglers",
         "lognormal:0.5",
         "--target",
@@ -333,12 +335,15 @@ def test_report_replays_the_runs_on_a_network(finished, tmp_path):
     page = (tmp_path / "there" / "report.html").read_text(encoding="utf-8")
     for words in (
         "sends at 5 Mbit/s and receives at 50 Mbit/s",
-        "one round trip of 80 ms",
+        "one round trip of 80 ms and 10 s beside it",
         "σ = 0.5",
         "as asked for",
     ):
         assert words in page
-    told = "The network: 5 Mbit/s up and 50 Mbit/s down per client, a round trip of 80 ms, 20 ms per local step"
+    told = (
+        "The network: 5 Mbit/s up and 50 Mbit/s down per client, a round trip of 80 ms, 20 ms per local step, "
+        "10 s beside it per round"
+    )
     assert done.stdout.count(told) == 1
 
 
@@ -349,6 +354,7 @@ def test_report_replays_the_runs_on_a_network(finished, tmp_path):
         ("--downlink", "0Mbit", "such as --downlink 10Mbit"),
         ("--latency", "50", "such as --latency 50ms"),
         ("--step-time", "fast", "such as --step-time 50ms"),
+        ("--round-overhead", "10", "such as --round-overhead 50ms"),
         ("--stragglers", "0.5", "such as --stragglers lognormal:0.5"),
         ("--target", "90", "such as --target 0.9"),
     ],

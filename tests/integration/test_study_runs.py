@@ -259,3 +259,27 @@ def test_a_study_of_which_every_pilot_diverges_says_so(tmp_path):
     assert "every pilot in out diverged" in done.stderr
     assert "(1e+29, 1e+30): add smaller ones to study.learning_rates" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_part_of_a_study_first_and_the_rest_later(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY.format(iterations=48))
+    part = run(tmp_path, "--setting", "FedLAMA(6, 4)", "--seeds", "1")
+    assert part.returncode == 0, part.stderr
+    finished = {path.parent for path in (tmp_path / "out").glob("*/seed*/summary.json")}
+    assert finished == {tmp_path / "out" / slug("FedLAMA(6, 4)") / "seed1"}
+    assert "| FedAvg(6) |" not in (tmp_path / "out" / "table.md").read_text()
+
+    before = stamps(tmp_path)
+    whole = run(tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    after = stamps(tmp_path)
+    assert len(list((tmp_path / "out").glob("*/seed*/summary.json"))) == 6
+    assert all(after[path] == before[path] for path in before)
+
+
+def test_a_part_that_the_study_does_not_have(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY.format(iterations=48))
+    done = run(tmp_path, "--setting", "FedAvg(7)")
+    assert done.returncode == 2
+    assert "there is no such setting" in done.stderr
+    assert not (tmp_path / "out").exists()

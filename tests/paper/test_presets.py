@@ -49,6 +49,12 @@ def test_what_the_file_sets_itself_stands():
     ] == fedlama.server.Momentum(0.5)
 
 
+def test_none_takes_a_preset_and_its_options_out_again():
+    file = {**SMALLEST, "preset": "frugal", "share": 0.05, "averaged": 0.5}
+    without = parse_config(apply_overrides(file, ["preset=none", "policy.kind=fedavg"]))
+    assert without == parse_config({**SMALLEST, "policy": {"kind": "fedavg"}})
+
+
 def test_a_resolved_configuration_has_no_preset_left():
     assert "preset" not in parse_config({**SMALLEST, "preset": "frugal"}).model_dump()
 
@@ -56,8 +62,11 @@ def test_a_resolved_configuration_has_no_preset_left():
 @pytest.mark.parametrize(
     ("tables", "sentence"),
     [
-        ({"preset": "thrifty"}, "my.toml: preset = 'thrifty': must be one of frugal"),
-        ({"preset": 3}, "my.toml: preset = 3: must be one of frugal"),
+        (
+            {"preset": "thrifty"},
+            "my.toml: preset = 'thrifty': must be one of frugal, none",
+        ),
+        ({"preset": 3}, "my.toml: preset = 3: must be one of frugal, none"),
         ({"share": 0.01}, "my.toml: share means nothing without a preset"),
         (
             {"preset": "frugal", "share": 0.9},

@@ -246,6 +246,8 @@ def test_one_group_of_a_table():
     assert made.file_name == "table4-group2"
     with pytest.raises(InputError, match="table4 has 4 groups"):
         reproduction("table4", "cpu", group=5)
+    with pytest.raises(InputError, match=r"^--group 3: table2 has one group$"):
+        reproduction("table2", "cpu", group=3)
 
 
 def test_what_is_printed_as_another_alpha_says_so():

@@ -5,8 +5,9 @@ import pytest
 from fedlama.base import InputError
 from fedlama.paper.reproduce import reproduction
 from fedlama.paper.scaling import Changes
-from fedlama.paper.selection import Selection, parse_seeds, select, select_of
+from fedlama.paper.selection import select
 from fedlama.study.plan import planned
+from fedlama.study.selection import Selection, parse_seeds, select_of
 from fedlama.study.study_file import parse_study
 
 

@@ -53,14 +53,15 @@ def test_seeds_that_differ_much_may_have_a_small_error_together():
     found = paired_difference(other, against(BASE, other))
     assert found.mean == pytest.approx(-0.03)
     assert found.error == pytest.approx(0.01 / 3**0.5)
-    assert difference_text(found, "accuracy") == "−3.0 ± 0.6"
+    # 1 / √3 = 0.577
+    assert difference_text(found, "accuracy") == "−3.00 ± 0.58"
 
 
 def test_only_seeds_that_both_have_count():
     other = row("FedAvg(24)", {1: 0.60, 7: 0.99})
     found = paired_difference(other, against(BASE, other))
     assert found.seeds == (1,)
-    assert difference_text(found, "accuracy") == "−10.0"  # one seed has no error
+    assert difference_text(found, "accuracy") == "−10.00"  # one seed has no error
     alone = row("FedAvg(24)", {7: 0.99})
     assert paired_difference(alone, against(BASE, alone)) is None
 
@@ -90,12 +91,17 @@ def test_the_note_says_what_the_error_is():
 
 def test_a_difference_that_rounds_to_nothing_has_no_sign():
     assert (
-        difference_text(PairedDifference(-0.0004, 0.006, (0, 1)), "accuracy")
-        == "0.0 ± 0.6"
+        difference_text(PairedDifference(-0.00004, 0.006, (0, 1)), "accuracy")
+        == "0.00 ± 0.60"
     )
     assert (
-        difference_text(PairedDifference(-0.0006, 0.006, (0, 1)), "accuracy")
-        == "−0.1 ± 0.6"
+        difference_text(PairedDifference(-0.00006, 0.006, (0, 1)), "accuracy")
+        == "−0.01 ± 0.60"
+    )
+    # What is no accuracy is no percentage: three digits of its own
+    assert (
+        difference_text(PairedDifference(-0.0006, 0.006, (0, 1)), "loss")
+        == "−0.001 ± 0.006"
     )
 
 
@@ -109,7 +115,7 @@ def test_moving_averages_are_compared_with_moving_averages():
     assert found.mean == pytest.approx(0.02)
     assert found.seeds == (1,)
     # (0.9 + 0.73) / 2, and 0.17 / √2
-    assert average_cells(other, comparison) == ["81.50 ± 12.02 %", "+2.0"]
+    assert average_cells(other, comparison) == ["81.50 ± 12.02 %", "+2.00"]
     assert average_cells(base, comparison) == ["71.00 %", "–"]
     assert average_cells(bare, comparison) == ["–", "–"]
     fields = average_fields(other, comparison)

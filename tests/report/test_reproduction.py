@@ -116,13 +116,15 @@ def test_the_terminal_has_room_for_the_widest_line(outcome):
         "100.00 %",
         "0.4",
         "36.68 ± 2.60 %",
-        "−13.7 ± 3.1",
+        "−13.70 ± 3.10",
         "39.94 %",
         "0.1",
         "3",
     ]
+    # The baseline's cost is wider than the others'.
+    baseline = ["FedAvg(6)", "–", "–", "–", "–", "–", "100.00 %", "–", "3"]
     console = Console(file=io.StringIO(), width=80)
-    console.print(replace(grid, rows=[widest], parts={}).terminal())
+    console.print(replace(grid, rows=[widest, baseline], parts={}).terminal())
     shown = console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")
     for number in grid.narrow:
         assert widest[number] in shown
@@ -169,6 +171,31 @@ def test_what_is_true_of_some_groups_is_said_once_and_names_them(outcome):
     assert "first; third: α = 0.5 in place of 0.1." in notes
     assert "second: another model." in notes
     assert sum("α = 0.5" in note for note in notes) == 1
+
+
+def test_seeds_that_are_not_finished_are_told(outcome):
+    # Of the recipe's two seeds each setting has one; at the second FedAvg(6) diverged, so nothing of it is to come.
+    settings = []
+    for setting in outcome.panel.study.settings:
+        settings.append(replace(setting, seeds=(0, 1)))
+    study = replace(outcome.panel.study, settings=tuple(settings))
+    labels = {**outcome.index.labels, "fedavg-6/seed1": "FedAvg(6)"}
+    index = outcome.index.model_copy(
+        update={"labels": labels, "diverged": {"fedavg-6/seed1": REASON}}
+    )
+    group = replace(outcome, panel=replace(outcome.panel, study=study), index=index)
+    told = (
+        "Digits, α = 0.1: Finished so far: 1 of 2 seeds of FedAvg(3) and FedLAMA(3, 2)."
+    )
+    assert told in reproduction_grid(made(), [group]).notes
+    assert not any(
+        "Finished so far" in note for note in reproduction_grid(made(), [outcome]).notes
+    )
+
+    # One that has no run at all
+    lacking = replace(outcome.comparison, settings=outcome.comparison.settings[:2])
+    notes = reproduction_grid(made(), [replace(outcome, comparison=lacking)]).notes
+    assert "Digits, α = 0.1: Finished so far: 0 of 1 seeds of FedAvg(6)." in notes
 
 
 def test_what_is_said_at_equal_bytes_is_told_to_be_of_different_seeds(outcome):

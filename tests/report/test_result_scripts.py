@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from test_page import three_runs
 
@@ -52,6 +53,67 @@ def test_long_layers_counts_the_cycles_of_each_kernel(tmp_path):
     ]
 
 
+def test_crossings_tells_where_every_decision_was_taken(tmp_path):
+    example = SCRIPT.parents[1] / "examples" / "crossings.py"
+    runs = {run.label: run.path for run in three_runs(tmp_path)}
+    picture = tmp_path / "crossings.svg"
+    command = [sys.executable, example, runs["FedLAMA(6, 4)"], picture]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # d·n is 1 (80 numbers), 2 (the bias, which is not walked) and 3 (16), 6 in all. After the first kernel 1 − λ = 20 %
+    # is not below δ = 1/6; after the second 4 % is below 4/6, so both are long: 96 of 100 parameters.
+    assert said.splitlines()[1:] == [
+        "   24             2 of 2      0.67            96.0%",
+        "   48             2 of 2      0.67            96.0%",
+    ]
+    assert "<svg" in picture.read_text(encoding="utf-8")
+
+
+def test_records_are_kept_where_that_is_asked_for(tmp_path):
+    source = tmp_path / "source"
+    files = {
+        "table1.md": "a table",
+        "panel/study.json": "{}",
+        "panel/fedavg-6/seed0/config.toml": "of a finished run",
+        "panel/fedavg-6/seed0/summary.json": "{}",
+        "panel/fedavg-6/seed0/rounds.jsonl": "a record",
+        "panel/fedavg-6/seed0/model.safetensors": "weights",
+        # One that is still going
+        "panel/fedavg-6/seed1/config.toml": "of another",
+        "panel/fedavg-6/seed1/rounds.jsonl": "a record",
+    }
+    for name, content in files.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+    def collected(target, *flags):
+        script = SCRIPT.with_name("collect.py")
+        done = subprocess.run(
+            [sys.executable, script, source, target, *flags],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = {
+            path.relative_to(target).as_posix()
+            for path in target.rglob("*")
+            if path.is_file()
+        }
+        return done.stdout, found
+
+    without = {
+        "table1.md",
+        "panel/study.json",
+        "panel/fedavg-6/seed0/config.toml",
+        "panel/fedavg-6/seed0/summary.json",
+    }
+    target = tmp_path / "target"
+    assert collected(target) == ("4 files\n", without)
+    records = "panel/fedavg-6/seed0/rounds.jsonl"
+    # The others are there already.
+    assert collected(target, "--records") == ("1 files\n", {*without, records})
+
+
 def test_the_readmes_picture_is_drawn_from_the_runs_that_are_kept():
     program = (
         "from frontier_picture import picture; print(len(picture().axes[0].texts))"
@@ -86,12 +148,19 @@ def test_moving_averages_stand_beside_the_models(tmp_path):
         '[study]\nseeds = [0, 1]\nbaseline = "FedAvg(6)"\n'
         '[[study.setting]]\nname = "FedAvg(6)"\npolicy = { kind = "fedavg" }\n'
         '[[study.setting]]\nname = "frugal"\npreset = "frugal"\n'
+        '[[study.setting]]\nname = "FedAvg(24)"\npolicy = { kind = "fedavg", base_interval = 24 }\n'
+        "seeds = [1, 2]\n"
+        '[[study.setting]]\nname = "FedAvg(12)"\npolicy = { kind = "fedavg", base_interval = 12 }\n'
+        "seeds = [3]\n"
     )
     scores = {
         ("fedavg-6", 0): (0.70, 0.71),
         ("fedavg-6", 1): (0.72, 0.71),
         ("frugal", 0): (0.69, 0.70),
         ("frugal", 1): (0.68, 0.70),
+        ("fedavg-24", 1): (0.60, 0.61),
+        ("fedavg-24", 2): (0.50, 0.51),
+        ("fedavg-12", 3): (0.65, 0.66),
     }
     for (setting, seed), (accuracy, average) in scores.items():
         run = tmp_path / "runs" / setting / f"seed{seed}"
@@ -109,6 +178,9 @@ def test_moving_averages_stand_beside_the_models(tmp_path):
     assert said.splitlines()[2:] == [
         "| FedAvg(6) | 71.00 % | – | 71.00 % | – | 0, 1 |",
         "| frugal | 68.50 % | −2.50 ± 1.50 | 70.00 % | −1.00 ± 0.00 | 0, 1 |",
+        # Seed 2 has no baseline, so it is in neither the means nor the differences.
+        "| FedAvg(24) | 60.00 % | −12.00 | 61.00 % | −10.00 | 1 |",
+        "| FedAvg(12) | 65.00 % | – | 66.00 % | – | 3 |",
     ]
 
 
@@ -147,3 +219,48 @@ def test_a_table_of_the_paper_has_differences_with_their_errors(tmp_path):
         "| FedAvg(12) | 66.00 % | −3.00 ± 0.20 | −1.00 | – | 50.00 % | – | 0, 1 |",
         "| FedAvg(24) | 60.00 % | −9.00 | – | −11.97 | 25.00 % | 25.00 % | 0 |",
     ]
+
+
+def test_the_seconds_on_slow_links_are_those_that_were_measured():
+    seconds = {"2": _slow_link("slow-link-2.json"), "10": _slow_link("slow-link.json")}
+    to_target = {
+        rate: {run["setting"]: f"{run['target_seconds']:.0f}" for run in runs}
+        for rate, runs in seconds.items()
+    }
+    per_round = {
+        rate: {run["setting"]: f"{run['seconds'] / run['rounds']:.0f}" for run in runs}
+        for rate, runs in seconds.items()
+    }
+    two, ten = to_target["2"], to_target["10"]
+
+    readme = _words("README.md")
+    assert (
+        f"on links of 2 Mbit/s, Flower's FedAvg takes {two['flower']} s to 85 % accuracy and `frugal` in both "
+        f"directions {two['frugal-both']} s: {per_round['2']['flower']} and {per_round['2']['frugal-both']} s per round"
+    ) in readme
+    assert (
+        f"At 10 Mbit/s it is {ten['flower']} and {ten['frugal-both']} s, and {per_round['10']['flower']} and "
+        f"{per_round['10']['frugal-both']} s per round"
+    ) in readme
+    assert (
+        f"the uplink alone does not pay there: {two['frugal']} and {ten['frugal']} s"
+        in readme
+    )
+
+    guide = _words("docs/flower.md")
+    assert (
+        f"took {two['frugal-both']} s at 2 Mbit/s ({ten['frugal-both']} at 10), Flower's FedAvg {two['flower']} "
+        f"({ten['flower']}), FedLAMA(6, 4) {two['fedlama']} ({ten['fedlama']}), and `frugal` with a plain downlink "
+        f"{two['frugal']} ({ten['frugal']})"
+    ) in guide
+
+
+def _slow_link(name: str) -> list[dict[str, Any]]:
+    measured = json.loads(SCRIPT.with_name(name).read_text(encoding="utf-8"))
+    return measured["runs"]
+
+
+def _words(page: str) -> str:
+    """The text without line breaks and without commas in numbers."""
+    text = (SCRIPT.parents[1] / page).read_text(encoding="utf-8")
+    return " ".join(text.split()).replace("1,050", "1050")

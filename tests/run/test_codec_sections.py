@@ -3,7 +3,9 @@
 import pytest
 
 from fedlama.base import InputError
-from fedlama.compress import Chain, ErrorFeedback, Quantize, Rotate, TopK
+from fedlama.compress import Cast, Chain, ErrorFeedback, Quantize, Rotate, TopK
+from fedlama.run.choices import CODECS
+from fedlama.run.codecs import UplinkSection
 from fedlama.run.config import parse_config
 from fedlama.run.overrides import apply_overrides
 from fedlama.run.recorded import RecordedRun
@@ -53,7 +55,7 @@ def test_another_codec_takes_over_what_is_its_own():
         ),
         (
             {"codec": "rotate", "bitz": 1, "bits": 1},
-            "there is no option 'bitz'; did you mean bits?",
+            "unknown key 'uplink.bitz'; did you mean 'bits'?",
         ),
         (
             {"codec": "zip"},
@@ -105,10 +107,52 @@ def test_a_run_is_called_by_what_is_not_the_papers(tables, label, tmp_path):
 def test_a_key_that_does_not_exist_is_told_with_those_that_do():
     with pytest.raises(InputError) as caught:
         parse_config({**TABLES, "uplink": {"codec": "rotate", "bits": 1, "bitz": 2}})
-    sentence = "there is no option 'bitz'; did you mean bits? with codec = 'rotate' there are codec, bits, allocation"
+    sentence = "unknown key 'uplink.bitz'; did you mean 'bits'? [uplink] takes codec, bits, allocation"
     assert sentence in str(caught.value)
     with pytest.raises(
         InputError,
         match=r"a chain must begin with a codec that leaves fewer numbers \(TopK, LowRank\)",
     ):
         parse_config({**TABLES, "uplink": {"codec": ["quantize", "rotate"], "bits": 4}})
+
+
+REQUIRED = {
+    "cast": ({}, "Cast(bfloat16)"),
+    "quantize": ({"bits": 4}, "Quantize(4)"),
+    "rotate": ({"bits": 0.32}, "Rotate(0.32)"),
+    "fit": ({"share": 0.01}, "Fit(0.01)"),
+    "topk": ({"share": 0.1}, "TopK(0.1)"),
+    "lowrank": ({"rank": 2}, "LowRank(2)"),
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_codec_is_called_by_its_options_whether_given_or_not(name):
+    options, label = REQUIRED[name]
+    assert UplinkSection.model_validate({"codec": name, **options}).label == label
+
+
+@pytest.mark.parametrize(
+    ("table", "label"),
+    [
+        ({"codec": ["topk", "cast"], "share": 0.1}, "TopK(0.1) + Cast(bfloat16)"),
+        ({"codec": "cast", "dtype": "float16"}, "Cast(float16)"),
+        (
+            {"codec": "rotate", "bits": 1, "scale": "least_squares", "small_bits": 2.5},
+            "Rotate(1, scale=least_squares)",
+        ),
+        ({"codec": "quantize", "bits": 4, "stochastic": False}, "Quantize(4, stochastic=False)"),
+        ({"codec": ["cast"], "error_feedback": "run"}, "Cast(bfloat16) + run feedback"),
+    ],
+)  # fmt: skip
+def test_options_that_are_not_the_defaults_are_in_the_name(table, label):
+    assert UplinkSection.model_validate(table).label == label
+
+
+def test_another_codec_drops_what_code_of_my_own_was_given():
+    own = {"codec": "mymodule:Signs", "level": 3, "error_feedback": "window"}
+    tables = {**TABLES, "uplink": own}
+    assert uplink("uplink.codec=cast", tables=tables) == ErrorFeedback(Cast())
+    assert uplink("uplink.codec=none", tables=tables) is None
+    with pytest.raises(InputError, match=r"unknown key 'uplink\.level'"):
+        uplink("uplink.codec=cast", "uplink.level=2", tables=tables)

@@ -87,10 +87,9 @@ def test_an_option_without_a_kind_means_the_kind_that_has_it(fourth_kind):
     assert "means nothing with kind = 'dirichlet', only with 'pathological'" in said
 
 
-def test_options_of_a_kind_beside_code_of_my_own_are_refused():
-    said = refusal(kind="mymodule:Halves", alpha=0.5)
-    only = "means nothing with kind = 'mymodule:Halves', only with 'dirichlet'"
-    assert f"partition.alpha {only}" in said
+def test_an_option_is_not_given_twice_to_code_of_my_own():
+    said = refusal(kind="mymodule:Halves", first=0.5, options={"first": 0.25})
+    assert "partition.first and partition.options.first say the same" in said
 
 
 def test_a_kind_that_is_left_open_is_decided_by_the_data():
@@ -160,3 +159,14 @@ def test_another_kind_drops_the_options_of_the_one_before():
     assert merged(tables, {"partition": {"kind": "natural", "clients": 3}})[
         "partition"
     ] == {"kind": "natural", "clients": 3}
+
+
+def test_another_kind_drops_what_code_of_my_own_was_given():
+    own = {"kind": "mymodule:Halves", "clients": 8, "first": 0.5}
+    own |= {"options": {"alpha": 1}, "sha256": "0" * 64}
+    tables = {**SMALLEST, "partition": own}
+    left = {"kind": "iid", "clients": 8}
+    assert apply_overrides(tables, ["partition.kind=iid"])["partition"] == left
+    assert merged(tables, {"partition": {"kind": "iid"}})["partition"] == left
+    said = {"kind": "iid", "frist": 1}
+    assert merged(tables, {"partition": said})["partition"] == {"clients": 8, **said}

@@ -281,6 +281,30 @@ def test_what_the_override_itself_says_stays_and_is_refused(third_policy):
         ThreePolicies.model_validate(wrong["policy"])
 
 
+def test_another_choice_drops_what_code_of_my_own_was_given():
+    own = {"kind": "mymodule:Mine", "base_interval": 3, "factor": 2}
+    tables = {**SMALLEST, "policy": own}
+    left = {"kind": "fedavg", "base_interval": 3}
+    changed = apply_overrides(tables, ["policy.kind=fedavg"])
+    assert changed["policy"] == left
+    assert parse_config(changed).policy.build() == FedAvg(3)
+    assert merged(tables, {"policy": {"kind": "fedavg"}})["policy"] == left
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_unknown_key_that_is_set_with_the_choice_is_refused(order):
+    tables = {**SMALLEST, "policy": {"kind": "mymodule:Mine", "factor": 2}}
+    said = ["policy.kind=fedavg", "policy.factor=3"][::order]
+    with pytest.raises(InputError, match=r"unknown key 'policy\.factor'"):
+        parse_config(apply_overrides(tables, said))
+
+
+def test_other_code_of_my_own_is_given_what_the_one_before_was():
+    tables = {**SMALLEST, "policy": {"kind": "mymodule:Mine", "factor": 2}}
+    changed = apply_overrides(tables, ["policy.kind=mymodule:Other"])["policy"]
+    assert changed == {"kind": "mymodule:Other", "factor": 2}
+
+
 def test_the_local_rule_was_called_kind_before():
     read = parse_config({**SMALLEST, "local": {"kind": "sgd", "batch_size": 4}})
     assert read == parse_config({**SMALLEST, "local": {"rule": "sgd", "batch_size": 4}})

@@ -178,7 +178,10 @@ def numbers(row):
 def closed(server, state, due, *clients, ends_cycle=True):
     """After a round of two steps, to which these clients came with their two numbers."""
     plan = RoundPlan(
-        2, due, range(state.policy.cycle_start, state.step + 2), ends_cycle=ends_cycle
+        2,
+        due,
+        range(state.policy_state.cycle_start, state.step + 2),
+        ends_cycle=ends_cycle,
     )
     reduce = ListReduce(
         LAYOUT, [row_of(*client) for client in clients], [1.0] * len(clients)
@@ -227,11 +230,11 @@ def test_closing_a_round_leaves_the_state_before_it_as_it_was():
     for client in ((2.0, 4.0), (5.0, 1.0), (0.0, 3.0)):
         row = state.row.clone()
         slots = {name: slot.clone() for name, slot in state.slots.items()}
-        policy = state.policy
+        policy = state.policy_state
         after = closed(server, state, (0, 1), client)
         assert not torch.equal(after.row, row)
         assert torch.equal(state.row, row)
-        assert state.policy == policy
+        assert state.policy_state == policy
         for name, slot in slots.items():
             assert torch.equal(state.slots[name], slot), name
         state = after

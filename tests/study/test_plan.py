@@ -375,3 +375,20 @@ def test_progress_names_a_metric_as_it_is_called_and_small_shares_with_digits(
         lines.getvalue()
         == "1/1 runs · FedAvg(6), seed 0: done · RMSE 1.235 · sent 0.97 % of FedAvg(6)\n"
     )
+
+
+def test_steps_before_a_resume_took_none_of_this_time(study, tmp_path, monkeypatch):
+    """Two runs of 48 steps: one goes on at step 40 at once, and both then take six steps a minute together."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    lines = io.StringIO()
+    first, second, *_ = planned([(study, tmp_path)])
+    display = StudyDisplay(2, 96, None, lines)
+    clock[0] = 70.0
+    display(first, replace(record(40, 1.0), round=7))
+    clock[0] = 190.0
+    display(second, record(12, 1.0))
+    resumed, later = lines.getvalue().splitlines()
+    assert "left" not in resumed
+    # 12 steps took the 2 minutes since the first record, and 44 are left
+    assert later.endswith(" · about 7 min left")

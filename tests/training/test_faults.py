@@ -22,7 +22,7 @@ from fedlama.server.exclusions import (
     Attempts,
 )
 from fedlama.training.checkpointing import Checkpointing, Control
-from fedlama.training.faults import Stretch
+from fedlama.training.faults import FaultPlace
 
 CLIENTS, MODEL_BYTES = 6, 4 * (5 * 4 + 4 + 4 * 3 + 3)
 SOME_OF_EVERYTHING = {
@@ -503,7 +503,7 @@ def test_another_seed_has_other_faults():
 
 
 def stretch(first=0, last=24, *, seed=0, attempt=0, cycle=range(24)):
-    return Stretch(seed, 1, attempt, cycle, range(first, last))
+    return FaultPlace(seed, 1, attempt, cycle, range(first, last))
 
 
 @pytest.mark.parametrize("name", ["fail_before", "fail_during", "straggle", "corrupt"])

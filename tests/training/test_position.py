@@ -1,5 +1,6 @@
 """Where a run stands after a round that counts, and after an attempt that came to nothing."""
 
+import pickle
 from dataclasses import replace
 
 import torch
@@ -8,7 +9,7 @@ from fedlama import FedAvg
 from fedlama.core import Layout, Message, Tensor, Traffic
 from fedlama.server import Server
 from fedlama.server.exclusions import LATE, TOO_FEW_LEFT, Attempts, entries_of
-from fedlama.training.position import Position
+from fedlama.training.position import Position, PositionArrays
 
 SERVER = Server(Layout.pack([Tensor("weight", 3)]), FedAvg(2))
 COUNTERS = torch.zeros(1, dtype=torch.int64)
@@ -22,13 +23,13 @@ def at_the_start():
 def discarded(position, *, up, down):
     """The server's state after an attempt with so many bytes that came to nothing."""
     traffic = Traffic(up=Message({0: up}), down=Message({0: down}))
-    return SERVER.discard(position.server, traffic)
+    return SERVER.discard(position.server_state, traffic)
 
 
 def at_step(step):
     start = at_the_start()
     policy = replace(start.state, step=step)
-    return replace(start, server=replace(start.server, policy=policy))
+    return replace(start, server_state=replace(start.server_state, policy_state=policy))
 
 
 def test_new_clients_come_with_a_window_or_where_the_last_were_given_up():
@@ -68,5 +69,29 @@ def test_attempts_of_a_round_carry_over_to_the_one_that_counts():
 
 def test_attempts_are_counted_per_window():
     position = replace(at_the_start(), attempt=3)
-    assert position.closed(position.server, COUNTERS, window_ends=False).attempt == 3
-    assert position.closed(position.server, COUNTERS, window_ends=True).attempt == 0
+    assert (
+        position.closed(position.server_state, COUNTERS, window_ends=False).attempt == 3
+    )
+    assert (
+        position.closed(position.server_state, COUNTERS, window_ends=True).attempt == 0
+    )
+
+
+def test_a_position_is_the_same_after_its_way_between_processes():
+    start = at_the_start()
+    server_state = replace(
+        start.server_state, slots={"velocity": torch.ones(SERVER.layout.width)}
+    )
+    attempts = Attempts(uplink_bytes=12)
+    sent = Position(server_state, torch.tensor([7]), attempt=2, discarded=attempts)
+    arrays = pickle.loads(pickle.dumps(PositionArrays.of(sent)))
+    came = arrays.position()
+    assert (came.state, came.server_state.ledger) == (
+        sent.state,
+        sent.server_state.ledger,
+    )
+    assert came.server_state.broadcast == sent.server_state.broadcast
+    assert (came.attempt, came.discarded) == (2, attempts)
+    assert torch.equal(came.row, sent.row)
+    assert came.server_state.slots["velocity"].tolist() == [1.0] * SERVER.layout.width
+    assert came.counters.tolist() == [7]

@@ -87,7 +87,7 @@ def test_a_clients_bits_do_not_depend_on_its_neighbours_in_the_stack():
             rows,
             slots=slots,
             counters=torch.zeros(len(clients), 0),
-            server={"model": rows[0]},
+            server_rows={"model": rows[0]},
             steps=range(5),
             local_steps=[range(5)] * len(clients),
         )
@@ -108,7 +108,7 @@ def test_what_could_be_mistaken_for_something_else_is_given_by_name(kind):
     assert by_name == [
         "slots",
         "counters",
-        "server",
+        "server_rows",
         "steps",
         "local_steps",
         "trained",

@@ -86,7 +86,7 @@ class SecureFedLAMA(Strategy):
             )
         # SecAgg+ puts the average in the place of every client's parameters.
         difference, squares = parameters_to_ndarrays(results[0][1].parameters)
-        self.intervals.append(list(self.state.policy.intervals))
+        self.intervals.append(list(self.state.policy_state.intervals))
         reduce = SumsReduce(
             self.layout,
             self.state.row,

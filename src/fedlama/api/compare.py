@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import MAX_SEED, InputError, check_whole, shown
-from fedlama.core import Policy
+from fedlama.core.policy_checks import check_policy
 from fedlama.run.planning import DEFAULTS, plan
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import Resolved
@@ -218,12 +218,7 @@ def _common_window(arguments: Mapping[str, dict[str, Any]]) -> int:
     cycles: list[int] = []
     for name, own in arguments.items():
         policy = own["policy"]
-        # A class has all methods of a policy, too.
-        is_class = isinstance(policy, type)
-        if is_class or not isinstance(policy, Policy):
-            raise InputError(
-                f"{shown(name)}: policy must be made with fedlama.FedAvg(…) or the like, not {shown(policy)}"
-            )
+        check_policy(f"{shown(name)}: policy", policy)
         cycles.append(policy.longest_cycle)
     return math.lcm(*cycles)
 

@@ -11,6 +11,7 @@ import torch
 from fedlama.base import InputError
 from fedlama.compress import Channel, Codec
 from fedlama.core import FROZEN, FedLAMA, Layout, Policy, PolicyState, Rule
+from fedlama.core.policy_checks import check_policy
 from fedlama.server import ServerRule
 
 
@@ -31,6 +32,7 @@ def policy_of(
         raise InputError(
             "base_interval and increase_factor belong to the policy: leave them out beside policy="
         )
+    check_policy("policy", policy)
     if FROZEN in policy.uses:
         raise InputError(
             f"{policy} freezes layers, and an averager has no say in what is trained: choose another policy"

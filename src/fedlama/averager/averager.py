@@ -27,7 +27,14 @@ from fedlama.averager.state import MODEL, OWN, AveragerState, kept_rows
 from fedlama.averager.tensors import ModuleTensors
 from fedlama.base import InputError, check_whole
 from fedlama.compress import Codec
-from fedlama.core import Ledger, Policy, PolicyState, RoundPlan, Rule
+from fedlama.core import (
+    Ledger,
+    Policy,
+    PolicyState,
+    RoundPlan,
+    Rule,
+    asks_for_movement,
+)
 from fedlama.server import Server, ServerRule
 
 # The training loop belongs to someone else: nobody here knows when it ends
@@ -129,11 +136,11 @@ class LayerwiseModelAverager(ModelAverager):
     @property
     def state(self) -> PolicyState:
         """Intervals, discrepancies and where the run stands."""
-        return self._server_state.policy
+        return self._server_state.policy_state
 
     @state.setter
     def state(self, value: PolicyState) -> None:
-        self._server_state = replace(self._server_state, policy=value)
+        self._server_state = replace(self._server_state, policy_state=value)
 
     @property
     def ledger(self) -> Ledger:
@@ -162,7 +169,7 @@ class LayerwiseModelAverager(ModelAverager):
         self._step += 1
         if self._step == self.warmup_steps:
             self._begin_from_the_module()
-        plan = self.policy.next(self.state, NO_END)
+        plan = self._server.plan(self._server_state, NO_END)
         round_end = self.state.step + plan.steps
         if self._trained_steps == round_end:
             self._aggregate(plan)
@@ -200,10 +207,10 @@ class LayerwiseModelAverager(ModelAverager):
             row = self._tensors.read()
         self._server_state = state.of_server(self._server_state, row)
         if self._messages is not None:
-            residuals = self._messages.residuals
-            for name in residuals:
+            residuals: dict[str, Tensor] = {}
+            for name in self._messages.residuals:
                 residuals[name] = state.rows[OWN + name]
-            self._messages.whole_length = state.capacity
+            self._messages.restore(residuals, state.capacity)
         self._step = state.step
         self._common_model_checked = False
         self.overhead_bytes = state.overhead_bytes
@@ -231,7 +238,7 @@ class LayerwiseModelAverager(ModelAverager):
         return AveragerState(
             settings=self._settings(),
             step=self._step,
-            policy=self.state,
+            policy_state=self.state,
             ledger=self.ledger,
             overhead_bytes=self.overhead_bytes,
             rows=rows,
@@ -245,8 +252,7 @@ class LayerwiseModelAverager(ModelAverager):
         """
         if self._messages is not None or self._server_state.slots:
             return True
-        uses = self.policy.uses
-        return "moved" in uses or "norm" in uses
+        return asks_for_movement(self.policy)
 
     def _settings(self) -> dict[str, Any]:
         return settings_of(

@@ -11,7 +11,7 @@ from fedlama.averager.ranks import Ranks
 from fedlama.averager.reduce import AllReduce, GatheredReduce
 from fedlama.compress import MessagePlace
 from fedlama.core import Message, RoundPlan, Traffic
-from fedlama.server import LAST_CHANGE, Reduce, Server, ServerState
+from fedlama.server import LAST_CHANGE, Participants, Reduce, Server, ServerState
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _close_coded(
     """Messages that every rank decodes, all of them and in the same order, so that all get the same bits."""
     anchor = state.row
     warm = state.slots.get(LAST_CHANGE)
-    round_ = state.policy.round + 1
+    round_ = state.policy_state.round + 1
     own = messages.ranks.own
     own_place = MessagePlace(round_, client=own)
 
@@ -132,5 +132,5 @@ def _close(
         plan,
         reduce,
         Traffic(up=upload),
-        sent=of_all_ranks.layers,
+        participants=Participants(sent=of_all_ranks.layers),
     )

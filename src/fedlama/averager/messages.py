@@ -48,6 +48,19 @@ class Messages:
         self._longest: dict[tuple[int, ...], int] = {}  # by the layers that were due
         self.handed_bytes = 0  # to the process group, padding included
 
+    def restore(self, residuals: dict[str, Tensor], whole_length: int) -> None:
+        """Go on from a state.
+
+        Arguments:
+            residuals: What the code left out by then, by the name of its slot.
+            whole_length: What a message of all layers would have taken.
+        """
+        self.residuals = residuals
+        self.whole_length = whole_length
+        # No state has these. A rank that goes back in place must forget them, too: beside one that was started again
+        # its buffer would be of another length, and an all-gather of both would never end, or give nonsense.
+        self._longest.clear()
+
     def code(
         self,
         row: Tensor,

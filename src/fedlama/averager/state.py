@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedlama.base import InputError
+from fedlama.base import InputError, printable, shown
 from fedlama.core import Ledger, PolicyState
 from fedlama.core.saved import check_saved
 from fedlama.server import ServerState
@@ -25,7 +25,7 @@ class AveragerState:
     Arguments:
         settings: What must be the same on all ranks, and in a state that is loaded.
         step: How often `average_parameters` was called.
-        policy: Where the policy stands.
+        policy_state: Where the policy stands.
         ledger: Aggregations and bytes so far.
         overhead_bytes: What was handed over beside the layers.
         rows: The anchor, and what rules and codecs keep; empty where the module is all that there is.
@@ -34,25 +34,25 @@ class AveragerState:
 
     settings: dict[str, Any]
     step: int
-    policy: PolicyState
+    policy_state: PolicyState
     ledger: Ledger
     overhead_bytes: int
     rows: dict[str, Tensor]
     capacity: int = 0
 
-    def of_server(self, server: ServerState, row: Tensor) -> ServerState:
+    def of_server(self, server_state: ServerState, row: Tensor) -> ServerState:
         """Where the server goes on from here.
 
         Arguments:
-            server: Where it stands now; its slots are those that were saved.
+            server_state: Where it stands now; its slots are those that were saved.
             row: The last synchronised model.
         """
         slots: dict[str, Tensor] = {}
-        for name in server.slots:
+        for name in server_state.slots:
             slots[name] = self.rows[SERVER + name]
         return replace(
-            server,
-            policy=self.policy,
+            server_state,
+            policy_state=self.policy_state,
             ledger=self.ledger,
             row=row,
             slots=slots,
@@ -63,7 +63,7 @@ class AveragerState:
         plain: dict[str, Any] = {
             "settings": self.settings,
             "step": self.step,
-            "state": asdict(self.policy),
+            "state": asdict(self.policy_state),
             "ledger": asdict(self.ledger),
             "overhead_bytes": self.overhead_bytes,
         }
@@ -89,7 +89,7 @@ class AveragerState:
             state = AveragerState(
                 settings=dict(saved["settings"]),
                 step=int(saved["step"]),
-                policy=PolicyState.from_plain(saved["state"]),
+                policy_state=PolicyState.from_plain(saved["state"]),
                 ledger=Ledger.from_plain(saved["ledger"]),
                 overhead_bytes=int(saved["overhead_bytes"]),
                 rows={},
@@ -103,23 +103,23 @@ class AveragerState:
             OverflowError,
         ) as error:
             raise InputError(
-                f"this is not a state of a LayerwiseModelAverager ({error!r})"
+                f"this is not a state of a LayerwiseModelAverager ({printable(repr(error))})"
             ) from None
         _check_fits(state, here)
         return replace(state, rows=_checked_rows(saved.get("rows"), here.rows))
 
 
 def kept_rows(
-    server: ServerState, residuals: Mapping[str, Tensor]
+    server_state: ServerState, residuals: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """The rows that a state names: the last synchronised model, the server's slots, and this rank's residuals.
 
     Arguments:
-        server: Where the server stands.
+        server_state: Where the server stands.
         residuals: What this rank's code left out, by the name of its slot.
     """
-    rows = {MODEL: server.row}
-    for name, row in server.slots.items():
+    rows = {MODEL: server_state.row}
+    for name, row in server_state.slots.items():
         rows[SERVER + name] = row
     for name, row in residuals.items():
         rows[OWN + name] = row
@@ -128,7 +128,7 @@ def kept_rows(
 
 def _check_fits(state: AveragerState, here: AveragerState) -> None:
     sizes = here.ledger.sizes
-    intervals = state.policy.intervals
+    intervals = state.policy_state.intervals
     if state.ledger.sizes != sizes or len(intervals) != len(sizes):
         raise InputError("this state is of another model: its layers have other sizes")
     counts = (state.step, state.overhead_bytes, state.capacity)
@@ -140,7 +140,7 @@ def _check_fits(state: AveragerState, here: AveragerState) -> None:
         before = state.settings.get(name)
         if before != value:
             raise InputError(
-                f"this state was saved with {name} = {before!r}, not {value!r}"
+                f"this state was saved with {name} = {shown(before)}, not {shown(value)}"
             )
 
 
@@ -156,7 +156,9 @@ def _checked_rows(saved: Any, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, like in here.items():
         row = saved[name]
         if not _fits(row, like):
-            raise InputError(f"the row {name!r} of this state does not fit the module")
+            raise InputError(
+                f"the row {shown(name)} of this state does not fit the module"
+            )
         # Cloned, since `to` gives the same tensor where nothing has to be converted.
         rows[name] = row.to(like).clone()
     return rows

@@ -12,6 +12,7 @@ from fedlama.base.files import (
     read_regular,
     reason,
 )
+from fedlama.base.kinds import check_made, missing_members
 from fedlama.base.options import Checked, Limits, annotated_fields, check_options
 from fedlama.base.plain import with_tuples
 from fedlama.base.randomness import random_key
@@ -28,10 +29,12 @@ __all__ = [
     "Limits",
     "RunError",
     "annotated_fields",
+    "check_made",
     "check_number",
     "check_options",
     "check_whole",
     "expand_home",
+    "missing_members",
     "open_regular",
     "printable",
     "random_key",

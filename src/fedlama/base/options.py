@@ -138,7 +138,7 @@ def _check_entries(name: str, value: Any, annotation: Any) -> None:
     else:
         _, kind = get_args(annotation)
         for key, entry in value.items():
-            _check(f"{name} of {key!r}", entry, kind)
+            _check(f"{name} of {shown(key)}", entry, kind)
 
 
 def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) -> None:

@@ -10,7 +10,7 @@ from fedlama.cli.shared import print_lines
 from fedlama.cli.studies import show_table, train_and_draw
 
 if TYPE_CHECKING:
-    from fedlama.paper.selection import Selection
+    from fedlama.study.selection import Selection
     from fedlama.study.settings import Study
     from fedlama.study.sitting import Sitting
 
@@ -75,8 +75,8 @@ def _default_folder(scale: str) -> Path:
 def _frontier_study(folder: Path, scale: str, selection: Selection) -> Study:
     """The frontier, or the chosen runs of it; refused where its table would have nothing to subtract."""
     from fedlama.paper.reproduce import frontier_study
-    from fedlama.paper.selection import select_of
     from fedlama.study.cells import is_done
+    from fedlama.study.selection import select_of
 
     study = select_of(frontier_study(scale), selection)
     baseline = study.options.baseline

@@ -16,6 +16,8 @@ from fedlama.cli.shared import (
     RESUME_STUDY,
     Checkpoints,
     Minutes,
+    SelectedSeeds,
+    SelectedSettings,
     StudyWorkers,
     print_lines,
 )
@@ -53,18 +55,8 @@ def reproduce(
             help="Only this group of lines, counted from 1: one activity and one α.",
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--setting",
-            metavar="NAME",
-            help='Train only this setting, by its name in the table: --setting "FedAvg(6)". Repeatable.',
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(metavar="0,1", help="Train only these seeds."),
-    ] = None,
+    settings: SelectedSettings = None,
+    seeds: SelectedSeeds = None,
     iterations: Annotated[
         int | None, typer.Option(min=24, help="Steps \\[default: the scale's].")
     ] = None,
@@ -106,7 +98,8 @@ def reproduce(
     """
     from fedlama.paper.recipe import FIGURES, FRONTIER, TABLES
     from fedlama.paper.reproduce import Changes, checked_precision, reproduction
-    from fedlama.paper.selection import Selection, parse_seeds, select
+    from fedlama.paper.selection import select
+    from fedlama.study.selection import Selection, parse_seeds
     from fedlama.study.sitting import Sitting
 
     if name == LIST:

@@ -39,6 +39,18 @@ Checkpoints = Annotated[
         help="Where unfinished runs are kept, with their checkpoints \\[default: the folder of the run]."
     ),
 ]
+SelectedSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting",
+        metavar="NAME",
+        help='Train only this setting, by its name in the table: --setting "FedAvg(6)". Repeatable.',
+    ),
+]
+SelectedSeeds = Annotated[
+    str | None,
+    typer.Option(metavar="0,1", help="Train only these seeds."),
+]
 PLAN_ONLY = "Print what it would take, and stop."
 FINISHED_ONLY = "Train nothing: show what is finished so far."
 RESUME_STUDY = "Accepted for symmetry: a study always goes on where it stopped."

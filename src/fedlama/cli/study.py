@@ -13,6 +13,8 @@ from fedlama.cli.shared import (
     RESUME_STUDY,
     Checkpoints,
     Minutes,
+    SelectedSeeds,
+    SelectedSettings,
     StudyWorkers,
     print_lines,
 )
@@ -30,6 +32,8 @@ def study(
         Path | None,
         typer.Option(help="The study's folder \\[default: studies/NAME-OF-FILE]."),
     ] = None,
+    settings: SelectedSettings = None,
+    seeds: SelectedSeeds = None,
     workers: StudyWorkers = None,
     minutes: Minutes = None,
     checkpoints: Checkpoints = None,
@@ -40,13 +44,16 @@ def study(
     """Compare settings over seeds: run what is missing, then a table and a report.
 
     What it takes is printed before it starts. Finished runs are never run again, and an interrupted study goes on. The
-    table is also written as table.md, .csv and .tex.
+    table is also written as table.md, .csv and .tex. --setting and --seeds train a part of it: the table shows what is
+    finished, and a later command the rest.
     """
     from fedlama.report.tables.study import study_grid
+    from fedlama.study.selection import Selection, parse_seeds, select_of
     from fedlama.study.sitting import Sitting
     from fedlama.study.study_file import load_study
 
-    loaded = load_study(file)
+    selection = Selection(tuple(settings or ()), parse_seeds(seeds))
+    loaded = select_of(load_study(file), selection)
     folder = out or Path("studies") / file.stem
     drawn = train_and_draw(
         loaded,

@@ -67,7 +67,8 @@ class GroupCode:
         rates: list[float | None] = []
         for group in groups:
             codec = self.codec_of(group)
-            rate, _ = codec.for_round(*_turn(group, place))
+            number, count = _round_of_window(group, place)
+            rate, _ = codec.for_round(number, count)
             rates.append(rate)
         if self._large_codec.sharing == "water":
             pour(groups, targets, rates, self._large_codec)
@@ -214,14 +215,14 @@ class GroupCode:
     def _gain(
         self, group: TensorGroup, place: MessagePlace, kept: float | None
     ) -> float:
-        """By what the server multiplies this group: small ones have a codec and a turn of their own."""
+        """By what the server multiplies this group: small ones have a codec and rounds of their own."""
         codec = self.codec_of(group)
-        turn = _turn(group, place)
-        _, planned = codec.for_round(*turn)
+        number, count = _round_of_window(group, place)
+        _, planned = codec.for_round(number, count)
         is_poured = group.is_large and codec.sharing == "water"
         # Where bits were shared out anew, the plan is not what the layer got
         if is_poured and kept is not None:
-            return codec.gain_where(kept, *turn)
+            return codec.gain_where(kept, number, count)
         return planned
 
     def main_codecs(self, groups: Sequence[TensorGroup]) -> dict[int, Codec]:
@@ -266,7 +267,7 @@ def _by_codec(groups: Sequence[TensorGroup]) -> list[slice]:
     return parts
 
 
-def _turn(group: TensorGroup, place: MessagePlace) -> tuple[int, int]:
+def _round_of_window(group: TensorGroup, place: MessagePlace) -> tuple[int, int]:
     """Which of how many rounds of the window it is, for this group."""
     if group.is_large:
         (layer,) = group.sizes

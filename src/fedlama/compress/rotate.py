@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, check_options
+from fedlama.base import InputError, check_options, shown
 from fedlama.compress.blocks import Blocks, together
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded, Shape
@@ -141,7 +141,9 @@ class Rotate(Codec):
         tail = side.take(4)
         (scale,) = struct.unpack("<f", tail)
         if not math.isfinite(scale) or scale <= 0:
-            raise InputError(f"the scale must be finite and above 0, not {scale!r}")
+            raise InputError(
+                f"the scale must be finite and above 0, not {shown(scale)}"
+            )
         padded = Blocks.of(math.prod(shape)).padded
         return Coded(side=head + tail, runs=[Run(table(index), padded)])
 

@@ -23,6 +23,7 @@ from fedlama.compress.blocks import WORD, Blocks
 from fedlama.compress.draws import bit_source, generator, rekey
 from fedlama.compress.numbers import SLAB
 from fedlama.compress.scratch import lasting_tensor, working_tensor
+from fedlama.rows.slices import pieces_of
 
 MAX_PIECES = 1 << 18  # entries of a permutation that is kept: 4 MB with its inverse
 
@@ -35,10 +36,10 @@ class Draws:
     # Eight per byte, the highest bit first, one tensor behind the other
     signs: np.ndarray
 
-    def between(self, start: int, stop: int, factor: float = 1.0) -> Tensor:
-        """±1 for these numbers, times a float32 factor; `start` is a multiple of eight."""
-        first_byte = start // 8
-        end_byte = math.ceil(stop / 8)
+    def signs_of(self, slab: slice, factor: float = 1.0) -> Tensor:
+        """±1 for these numbers, times a float32 factor; they begin at a multiple of eight."""
+        first_byte = slab.start // 8
+        end_byte = math.ceil(slab.stop / 8)
         here = self.signs[first_byte:end_byte]
 
         of_bytes = _signs_of_bytes()
@@ -47,7 +48,8 @@ class Draws:
         rows = of_bytes.take(here, axis=0)
         signs = torch.from_numpy(rows).view(-1)
         # The last byte may have more signs than there are numbers.
-        return signs[: stop - start]
+        count = slab.stop - slab.start
+        return signs[:count]
 
 
 class Rotations:
@@ -84,11 +86,12 @@ class Rotations:
         draws = _draws(self.sizes, tuple(keys))
         shifted = self._shifted(tensors, draws.shifts)
         y = working_tensor(self.total, "rotated")
-        for start, stop in self._slabs():
-            order = self._order_between(start, stop)
+        for slab in self._slabs():
+            order = self._order_within(slab)
             mixed = self._permuted(shifted, order)
-            mixed *= draws.between(start, stop)
-            transform(mixed, self.block, normalised=True, out=y[start:stop])
+            mixed *= draws.signs_of(slab)
+            here = y[slab]
+            transform(mixed, self.block, normalised=True, out=here)
         return y
 
     def _shifted(self, tensors: Sequence[Tensor], shifts: Sequence[int]) -> Tensor:
@@ -114,60 +117,61 @@ class Rotations:
         processor adds. One product per number rounds, so every machine decodes to the same bits.
         """
         draws = _draws(self.sizes, tuple(keys))
-        root = math.sqrt(self.block)
-        factors = torch.tensor([scale / root for scale in scales], dtype=torch.float32)
-        factor_of_block = factors.repeat_interleave(self._blocks_per_tensor)
-        column = factor_of_block[:, None]  # blocks are in rows
-
-        mixed = working_tensor(self.total, "rotated")
-        for start, stop in self._slabs():
-            here = mixed[start:stop]
-            transform(codes[start:stop], self.block, normalised=False, out=here)
-            if len(self.sizes) == 1:
-                # The factor goes into the signs, which changes no digit: one pass less over the numbers.
-                here *= draws.between(start, stop, factor=float(factors))
-                continue
-            here *= draws.between(start, stop)
-            in_blocks = here.view(-1, self.block)
-            # Several tensors are one slab, so that these are the factors of all blocks.
-            in_blocks *= column
-
+        mixed = self._transformed_back(codes, scales, draws)
         if self._piece > 1:
             whole = self._put_back(mixed, draws.shifts[0])
-            return [whole[: self.blocks[0].count]]
+            count = self.blocks[0].count
+            return [whole[:count]]
+
         shifted = mixed.index_select(0, self._inverse)
+        tensors = shifted.split(self.sizes)
         result: list[Tensor] = []
-        for blocks, own, shift in zip(
-            self.blocks, shifted.split(self.sizes), draws.shifts, strict=True
-        ):
-            # What was in front before the shift is at the end now.
-            split = blocks.padded - shift
-            x = torch.cat((own[split:], own[:split]))
-            result.append(x[: blocks.count])
+        for blocks, own, shift in zip(self.blocks, tensors, draws.shifts, strict=True):
+            padded = _without_shift(own, shift)
+            result.append(padded[: blocks.count])
         return result
 
-    def _slabs(self) -> list[tuple[int, int]]:
-        """Where to begin and end: all at once, or of a large tensor what stays in the cache."""
-        if len(self.sizes) > 1:
-            return [(0, self.total)]
-        slabs: list[tuple[int, int]] = []
-        for start in range(0, self.total, SLAB):
-            stop = start + SLAB
-            stop = min(stop, self.total)
-            slabs.append((start, stop))
-        return slabs
+    def _transformed_back(
+        self, codes: Tensor, scales: Sequence[float], draws: Draws
+    ) -> Tensor:
+        """ε ⊙ WHT(j)·S/√B of all tensors, still permuted and shifted."""
+        root = math.sqrt(self.block)
+        factors = torch.tensor([scale / root for scale in scales], dtype=torch.float32)
+        mixed = working_tensor(self.total, "rotated")
+        for slab in self._slabs():
+            here = mixed[slab]
+            transform(codes[slab], self.block, normalised=False, out=here)
+            if len(self.sizes) == 1:
+                # The factor goes into the signs, which changes no digit: one pass less over the numbers.
+                here *= draws.signs_of(slab, factor=float(factors))
+                continue
+            here *= draws.signs_of(slab)
+            # Several tensors are one slab, so that these are the factors of all blocks, which are in rows.
+            factor_of_block = factors.repeat_interleave(self._blocks_per_tensor)
+            in_blocks = here.view(-1, self.block)
+            in_blocks *= factor_of_block[:, None]
+        return mixed
 
-    def _order_between(self, start: int, stop: int) -> Tensor:
-        """Which pieces come to lie between these two places."""
-        first_piece = start // self._piece
-        end_piece = stop // self._piece
+    def _slabs(self) -> list[slice]:
+        """What is worked on at a time: everything, or of a large tensor what stays in the cache."""
+        everything = slice(0, self.total)
+        if len(self.sizes) > 1:
+            return [everything]
+        return list(pieces_of(everything, SLAB))
+
+    def _order_within(self, slab: slice) -> Tensor:
+        """Which pieces come to lie in a slab."""
+        first_piece = slab.start // self._piece
+        end_piece = slab.stop // self._piece
         return self._order[first_piece:end_piece]
 
     def _permuted(self, values: Tensor, order: Tensor) -> Tensor:
+        """The pieces in this order."""
         if self._piece == 1:
             return values.index_select(0, order)
         pieces = values.view(-1, self._piece)
-        selected = torch.empty(len(order), self._piece)
+        count = len(order)
+        selected = torch.empty(count, self._piece)
         _take_rows(pieces, order, out=selected)
         return selected.view(-1)
 
@@ -189,6 +193,14 @@ class Rotations:
             out=selected.view(-1, self._piece),
         )
         return selected[within : within + self.total]
+
+
+def _without_shift(shifted: Tensor, shift: int) -> Tensor:
+    """A tensor that begins at its shift, from its own beginning again."""
+    begins = len(shifted) - shift
+    front = shifted[begins:]
+    rest = shifted[:begins]
+    return torch.cat((front, rest))
 
 
 def _take_rows(matrix: Tensor, order: Tensor, out: Tensor) -> None:
@@ -257,8 +269,11 @@ def _signs_of_bytes() -> np.ndarray:
 def _piece_length(count: int) -> int:
     """How many neighbours are permuted as one: single numbers, or in large tensors a few."""
     length = 1
-    while count // length > MAX_PIECES and count // length % 2 == 0:
+    pieces = count
+    # Only as long as no number is left over
+    while pieces > MAX_PIECES and pieces % 2 == 0:
         length *= 2
+        pieces //= 2
     return length
 
 

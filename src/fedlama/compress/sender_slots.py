@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlama.base import InputError
 from fedlama.compress.codec import Codec
 from fedlama.core import Layout
-from fedlama.rows import Slot
+from fedlama.rows import Slot, views
 
 
 class SenderSlots:
@@ -65,17 +65,12 @@ class SenderSlots:
             return
         layers = sorted(set(due))
         for part in self._layout.slices_of(layers):
-            here = _part(rows, part)
+            here = views(rows, part)
             target = self._codec.target(difference[part], here)
             # All of it arrives, so for the codec it was decoded without an error.
             self._codec.remember(target, target, here)
             difference[part] = target
         for part in self._layout.statistics:
-            here = _part(rows, part)
+            here = views(rows, part)
             changes = difference[part]
             self._codec.remember(changes, changes, here)
-
-
-def _part(rows: Mapping[str, Tensor], part: slice) -> dict[str, Tensor]:
-    """Views of the same slice of every row."""
-    return {name: values[part] for name, values in rows.items()}

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from fedlama.compress.blocks import MAX_JOINT
+from fedlama.compress.joint_costs import joint_costs
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
 from fedlama.compress.normal import (
     INDICES_PER_OCTAVE,
@@ -36,9 +36,8 @@ LEAST_CODES = 8
 RATE_IS_MET = MAX_JOINT + 1
 RATE_TOLERANCE = 0.002
 CORRECTIONS = 4
-FRAME, FRAME_SHARE = 16, 0.015
-# Symbols that are looked up as one, and entries of such a table
-MAX_TOGETHER, MAX_ROWS = 4, 1 << 17
+FRAME = 16  # bytes
+FRAME_SHARE = 0.015
 TOO_SMALL = 1e-35  # a standard deviation that float32 cannot divide by
 
 
@@ -67,24 +66,48 @@ def quantised(y: Tensor, rate: float, count: int) -> Quantised | None:
     sigma = math.sqrt(square / len(y))
     if sigma < TOO_SMALL:
         return None
-    index = index_for(rate)
     codes = lasting_tensor(len(y))  # one for all attempts: the last one counts
-    result = _attempt(y, square, sigma, index, codes)
+    result = _attempt(y, square, sigma, index_for(rate), codes)
     if count >= RATE_IS_MET:
-        budget = rate * count
-        budget -= min(8 * FRAME, FRAME_SHARE * budget)
-        aim = rate
-        for _ in range(CORRECTIONS):
-            if abs(result.bits - budget) < RATE_TOLERANCE * budget:
-                break
-            aim *= budget / result.bits
-            aim = min(max(aim, MIN_BITS / 2), MAX_BITS)
-            index = index_for(aim)
-            result = _attempt(y, square, sigma, index, codes)
-    while _are_too_few(result) and index + INDICES_PER_OCTAVE <= MAX_INDEX:
-        index += INDICES_PER_OCTAVE
-        result = _attempt(y, square, sigma, index, codes)
+        result = _corrected(result, y, sigma, rate, count)
+    while _are_too_few(result):
+        halved = result.index + INDICES_PER_OCTAVE
+        if halved > MAX_INDEX:
+            break
+        result = _attempt(y, square, sigma, halved, codes)
     return result
+
+
+def _corrected(
+    result: Quantised, y: Tensor, sigma: float, rate: float, count: int
+) -> Quantised:
+    """The same numbers at another step, whose codes have the length that a rate asks for; written over the first."""
+    budget = rate * count
+    budget -= min(8 * FRAME, FRAME_SHARE * budget)
+    tolerance = RATE_TOLERANCE * budget
+    aim = rate
+    for _ in range(CORRECTIONS):
+        excess = result.bits - budget
+        if abs(excess) < tolerance:
+            break
+        aim *= budget / result.bits
+        aim = max(aim, MIN_BITS / 2)
+        aim = min(aim, MAX_BITS)
+        index = index_for(aim)
+        result = _attempt(y, result.square, sigma, index, result.codes)
+    return result
+
+
+class _Scaled(NamedTuple):
+    """One of several tensors, and the step that its numbers are divided by."""
+
+    rate: float  # bits per number
+    unpadded: int
+    size: int
+    step: int  # its index
+    exact: Tensor  # the numbers, in float64
+    square: float  # ‖y‖²
+    factor: float  # one over the step; zero where there is nothing to code
 
 
 def quantised_together(
@@ -104,74 +127,83 @@ def quantised_together(
         rates: Bits per number of each.
         counts: How many numbers each has without padding.
     """
-    exact = y.double().split(list(sizes))
-    squares: list[float] = []
-    factors: list[float] = []
-    indices = [index_for(rate) for rate in rates]
-    for part, index in zip(exact, indices, strict=True):
-        square = float(torch.dot(part, part))
-        _check_energy(square)
-        sigma = math.sqrt(square / len(part))
-        factor = 0.0
-        if sigma >= TOO_SMALL:
-            factor = 1 / (step_of(index) * sigma)
-        squares.append(square)
-        factors.append(factor)
+    lengths = list(sizes)
+    parts = y.double().split(lengths)
+    tensors: list[_Scaled] = []
+    for exact, rate, count in zip(parts, rates, counts, strict=True):
+        tensors.append(_scaled(exact, rate, count))
 
-    blocks = torch.tensor([size // block for size in sizes])
-    codes = y.view(-1, block) * _per_block(factors, blocks)
+    # Rounding and looking up is one operation over all of them.
+    blocks = torch.tensor([length // block for length in lengths])
+    factors = _per_block([tensor.factor for tensor in tensors], blocks)
+    codes = y.view(-1, block) * factors
     codes.round_()
-    lengths = _clipped(codes, indices, blocks, sizes)
+    bits = _clipped(codes, tensors, blocks)
 
-    result: list[Quantised | None] = []
     codes = codes.view(-1)
-    whole = codes.double().split(list(sizes))
-    parts = zip(
-        codes.split(list(sizes)),
-        exact,
-        whole,
-        indices,
-        squares,
-        factors,
-        lengths,
-        strict=True,
-    )
-    for own, (symbols, numbers, integers, index, square, factor, bits) in enumerate(
-        parts
-    ):
-        if factor == 0.0:
+    symbols = codes.split(lengths)
+    integers = codes.double().split(lengths)
+    rotated = y.split(lengths)
+    result: list[Quantised | None] = []
+    for number, tensor in enumerate(tensors):
+        if tensor.factor == 0.0:
             result.append(None)
             continue
-        product = float(torch.dot(numbers, integers))
-        energy = float(torch.dot(integers, integers))
-        one: Quantised | None = Quantised(index, symbols, bits, square, product, energy)
+        own = integers[number]
+        one: Quantised | None = Quantised(
+            index=tensor.step,
+            codes=symbols[number],
+            bits=bits[number],
+            square=tensor.square,
+            product=_dot(tensor.exact, own),
+            energy=_dot(own, own),
+        )
         if _are_too_few(one):
-            start = sum(sizes[:own])
-            one = quantised(y[start : start + sizes[own]], rates[own], counts[own])
+            # Once more by itself, where its step can be halved
+            one = quantised(rotated[number], tensor.rate, tensor.unpadded)
         result.append(one)
     return result
 
 
-def _clipped(
-    codes: Tensor, indices: Sequence[int], blocks: Tensor, sizes: Sequence[int]
-) -> list[float]:
+def _scaled(exact: Tensor, rate: float, count: int) -> _Scaled:
+    """The step that a rate asks for, in units of the numbers' standard deviation."""
+    size = len(exact)
+    index = index_for(rate)
+    square = _dot(exact, exact)
+    _check_energy(square)
+    sigma = math.sqrt(square / size)
+    factor = 0.0
+    if sigma >= TOO_SMALL:
+        factor = 1 / (step_of(index) * sigma)
+    return _Scaled(rate, count, size, index, exact, square, factor)
+
+
+def _clipped(codes: Tensor, tensors: Sequence[_Scaled], blocks: Tensor) -> list[float]:
     """Keep the codes of each tensor, blocks in rows, to the symbols of its table, in place; what they cost in bits."""
-    different = sorted(set(indices))
-    if len(different) == 1:
-        costs, places = _clipped_to_one_table(codes, different[0])
+    indices = [tensor.step for tensor in tensors]
+    share_a_table = len(set(indices)) == 1
+    if share_a_table:
+        costs, places = _clipped_to_one_table(codes, indices[0])
     else:
         costs, places = _clipped_to_tables(codes, indices, blocks)
-    bits = costs.index_select(0, places.view(-1))
-    of_tensors = bits.double().split(list(sizes))
-    return [float(part.sum()) for part in of_tensors]
+
+    bits_of_codes = costs.index_select(0, places.view(-1)).double()
+    sizes = [tensor.size for tensor in tensors]
+    bits: list[float] = []
+    for own in bits_of_codes.split(sizes):
+        total = own.sum()
+        bits.append(float(total))
+    return bits
 
 
 def _clipped_to_one_table(codes: Tensor, index: int) -> tuple[Tensor, Tensor]:
     """Clip codes that share a table, in place; what its symbols cost, and where each code is looked up there."""
+    costs = table(index).costs
     largest = largest_symbol(index)
     codes.clamp_(-largest, largest)
-    places = (codes + largest).to(torch.int32)
-    return table(index).costs, places
+    # The table begins with the smallest symbol.
+    from_its_start = codes + largest
+    return costs, from_its_start.to(torch.int32)
 
 
 def _clipped_to_tables(
@@ -211,7 +243,7 @@ def _attempt(
     """The codes at one step, written into `codes`."""
     factor = 1 / (step_of(index) * sigma)
     largest = largest_symbol(index)
-    costs = _joint_costs(index)
+    costs = joint_costs(index)
     bits = 0.0
     product = 0.0
     energy = 0.0
@@ -221,60 +253,14 @@ def _attempt(
         symbols.clamp_(-largest, largest)
         bits += costs.of(symbols)
         exact_symbols = symbols.double()
-        exact_numbers = numbers.double()
-        product += float(torch.dot(exact_numbers, exact_symbols))
-        energy += float(torch.dot(exact_symbols, exact_symbols))
+        product += _dot(numbers.double(), exact_symbols)
+        energy += _dot(exact_symbols, exact_symbols)
     return Quantised(index, codes, bits, square, product, energy)
 
 
-@dataclass(frozen=True)
-class _JointCosts:
-    """What neighbouring symbols cost together: to look them up one by one would take longer than to round them.
-
-    Arguments:
-        bits: The costs of all rows of so many symbols: float64 sums of float32 costs, which are exact. So is the sum
-            of a slab of them, in whatever order: they have digits to spare.
-        weights: What turns a row of symbols into its place, beside the offset; as many as a row has symbols, a power
-            of two.
-        offset: The place of a row of zeros.
-    """
-
-    bits: Tensor
-    weights: Tensor
-    offset: int
-
-    def of(self, symbols: Tensor) -> float:
-        """The bits of all of these."""
-        width = len(self.weights)
-        missing = -len(symbols) % width
-        surplus = 0.0
-        if missing:
-            symbols = pad(symbols, (0, missing))
-            row_of_zeros = float(self.bits[self.offset])
-            surplus = missing * row_of_zeros / width
-        rows = symbols.view(-1, width)
-        places = torch.mv(rows, self.weights)
-        places += self.offset
-        bits = self.bits.index_select(0, places.to(torch.int32))
-        total = float(bits.sum())
-        return total - surplus
-
-
-@lru_cache(maxsize=32)
-def _joint_costs(index: int) -> _JointCosts:
-    """For as many symbols together as leave the table small."""
-    bits = table(index).costs.double()
-    weights = [1.0]
-    offset = largest_symbol(index)
-    while len(weights) < MAX_TOGETHER and len(bits) ** 2 <= MAX_ROWS:
-        # All pairs of such rows: the first one counts in units of all that the second may be.
-        rows = len(bits)
-        pairs = bits[:, None] + bits
-        bits = pairs.view(-1)
-        of_the_first = [rows * weight for weight in weights]
-        weights = of_the_first + weights
-        offset += rows * offset
-    return _JointCosts(bits, torch.tensor(weights), offset)
+def _dot(a: Tensor, b: Tensor) -> float:
+    product = torch.dot(a, b)
+    return float(product)
 
 
 def _check_energy(square: float) -> None:

@@ -18,7 +18,7 @@ from fedlama.core.bounds import (
 from fedlama.core.interval_checks import RULES, Rule
 from fedlama.core.intervals import adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
-from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic
+from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic, total_of
 from fedlama.core.policies import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed
 from fedlama.core.policy import (
     FROZEN,
@@ -29,6 +29,7 @@ from fedlama.core.policy import (
     RoundPlan,
     Shortening,
     advance,
+    asks_for_movement,
     plan_by_intervals,
     shortest_interval,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "Traffic",
     "adjust_intervals",
     "advance",
+    "asks_for_movement",
     "convergence_bound",
     "convergence_terms",
     "crossing_curves",
@@ -70,4 +72,5 @@ __all__ = [
     "linear_speedup_rounds",
     "plan_by_intervals",
     "shortest_interval",
+    "total_of",
 ]

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from fedlama.base.checks import MAX_SIZE, check_whole
 from fedlama.base.errors import InputError
+from fedlama.base.text import shown
 
 Rule = Literal["crossing", "released", "printed", "accelerate"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -39,7 +40,7 @@ def check_rule(rule: str) -> None:
     """
     if rule not in RULES:
         rules = ", ".join(RULES)
-        raise InputError(f"rule must be one of {rules}, not {rule!r}")
+        raise InputError(f"rule must be one of {rules}, not {shown(rule)}")
 
 
 def check_layers(

@@ -124,6 +124,11 @@ class Layout:
             slices += layer.slices
         return slices
 
+    def slices_with_statistics(self, layers: Iterable[int]) -> list[slice]:
+        """The slices of these layers and then of the statistics, which travel with whatever is averaged."""
+        of_layers = self.slices_of(layers)
+        return [*of_layers, *self.statistics]
+
 
 def _place(tensors: Sequence[Tensor], start: int) -> tuple[tuple[slice, ...], int]:
     """The slices of these tensors, from `start` on, and where the next one begins."""

@@ -53,6 +53,28 @@ class Message:
         return of_layers + self.statistics
 
 
+def total_of(messages: Sequence[Message]) -> Message:
+    """The bytes of several messages.
+
+    Arguments:
+        messages: They; one that is in it several times counts as often.
+    """
+    # Without a codec all clients send the same message: one multiplication instead of a sum over clients and layers.
+    counts: dict[int, int] = {}
+    different: dict[int, Message] = {}
+    for message in messages:
+        key = id(message)
+        counts[key] = counts.get(key, 0) + 1
+        different[key] = message
+
+    total = Message()
+    for key, message in different.items():
+        count = counts[key]
+        of_all = message.times(count)
+        total = total.plus(of_all)
+    return total
+
+
 @dataclass(frozen=True)
 class Traffic:
     """What travelled, summed over clients.

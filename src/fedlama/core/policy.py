@@ -79,7 +79,8 @@ class PolicyState:
         round: Rounds played so far.
         cycle: Cycles finished so far.
         cycle_start: The global step after which this cycle began.
-        own: The memory of the policy itself, in plain JSON: it is saved and restored by those who do not know it.
+        own: The memory of the policy itself, in plain JSON: it is saved and restored by those who do not know it. That
+            is checked (`core/policy_checks.py`); tuples may come back as lists.
     """
 
     intervals: tuple[int, ...]
@@ -90,6 +91,22 @@ class PolicyState:
     cycle: int = 0
     cycle_start: int = 0
     own: Any = None
+
+    @staticmethod
+    def at_start(intervals: Sequence[int], own: Any = None) -> PolicyState:
+        """The state before the first step: no layer has drifted yet, and all copies are equal.
+
+        Arguments:
+            intervals: τ_l of every layer, in steps.
+            own: The policy's own memory, if it has any.
+        """
+        count = len(intervals)
+        return PolicyState(
+            intervals=tuple(intervals),
+            discrepancy=(0.0,) * count,
+            synchronised_at=(0,) * count,
+            own=own,
+        )
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> PolicyState:
@@ -191,6 +208,15 @@ def shortest_interval(policy: Policy) -> int:
     if isinstance(policy, Shortening):
         return policy.shortest_interval
     return policy.base_interval
+
+
+def asks_for_movement(policy: Policy) -> bool:
+    """Whether a policy looks at how far layers moved, or how large they are: then the model before the round is needed.
+
+    Arguments:
+        policy: Any.
+    """
+    return "moved" in policy.uses or "norm" in policy.uses
 
 
 def plan_by_intervals(

@@ -78,7 +78,7 @@ class Dataset:
         if self.augment and self.x_train.dim() != 4:
             shape = tuple(self.x_train.shape[1:])
             raise InputError(
-                f"augment = {self.augment!r} needs images of [channels, height, width], not {shape}"
+                f"augment = {shown(self.augment)} needs images of [channels, height, width], not {shape}"
             )
 
     def inputs(self, samples: Tensor) -> Tensor:

@@ -77,39 +77,29 @@ def diagnose(
         progress: called with the share that is done and what is being done.
     """
     note = progress or (lambda share, what: None)
-    participation = participation or Participation()
+    who = participation or Participation()
     shards = partition
     if not isinstance(shards, Shards):
         recipe = partition or Natural()
         shards = recipe.assign(data, seed)
-    active = participation.count(len(shards))
+    active = who.count(len(shards))
     loss, _ = task_of(data, loss, None)
-    policy = FedLAMA(base_interval, increase_factor, rule)
+
+    # First the cycles, which show how the layers drift apart
     steps = base_interval * increase_factor
-
-    # Two clients at least, where there are two: how much they differ is what κ² and β² are about.
-    affordable_clients = MAX_CLIENT_STEPS // steps
-    looked_at = max(2, min(active, MAX_CLIENTS, affordable_clients))
-    looked_at = min(looked_at, len(shards))
+    looked_at = _clients_looked_at(active, len(shards), steps)
     probed = Participation(looked_at).cohort(len(shards), seed, 0)
-
-    affordable_cycles = MAX_CLIENT_STEPS // (steps * looked_at)
-    cycles = max(1, min(MAX_CYCLES, affordable_cycles))
+    cycles = _cycles_of(steps * looked_at)
 
     def note_cycles(record: Record) -> None:
         share = BEFORE * record.step / (steps * cycles)
         note(share, "first cycles")
 
     note(0.0, "first cycles")
-    hardly_tested = replace(
-        data,
-        x_test=data.x_test[:TEST_SAMPLES],
-        y_test=data.y_test[:TEST_SAMPLES],
-    )
     first = simulate(
         model,
-        hardly_tested,
-        policy=policy,
+        _hardly_tested(data),
+        policy=FedLAMA(base_interval, increase_factor, rule),
         local=local,
         partition=shards,
         participation=Participation(looked_at),
@@ -121,7 +111,10 @@ def diagnose(
         loss=loss,
         on_record=note_cycles,
     )
+    first_cycle = _discrepancy(first.records, steps)
+    last_cycle = _discrepancy(first.records, steps * cycles)
 
+    # Then gradients and curvature before and after them, for the theorem's constants
     with torch_settings(uses_gpu=False):
         start = build(model, seed)
     layout = describe(start, layers, adaptive)
@@ -129,20 +122,18 @@ def diagnose(
     points, curvature, omitted = look_at_both_ends(
         start, first.model, batches, loss, seed, probed, note
     )
-    constants = constants_of(points, curvature)
-
-    learning_rate, momentum = _rate_and_momentum(local)
-    effective_rate = learning_rate / (1 - momentum)
-    theory = theory_of(constants, effective_rate, steps, iterations, active)
     if all(shards.size_of(client) == 1 for client in probed):
         omitted[GRADIENT_VARIANCE] = (
             "a client with one sample draws it every time, so noise cannot be seen"
         )
+
+    # And what follows from both
+    constants = constants_of(points, curvature)
+    learning_rate, momentum = _rate_and_momentum(local)
+    effective_rate = learning_rate / (1 - momentum)
+    theory = theory_of(constants, effective_rate, steps, iterations, active)
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
-
-    first_cycle = _discrepancy(first.records, steps)
-    last_cycle = _discrepancy(first.records, steps * cycles)
     earlier = profiles_of(base_interval, increase_factor, rule, layout, first_cycle)
     later = profiles_of(base_interval, increase_factor, rule, layout, last_cycle)
     root_spread = spread_of_roots(later)
@@ -172,6 +163,28 @@ def diagnose(
         predictions=predictions,
         recommendation=recommend(predictions, root_spread, base_interval),
         omitted=omitted,
+    )
+
+
+def _clients_looked_at(active: int, clients: int, steps: int) -> int:
+    """How many train in the first cycles: two at least, where there are two, as κ² and β² say how much they differ."""
+    affordable = MAX_CLIENT_STEPS // steps
+    wanted = max(2, min(active, MAX_CLIENTS, affordable))
+    return min(wanted, clients)
+
+
+def _cycles_of(client_steps: int) -> int:
+    """How many cycles of so many client steps there are."""
+    affordable = MAX_CLIENT_STEPS // client_steps
+    return max(1, min(MAX_CYCLES, affordable))
+
+
+def _hardly_tested(data: Dataset) -> Dataset:
+    """The data with a few test samples."""
+    return replace(
+        data,
+        x_test=data.x_test[:TEST_SAMPLES],
+        y_test=data.y_test[:TEST_SAMPLES],
     )
 
 

@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from fedlama.base import InputError
+from fedlama.base import InputError, check_made
 from fedlama.data import Partition
 from fedlama.flower.client_round import ClientRound
 from fedlama.flower.function_trainer import FunctionTrainer, TrainFunction
@@ -51,10 +51,7 @@ def client_app(
         loss: A function of outputs and targets (default: cross entropy, where targets are classes).
         threads: How many threads torch uses; results are the same bits for the same number.
     """
-    if isinstance(local, type) or not isinstance(local, LocalRule):
-        raise InputError(
-            f"local must be made with fedlama.SGD(…), not {type(local).__name__}"
-        )
+    check_made("local", local, LocalRule, "fedlama.SGD(…)")
     trainer = RuleTrainer(data, local, partition, loss)
     return _app(model, trainer, threads)
 

@@ -14,7 +14,6 @@ from fedlama.flower.codes import channel_of, place_from_plain
 from fedlama.flower.packing import (
     CODED,
     Packed,
-    all_slices,
     pack_plain,
     read_plain,
     read_rule_rows,
@@ -29,7 +28,7 @@ from fedlama.flower.state import (
     store_state,
 )
 from fedlama.flower.tasks import Download, Task, layout_digest
-from fedlama.flower.trainers import ANCHOR, ROW, ClientTrainer
+from fedlama.flower.trainers import ANCHOR, ROW, ClientTrainer, LocalWork
 from fedlama.rows import Binding, Slot, describe
 from fedlama.server import LAST_CHANGE
 
@@ -95,13 +94,14 @@ class ClientRound:
         check_size(self.context, self._kept(rows))
 
         counters = torch.tensor(task.counters, dtype=torch.int64)
-        loss = self.trainer.train(
-            task,
-            self.binding,
-            rows,
-            counters,
-            self.context,
+        work = LocalWork(
+            task=task,
+            binding=self.binding,
+            rows=rows,
+            counters=counters,
+            context=self.context,
         )
+        loss = self.trainer.train(work)
 
         # In this order: coding the upload updates rows that are kept, such as the residual of error feedback.
         upload = self._upload(rows)
@@ -139,7 +139,7 @@ class ClientRound:
         task = self.task
         width = self.layout.width
         anchor = torch.zeros(width)
-        slices = all_slices(self.layout, task.sent)
+        slices = self.layout.slices_with_statistics(task.sent)
         read_plain(sent, anchor, slices)
         rows = {
             ANCHOR: anchor,
@@ -169,7 +169,7 @@ class ClientRound:
     def _overlay(self, rows: Rows, sent: Packed) -> None:
         """Write what was averaged last over the client's own numbers."""
         task = self.task
-        slices = all_slices(self.layout, task.sent)
+        slices = self.layout.slices_with_statistics(task.sent)
         anchor = rows[ANCHOR]
         before = anchor.clone()
         if self.downlink is None:
@@ -206,7 +206,7 @@ class ClientRound:
 
     def _upload(self, rows: Rows) -> Packed:
         row = rows[ROW]
-        slices = all_slices(self.layout, self.task.due)
+        slices = self.layout.slices_with_statistics(self.task.due)
 
         # No code can hold what is not finite; the server will refuse it by its name.
         if self.uplink is None or not _is_finite(row, slices):

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Literal
 
 from fedlama import compress
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 from fedlama.compress import Channel, Codec, MessagePlace
 from fedlama.core import Layout
 from fedlama.local import LocalRule
@@ -80,7 +80,7 @@ def codec_from_plain(plain: dict[str, Any]) -> Codec:
         kind = getattr(compress, name)
     if not isinstance(kind, type) or not issubclass(kind, Codec):
         raise InputError(
-            f"there is no codec {name!r} in fedlama.compress: install the server's fedlama"
+            f"there is no codec {shown(name)} in fedlama.compress: install the server's fedlama"
         )
 
     options: dict[str, Any] = {}
@@ -115,7 +115,9 @@ def channel_of(
 
 
 def rule_to_plain(rule: LocalRule) -> dict[str, Any]:
-    """A local rule's name and its options, with those of the SGD that it goes around; empty for one of another kind.
+    """A local rule's class and its options, with those of the SGD that it goes around; empty for one of another kind.
+
+    What a configuration calls the class is for the server to say: clients do without what reads configurations.
 
     Arguments:
         rule: A local rule.
@@ -132,6 +134,5 @@ def rule_to_plain(rule: LocalRule) -> dict[str, Any]:
             plain[option.name] = value
 
     # Last, over the name of the SGD inside.
-    name = type(rule).__name__
-    plain["rule"] = name.lower()
+    plain["rule"] = type(rule).__name__
     return plain

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from flwr import __version__ as flower_version
 
 from fedlama.base import InputError
-from fedlama.compress import Chain, Codec, ErrorFeedback
 from fedlama.flower.options import Options
 from fedlama.flower.queries import Member
-from fedlama.run.choices import CODECS, POLICIES, SERVER_RULES
+from fedlama.run.choices import LOCAL_RULES
+from fedlama.run.codecs import CodecSection
 from fedlama.run.config import Config, parse_config
+from fedlama.run.describe import policy_table
 from fedlama.run.resolve import versions
+from fedlama.run.tables import LocalSection, ServerSection
 
 DATA_NAME = "flower"  # the data stays with the clients: the server knows no name for it
 
@@ -60,18 +61,15 @@ def config_of(
             "policy": str(policy),
         },
     }
-    tables["policy"] = _chosen("kind", POLICIES, policy, {"interval": "base_interval"})
-    tables["server"] = _chosen("rule", SERVER_RULES, options.server, {})
-    tables["uplink"] = _codec_table(options.uplink)
-    tables["downlink"] = _codec_table(options.downlink)
-
-    # Through JSON, which makes lists of tuples, as a file would have them.
-    plain = json.loads(json.dumps(tables))
+    tables["policy"] = policy_table(policy)
+    tables["server"] = ServerSection.table_of(options.server)
+    tables["uplink"] = CodecSection.table_of(options.uplink)
+    tables["downlink"] = CodecSection.table_of(options.downlink)
     try:
-        return parse_config({**plain, "local": local}, "the strategy")
+        return parse_config({**tables, "local": local}, "the strategy")
     except InputError:
         # What clients say of themselves is no configuration, and the run is described without it.
-        return parse_config(plain, "the strategy")
+        return parse_config(tables, "the strategy")
 
 
 def local_rules(members: Iterable[Member]) -> str:
@@ -102,51 +100,9 @@ def local_options(members: Iterable[Member]) -> dict[str, Any]:
         return {}
     if not isinstance(options, dict):
         return {}
+
+    # Clients say the name of the class, which a configuration has another name for.
+    for name, built in LOCAL_RULES.items():
+        if options.get(LocalSection.chosen_by) == built.__name__:
+            options[LocalSection.chosen_by] = name
     return options
-
-
-def _chosen(
-    key: str, choices: Mapping[str, type[Any]], value: Any, names: Mapping[str, str]
-) -> dict[str, Any]:
-    """The table of a value: its name among the choices under `key`, and its options.
-
-    Arguments:
-        key: Of the name.
-        choices: The classes that a configuration has a name for.
-        value: One of one of these classes.
-        names: What a configuration calls options that have another name there.
-    """
-    for name, kind in choices.items():
-        if type(value) is not kind:
-            continue
-        table: dict[str, Any] = {key: name}
-        for option in fields(value):
-            given = getattr(value, option.name)
-            if option.init and given is not None:
-                option_name = names.get(option.name, option.name)
-                table[option_name] = given
-        return table
-    raise InputError(
-        f"{value!r} cannot be written into a run directory: leave save_to out"
-    )
-
-
-def _codec_table(codec: Codec | None) -> dict[str, Any]:
-    """As [uplink] has it."""
-    if codec is None:
-        return {"codec": "none"}
-    if isinstance(codec, ErrorFeedback):
-        table = _codec_table(codec.codec)
-        table["error_feedback"] = codec.lifetime
-        if codec.profile is not None:
-            table["profile"] = list(codec.profile)
-        if codec.gain is not None:
-            table["gain"] = codec.gain
-        return table
-
-    if isinstance(codec, Chain):
-        first = _codec_table(codec.first)
-        second = _codec_table(codec.second)
-        names = [first["codec"], second["codec"]]
-        return {**first, **second, "codec": names}
-    return _chosen("codec", CODECS, codec, {})

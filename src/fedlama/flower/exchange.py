@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from logging import DEBUG
 
@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 POLL_SECONDS = 0.2
 MAX_POLL_SECONDS = 2.0
 POLL_GROWTH = 1.2
+LOOK_SECONDS = 1.0  # a program that is started anew is mostly away for longer
 MAX_PAUSES = 8  # deadlines for which a node that stays silent is left alone
 
 # Asked about each reply: what to send to this addressee at once in answer, or None
@@ -63,8 +64,8 @@ class _Pulling:
         Arguments:
             now: On the monotonic clock.
         """
-        # A node that was killed while it sent a reply, and is back, has forgotten it. Flower waits for the rest of it
-        # all the same, for an hour or longer, and the thread with it.
+        # A node that was killed while it sent a reply, and was back before anyone saw that it left, has forgotten it.
+        # Flower waits for the rest of it all the same, for an hour or longer, and the thread with it.
         return self.thread.is_alive() and now < self.given_up
 
 
@@ -103,6 +104,18 @@ class NodeExchange:
         late = self._late.get(node)
         return late is not None and now < late.not_before
 
+    def note_who_is_there(self, there: Set[int]) -> None:
+        """Forget what was wrong with nodes that left: whoever comes back begins anew.
+
+        Arguments:
+            there: Flower's ids of all nodes that are connected.
+        """
+        # The thread that waits for such a node's reply may go on. Where it has one after all, it puts it where nobody
+        # looks any longer, or where its exchange still waits for it.
+        for known in (self._pulling, self._late):
+            for node in set(known) - there:
+                del known[node]
+
     def ask(
         self,
         requests: Mapping[int, Request],
@@ -129,10 +142,20 @@ class NodeExchange:
                 waiting.add(key)
 
         replies: dict[int, Message] = {}
+        left: set[int] = set()  # nodes that were away since
+        next_look = time.monotonic() + LOOK_SECONDS
         while waiting:
+            until_look = next_look - time.monotonic()
+            if until_look <= 0:
+                left |= self._away({requests[key].node for key in waiting})
+                next_look = time.monotonic() + LOOK_SECONDS
+                continue
             try:
-                key, reply = awaited.arrived.get(timeout=awaited.seconds_left)
+                pause = min(until_look, awaited.seconds_left)
+                key, reply = awaited.arrived.get(timeout=pause)
             except queue.Empty:
+                if awaited.seconds_left:
+                    continue
                 break
             # The thread may still be about to end; its node is free all the same.
             node = requests[key].node
@@ -149,7 +172,10 @@ class NodeExchange:
             waiting.discard(key)
             replies[key] = reply
         for key in waiting:
-            self._note_late(requests[key].node)
+            node = requests[key].node
+            # What one that left says when it is back is not late.
+            if node not in left:
+                self._note_late(node)
         return replies
 
     def tell(
@@ -198,7 +224,21 @@ class NodeExchange:
                 if waiting:
                     time.sleep(POLL_SECONDS)
         except Exception:
-            log(DEBUG, "nodes could not be told", exc_info=True)
+            log(DEBUG, "a message to nodes could not be sent", exc_info=True)
+
+    def _away(self, nodes: Set[int]) -> Set[int]:
+        """Those of these nodes that are not connected; none where that cannot be found out.
+
+        Arguments:
+            nodes: Flower's ids of nodes that are waited for.
+        """
+        try:
+            there = set(self.grid.get_node_ids())
+        except Exception:
+            log(DEBUG, "nobody could say which nodes are there", exc_info=True)
+            return set()
+        self.note_who_is_there(there)
+        return nodes - there
 
     def _note_late(self, node: int) -> None:
         """Late once, a node may be back in the next cycle; staying silent, it would cost all others every round."""

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Context
-from torch import Tensor, nn
+from torch import nn
 
 from fedlama.base import InputError
-from fedlama.flower.tasks import Task
-from fedlama.flower.trainers import BY_SAMPLES, ROW, trained_slices
-from fedlama.rows import Binding, Slot
+from fedlama.flower.trainers import BY_SAMPLES, ROW, LocalWork
+from fedlama.rows import Slot
 
 TrainFunction = Callable[[nn.Module, range, Context], float]
 
@@ -70,30 +69,20 @@ class FunctionTrainer:
             return 1
         return self._samples(context)
 
-    def train(
-        self,
-        task: Task,
-        binding: Binding,
-        rows: dict[str, Tensor],
-        counters: Tensor,
-        context: Context,
-    ) -> float:
+    def train(self, work: LocalWork) -> float:
         """Let the function take the task's steps on the row; the mean loss.
 
         Arguments:
-            task: The round.
-            binding: The module.
-            rows: The client's, by name.
-            counters: The model's whole-number buffers, which are written to.
-            context: Flower's.
+            work: The client's row, and the steps to take on it.
         """
-        row = rows[ROW]
+        row = work.rows[ROW]
+        binding = work.binding
         layout = binding.layout
 
         # On a copy: the function changes all layers, of which only those that the task trains are taken over.
         binding.point_at(row.clone())
-        binding.load_counters(counters)
-        loss = self.function(binding.module, task.global_steps, context)
+        binding.load_counters(work.counters)
+        loss = self.function(binding.module, work.task.global_steps, work.context)
         if not isinstance(loss, int | float):
             kind = type(loss).__name__
             raise InputError(
@@ -101,11 +90,11 @@ class FunctionTrainer:
             )
 
         after = binding.read()
-        parts = trained_slices(task, layout)
+        parts = work.trained_slices
         if parts is None:
             all_parameters = slice(0, layout.parameter_width)
             parts = [all_parameters]
         for part in [*parts, *layout.statistics]:
             row[part] = after[part]
-        binding.save_counters(counters)
+        binding.save_counters(work.counters)
         return float(loss)

@@ -62,7 +62,7 @@ class GlobalModel:
             position: Where the run stands.
         """
         # A copy, so that the module never shares memory with the server's row.
-        row = position.server.row.clone()
+        row = position.server_state.row.clone()
         self._binding.point_at(row)
         self._binding.load_counters(position.counters)
 

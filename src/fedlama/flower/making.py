@@ -33,30 +33,38 @@ def make_uplink(
     )
 
 
-def make_server(options: Options, layout: Layout, uplink: Uplink | None) -> Server:
+def make_downlink(options: Options, layout: Layout) -> SendingChannel | None:
+    """What codes the messages to clients that stay; None where they are not coded.
+
+    Arguments:
+        options: What the strategy was given.
+        layout: The model's.
+    """
+    codec = options.downlink
+    if codec is None:
+        return None
+    return SendingChannel(codec, layout, seed=options.seed, direction="downlink")
+
+
+def make_server(
+    options: Options, layout: Layout, *, uplink: Uplink | None, downlink: Channel | None
+) -> Server:
     """What plans and closes rounds.
 
     Arguments:
         options: What the strategy was given.
         layout: The model's.
         uplink: The code of replies, if any.
+        downlink: The code of messages to clients that stay, if any.
     """
     up: Channel | None = None
     if uplink is not None:
         up = uplink.channel
-    down: Channel | None = None
-    if options.downlink is not None:
-        down = SendingChannel(
-            options.downlink,
-            layout,
-            seed=options.seed,
-            direction="downlink",
-        )
     return Server(
         layout,
         options.policy,
         rule=options.server,
         local=options.local,
         uplink=up,
-        downlink=down,
+        downlink=downlink,
     )

@@ -72,6 +72,7 @@ class Nodes:
         """
         seconds = min(seconds, self.deadline)
         there = set(self.grid.get_node_ids())
+        self.exchange.note_who_is_there(there)
         for client, member in list(self.members.items()):
             if member.node not in there:
                 del self.members[client]

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, printable, shown
-from fedlama.core import Layout
 from fedlama.rows import pack, unpack
 
 PLAIN = "fedlama.float32"
@@ -158,14 +157,3 @@ def size_of(slices: Sequence[slice]) -> int:
     for part in slices:
         size += part.stop - part.start
     return size
-
-
-def all_slices(layout: Layout, layers: Sequence[int]) -> list[slice]:
-    """The slices of these layers and of the statistics.
-
-    Arguments:
-        layout: The model's.
-        layers: Their numbers.
-    """
-    of_layers = layout.slices_of(layers)
-    return [*of_layers, *layout.statistics]

@@ -73,7 +73,7 @@ def result_of(
     last = records[-1]
     assert last.test_loss is not None, "the last round is always evaluated"
 
-    ledger = end.server.ledger
+    ledger = end.server_state.ledger
     policy = options.policy
     clients = options.participation.count(population)
     measure: Measure | None = None

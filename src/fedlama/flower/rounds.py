@@ -10,7 +10,7 @@ from flwr.app import Message, RecordDict
 
 from fedlama.base import RunError
 from fedlama.core import Message as Bytes
-from fedlama.core import RoundPlan, Traffic
+from fedlama.core import RoundPlan, Traffic, total_of
 from fedlama.flower.cohorts import FlowerCohort, FlowerCohorts
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
@@ -20,12 +20,11 @@ from fedlama.flower.saving import checkpoint_of
 from fedlama.flower.sending import Sender
 from fedlama.flower.updates import ReplyReader, Update
 from fedlama.local import steps_per_interval
-from fedlama.server import Server
+from fedlama.server import Participant, Participants, Server
 from fedlama.server.exclusions import Exclusion, entries_of
 from fedlama.server.tolerance import MAX_NAMED
 from fedlama.training.coding import Uplink
 from fedlama.training.position import Position
-from fedlama.training.rounds import total_of
 
 # Attempts in one window, by cohorts that were too small: fewer than in the simulator, because each may cost a deadline
 MAX_ATTEMPTS = 10
@@ -189,10 +188,10 @@ class FlowerRounds:
         clients = list(counted)
         updates = list(counted.values())
         weights = self.weights(clients)
-        paces: list[tuple[float, int | None]] = []
+        averaged: list[Participant] = []
         for client, weight in zip(clients, weights, strict=True):
             pace = self._pace(client, position)
-            paces.append((weight, pace))
+            averaged.append(Participant(weight, pace))
 
         place = self.sender.place(position, plan, client=0)
         reduce = UpdatesReduce(
@@ -204,15 +203,18 @@ class FlowerRounds:
             plan=plan,
         )
         counted_bytes = total_of([update.upload for update in updates])
+        participants = Participants(
+            clients=tuple(averaged),
+            share=len(counted) / self.nodes.population,
+            sent=counted_bytes.layers,
+        )
         window_ends = self.cohorts.ends_window(position.step + plan.steps)
         after = self.server.close(
-            position.server,
+            position.server_state,
             plan,
             reduce,
             traffic,
-            sent=counted_bytes.layers,
-            share=len(counted) / self.nodes.population,
-            paces=paces,
+            participants=participants,
             place=place,
             window_ends=window_ends,
         )
@@ -263,7 +265,7 @@ class FlowerRounds:
         traffic: Traffic,
     ) -> Position:
         """Where the run stands after an attempt that came to nothing."""
-        after = self.server.discard(position.server, traffic)
+        after = self.server.discard(position.server_state, traffic)
         return position.given_up(after, excluded, cohort.present)
 
     def _too_few(self, position: Position, reasons: Mapping[int, str]) -> RunError:

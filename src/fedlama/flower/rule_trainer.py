@@ -14,9 +14,9 @@ from fedlama.core import Layout
 from fedlama.data import Batches, Dataset, Partition, Shards
 from fedlama.flower.codes import rule_to_plain
 from fedlama.flower.tasks import Task
-from fedlama.flower.trainers import ANCHOR, ROW, trained_slices
+from fedlama.flower.trainers import ANCHOR, ROW, LocalWork
 from fedlama.local import MODEL, LocalRule, steps_per_interval, steps_taken
-from fedlama.rows import Binding, Slot
+from fedlama.rows import ReadOnly, Slot, views
 from fedlama.training.arguments import task_of
 from fedlama.training.evaluation import Loss
 from fedlama.training.trainers import OneByOneTrainer
@@ -101,26 +101,17 @@ class RuleTrainer:
         _, shards = self._shard(context, client, seed)
         return shards.size_of(client)
 
-    def train(
-        self,
-        task: Task,
-        binding: Binding,
-        rows: dict[str, Tensor],
-        counters: Tensor,
-        context: Context,
-    ) -> float:
+    def train(self, work: LocalWork) -> float:
         """Take the task's steps on the row, in place; the mean loss.
 
         Arguments:
-            task: The round.
-            binding: The module.
-            rows: The client's, by name.
-            counters: The model's whole-number buffers, which are written to.
-            context: Flower's.
+            work: The client's row, and the steps to take on it.
         """
         local = self.local
-        layout = binding.layout
-        data, shards = self._shard(context, task.client, task.seed)
+        task = work.task
+        rows = work.rows
+        binding = work.binding
+        data, shards = self._shard(work.context, task.client, task.seed)
         loss, _ = task_of(data, self.loss, None)
         batches = Batches(data, shards, local.batch_size, task.seed)
         trainer = OneByOneTrainer(binding, batches, local, loss, task.seed)
@@ -139,17 +130,20 @@ class RuleTrainer:
         own: dict[str, Tensor] = {}
         for slot in self.slots:
             own[slot.name] = rows[slot.name][None]
+        server_rows = self._server_rows(rows)
+        read_only = ReadOnly.sent(server_rows)
         losses = trainer.train(
             [task.client],
             rows[ROW][None],
             slots=own,
-            counters=counters[None],
-            server=self._server_rows(rows),
+            counters=work.counters[None],
+            server_rows=server_rows,
             steps=steps,
             local_steps=[own_steps],
-            trained=trained_slices(task, layout),
+            trained=work.trained_slices,
         )
-        self._sync(task, layout, rows, pace)
+        self._sync(task, binding.layout, rows, pace)
+        read_only.check(local)
         return float(losses[0])
 
     def _server_rows(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -176,8 +170,8 @@ class RuleTrainer:
             for part in layer.slices:
                 self.local.sync(
                     row[part],
-                    _part_of(own_rows, part),
-                    _part_of(server_rows, part),
+                    views(own_rows, part),
+                    views(server_rows, part),
                     steps=since,
                     taken=taken,
                 )
@@ -198,13 +192,6 @@ class RuleTrainer:
         offsets = torch.zeros(client + 2, dtype=torch.int64)
         offsets[-1] = count
         return data, Shards(order, offsets)
-
-
-def _part_of(rows: dict[str, Tensor], part: slice) -> dict[str, Tensor]:
-    parts: dict[str, Tensor] = {}
-    for name, row in rows.items():
-        parts[name] = row[part]
-    return parts
 
 
 def has_server_part(rule: LocalRule) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
@@ -17,10 +18,10 @@ from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.describing import config_of, local_options, local_rules
 from fedlama.flower.global_model import GlobalModel
 from fedlama.flower.logs import log_end, log_round, log_scores
-from fedlama.flower.making import make_server, make_uplink
+from fedlama.flower.making import make_downlink, make_server, make_uplink
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
-from fedlama.flower.queries import EndedRun
+from fedlama.flower.queries import MAX_CLIENTS, EndedRun
 from fedlama.flower.recording import Recording
 from fedlama.flower.results import result_of, scores_of
 from fedlama.flower.rounds import FlowerRounds, PlayedRound
@@ -29,6 +30,7 @@ from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
 from fedlama.flower.tasks import Keep
 from fedlama.rows import describe
+from fedlama.run.config import Config
 from fedlama.server.reduce import weighted_sum
 from fedlama.training.options import default_evaluate_every
 from fedlama.training.position import Position
@@ -80,7 +82,13 @@ class FlowerRun:
             seed=self.seed,
         )
         self.uplink = make_uplink(options, self.layout, self.cohorts)
-        self.server = make_server(options, self.layout, self.uplink)
+        self.downlink = make_downlink(options, self.layout)
+        self.server = make_server(
+            options,
+            self.layout,
+            uplink=self.uplink,
+            downlink=self.downlink,
+        )
 
         self.records: list[Record] = []
         self.result = Result()
@@ -93,6 +101,9 @@ class FlowerRun:
             folder: The run directory to write; None for none.
             resume: Whether to go on with the run that is there.
         """
+        if folder is not None:
+            # Refuses what a run directory has no name for, however many clients there will be.
+            self._config(MAX_CLIENTS, {})
         self.nodes.wait_for(0, self.options.wait)
         population = self.nodes.check_population()
         # Refuses more active clients than there are, and more updates than they send, before a folder is made.
@@ -106,7 +117,7 @@ class FlowerRun:
             return self.result
 
         identity = self._identity(recording.run_name)
-        sender = Sender(identity, self.server, self.cohorts)
+        sender = Sender(identity, self.server, self.cohorts, self.downlink)
         rounds = FlowerRounds(
             self.options,
             nodes=self.nodes,
@@ -142,7 +153,7 @@ class FlowerRun:
                 self.model.counter_width,
             )
         while position.step < self.iterations:
-            plan = self.server.plan(position.server, self.iterations)
+            plan = self.server.plan(position.server_state, self.iterations)
             played = rounds.play(position, plan)
             position = played.after
             weights = rounds.weights(list(played.losses))
@@ -191,7 +202,7 @@ class FlowerRun:
         self.result.train_metrics_clientapp[record.round] = metrics
         log_round(record, played.excluded)
         if scores:
-            log_scores(record.round, scores, played.after.server.ledger)
+            log_scores(record.round, scores, played.after.server_state.ledger)
 
     def _cohort_size(self) -> int:
         """How many clients train at a time."""
@@ -277,11 +288,16 @@ class FlowerRun:
         name = secrets.token_hex(8)
         if folder is None:
             return Recording(None, None, run_name=name, resume=False)
-        config = config_of(
+        local = local_options(self.nodes.members.values())
+        config = self._config(population, local)
+        return Recording(folder, config, run_name=name, resume=resume)
+
+    def _config(self, population: int, local: Mapping[str, Any]) -> Config:
+        """What a run directory says of the run."""
+        return config_of(
             self.options,
             population=population,
             iterations=self.iterations,
             evaluate_every=self.evaluate_every,
-            local=local_options(self.nodes.members.values()),
+            local=local,
         )
-        return Recording(folder, config, run_name=name, resume=resume)

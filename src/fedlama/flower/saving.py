@@ -19,12 +19,12 @@ def checkpoint_of(position: Position) -> bytes:
     Arguments:
         position: Where the run stands at a window's end, or where a round waits for new clients.
     """
-    server = position.server
-    slots = {name: values.numpy() for name, values in server.slots.items()}
+    server_state = position.server_state
+    slots = {name: values.numpy() for name, values in server_state.slots.items()}
     checkpoint = Checkpoint(
         state=position.state,
-        ledger=server.ledger,
-        broadcast=server.broadcast,
+        ledger=server_state.ledger,
+        broadcast=server_state.broadcast,
         row=position.row.numpy(),
         counters=position.counters.numpy(),
         server_slots=slots,
@@ -56,15 +56,15 @@ def position_from(
     slots: dict[str, torch.Tensor] = {}
     for name, values in saved.server_slots.items():
         slots[name] = torch.from_numpy(values)
-    state = ServerState(
-        policy=saved.state,
+    server_state = ServerState(
+        policy_state=saved.state,
         ledger=saved.ledger,
         row=torch.from_numpy(saved.row),
         slots=slots,
         broadcast=saved.broadcast,
     )
     return Position(
-        state,
+        server_state,
         torch.from_numpy(saved.counters),
         saved.attempt,
         saved.discarded,

@@ -11,7 +11,7 @@ from fedlama.core import Layout, RoundPlan
 from fedlama.core import Message as Bytes
 from fedlama.flower.codes import codec_to_plain, place_to_plain
 from fedlama.flower.cohorts import FlowerCohorts
-from fedlama.flower.packing import CODED, Packed, all_slices, pack_plain, pack_rule_rows
+from fedlama.flower.packing import CODED, Packed, pack_plain, pack_rule_rows
 from fedlama.flower.shipments import Identity, Shipment
 from fedlama.flower.tasks import Keep, Task, task_record
 from fedlama.server import Server, ServerState
@@ -37,15 +37,21 @@ class Sender:
         identity: What every task says alike.
         server: Plans and closes rounds, and knows what a download weighs.
         cohorts: Knows the windows.
+        downlink: The server's code, with the message that it made last; None where it has none.
     """
 
     def __init__(
-        self, identity: Identity, server: Server, cohorts: FlowerCohorts
+        self,
+        identity: Identity,
+        server: Server,
+        cohorts: FlowerCohorts,
+        downlink: SendingChannel | None,
     ) -> None:
         self.identity = identity
         self.server = server
         self.layout: Layout = server.layout
         self.cohorts = cohorts
+        self.downlink = downlink
         # None where all clients of the next round are new
         self._staying: Shipment | None = None
         self._uplink = _plain(identity.uplink)
@@ -66,17 +72,16 @@ class Sender:
             return
 
         layers = list(plan.renewed)
-        downlink = self.server.downlink
-        if downlink is None:
-            slices = all_slices(self.layout, layers)
+        if self.downlink is None:
+            slices = self.layout.slices_with_statistics(layers)
             numbers = pack_plain(after.row, slices)
             self._staying = self._shipment(after, layers, numbers)
             return
 
         # Coded once, when the round was closed: coding again would change what error feedback keeps.
-        assert isinstance(downlink, SendingChannel)
-        assert downlink.last is not None, "closing a round coded its message"
-        content = downlink.last.to_bytes()
+        message = self.downlink.last
+        assert message is not None, "closing a round coded its message"
+        content = message.to_bytes()
         self._staying = self._shipment(
             after,
             layers,
@@ -94,9 +99,9 @@ class Sender:
         """
         count = len(self.layout.layers)
         everything = list(range(count))
-        slices = all_slices(self.layout, everything)
+        slices = self.layout.slices_with_statistics(everything)
         numbers = pack_plain(position.row, slices)
-        whole = self._shipment(position.server, everything, numbers)
+        whole = self._shipment(position.server_state, everything, numbers)
         return RoundSender(
             self,
             position,
@@ -248,7 +253,7 @@ class RoundSender:
             expects = ""
 
         server = self.sender.server
-        weight = server.download(self.position.server, entering=enters)
+        weight = server.download(self.position.server_state, entering=enters)
         self.sent.append(weight)
 
         task = self.sender.task(

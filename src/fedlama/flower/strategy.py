@@ -14,9 +14,18 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
-from fedlama.base import MAX_SEED, InputError, RunError, check_number, check_whole
+from fedlama.base import (
+    MAX_SEED,
+    InputError,
+    RunError,
+    check_made,
+    check_number,
+    check_whole,
+)
 from fedlama.compress import Codec, ErrorFeedback
 from fedlama.core import Policy
+from fedlama.core.policy_checks import check_policy
+from fedlama.flower.codes import codec_to_plain
 from fedlama.flower.modules import module_of, tensors_of
 from fedlama.flower.options import Options
 from fedlama.flower.running import Evaluate, FlowerRun
@@ -41,7 +50,7 @@ class LayerwiseStrategy(Strategy):
             with another rule are then refused. Other rules need not be named here.
         uplink: The code of what clients send, such as `fedlama.compress.Rotate(1.6)` (default: float32 as it is).
         downlink: The code of what clients that stay are sent.
-        fraction: Which share of all clients trains at a time.
+        fraction: Which share of all clients trains at a time (default: all of them).
         clients: How many clients train at a time, in place of a share.
         window: How many steps a cohort stays (default: one cycle of the policy).
         weights: What a client weighs: "uniform", or "samples" for as much as it has samples, as Flower's FedAvg weighs
@@ -69,7 +78,7 @@ class LayerwiseStrategy(Strategy):
         local: LocalRule | None = None,
         uplink: Codec | None = None,
         downlink: Codec | None = None,
-        fraction: float = 1.0,
+        fraction: float | None = None,
         clients: int | None = None,
         window: int | None = None,
         weights: str = "uniform",
@@ -83,17 +92,16 @@ class LayerwiseStrategy(Strategy):
         adaptive: Sequence[str] | None = None,
         evaluate_every: int | None = None,
     ) -> None:
-        if isinstance(policy, type) or not isinstance(policy, Policy):
-            raise InputError(
-                f"policy must be made with fedlama.FedLAMA(…) or fedlama.FedAvg(…), not {policy!r}"
-            )
-        if local is not None and (
-            isinstance(local, type) or not isinstance(local, LocalRule)
-        ):
-            raise InputError(
-                f"local must be made with fedlama.FedNova(…) or the like, not {local!r}"
-            )
+        check_policy("policy", policy)
+        if server is not None:
+            check_made("server", server, ServerRule, "fedlama.server.Mean()")
+        if local is not None:
+            check_made("local", local, LocalRule, "fedlama.FedNova(…) or the like")
         check_codecs(uplink=uplink, downlink=downlink)
+        for codec in (uplink, downlink):
+            if codec is not None:
+                # Refuses those that clients do not know.
+                codec_to_plain(codec)
         check_choice("weights", weights, WEIGHTINGS)
         tolerance = Tolerance(
             min_clients=min_clients,
@@ -105,11 +113,13 @@ class LayerwiseStrategy(Strategy):
         check_number("wait", wait, above=0)
         if evaluate_every is not None:
             check_whole("evaluate_every", evaluate_every, minimum=1)
-        participation = Participation(clients=clients, window=window)
+        if isinstance(clients, float):
+            raise InputError(
+                f"clients must be a whole number, not {clients}: for a share of the clients write fraction={clients}"
+            )
+        participation = Participation(clients=clients, fraction=fraction, window=window)
         if clients is not None:
             tolerance.check_can_be_met(clients, option="min_clients")
-        else:
-            participation = Participation(fraction=float(fraction), window=window)
         check_window(uplink, policy, participation.window_steps(policy))
         if downlink is not None and not downlink.slots:
             # The server stays as long as the run does, so what its code leaves out is never forgotten.

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from flwr.app import Context
 from torch import Tensor
 
-from fedlama.core import Layout
 from fedlama.flower.tasks import Task
 from fedlama.rows import Binding, Slot
 
 ROW = "row"  # the client's own numbers
 BY_SAMPLES = "samples"  # of the strategy's `weights`
 ANCHOR = "anchor"  # every layer as it was last synchronised
+
+
+@dataclass(kw_only=True)
+class LocalWork:
+    """What a client has in hand when it begins with its steps.
+
+    Arguments:
+        task: The round.
+        binding: The module.
+        rows: The client's, by name; they are written to.
+        counters: The model's whole-number buffers, which are written to.
+        context: Flower's.
+    """
+
+    task: Task
+    binding: Binding
+    rows: dict[str, Tensor]
+    counters: Tensor
+    context: Context
+
+    @property
+    def trained_slices(self) -> list[slice] | None:
+        """The parts of a row that change in training; None for all of it."""
+        if self.task.trained is None:
+            return None
+        return self.binding.layout.slices_of(self.task.trained)
 
 
 class ClientTrainer(Protocol):
@@ -51,25 +77,6 @@ class ClientTrainer(Protocol):
         """How many samples the client has."""
         ...
 
-    def train(
-        self,
-        task: Task,
-        binding: Binding,
-        rows: dict[str, Tensor],
-        counters: Tensor,
-        context: Context,
-    ) -> float:
+    def train(self, work: LocalWork) -> float:
         """Take the task's steps on the client's row, in place; the mean loss."""
         ...
-
-
-def trained_slices(task: Task, layout: Layout) -> list[slice] | None:
-    """The parts of a row that change in training; None for all of it.
-
-    Arguments:
-        task: The round.
-        layout: The model's.
-    """
-    if task.trained is None:
-        return None
-    return layout.slices_of(task.trained)

@@ -16,7 +16,6 @@ from fedlama.core import Message as Bytes
 from fedlama.flower.packing import (
     NotFiniteError,
     Packed,
-    all_slices,
     check_coded,
     plain_numbers,
     size_of,
@@ -180,7 +179,7 @@ class ReplyReader:
 
     def _due_slices(self) -> list[slice]:
         """What a reply must hold: the due layers, and the statistics."""
-        return all_slices(self.layout, self.plan.due)
+        return self.layout.slices_with_statistics(self.plan.due)
 
     def _decoded(self, client: int, packed: Packed, uplink: Uplink) -> Decoded:
         check_coded(packed, size_of(self._due_slices()))
@@ -200,7 +199,7 @@ class ReplyReader:
                 total += len(array.data)
 
         due = self.plan.due
-        ledger = self.position.server.ledger
+        ledger = self.position.server_state.ledger
         plain = ledger.plain_message(due)
         if total == plain.total or not due:
             return plain

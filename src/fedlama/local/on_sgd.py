@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedlama.base import InputError
-from fedlama.local.rule import Taken
+from fedlama.local.plain_sync import PlainSync
 from fedlama.local.sgd import SGD
 from fedlama.local.steps import StepsOption
 from fedlama.rows import Slot
 
 
 @dataclass(frozen=True)
-class OnSGD:
+class OnSGD(PlainSync):
     """Everything as `base` does it; a rule overrides what it changes.
 
     Arguments:
@@ -45,16 +45,6 @@ class OnSGD:
         return self.base.slots
 
     @property
-    def server_slots(self) -> tuple[Slot, ...]:
-        """What the server keeps for this rule."""
-        return ()
-
-    @property
-    def sends(self) -> tuple[str, ...]:
-        """The server slots that every client is sent with the model."""
-        return ()
-
-    @property
     def steps(self) -> StepsOption:
         """How many steps a client takes per base interval."""
         return self.base.steps
@@ -76,7 +66,7 @@ class OnSGD:
             gradient: That of the client's numbers.
             row: The client's numbers.
             own: The client's slots for these numbers.
-            server: What the server sent: the anchor under "model", and the rows named in `sends`.
+            server: What the server sent, read-only: the anchor under "model", and the rows named in `sends`.
         """
 
     def step(
@@ -92,30 +82,6 @@ class OnSGD:
         """One local step, in place: the corrected gradient, and then the step of `base`."""
         self.correct(gradient, row, own, server)
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
-
-    def sync(
-        self,
-        row: Tensor,
-        own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
-        *,
-        steps: range,
-        taken: Tensor,
-    ) -> None:
-        """A client sends its numbers as they are."""
-
-    def merge(
-        self,
-        anchor: Tensor,
-        mean: Tensor,
-        own: Mapping[str, Tensor],
-        *,
-        steps: range,
-        taken: Taken,
-        share: float,
-    ) -> Tensor:
-        """The average as it is."""
-        return mean
 
     def total_rate(self, steps: range) -> float:
         """Σ η over these steps: how far a constant gradient would move a number."""

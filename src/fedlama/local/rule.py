@@ -27,6 +27,9 @@ class LocalRule(Protocol):
     `slots` names what each client keeps, `server_slots` what the server keeps for this rule, and `sends` which of the
     latter every client is sent with the model. All rows start as zeros. Methods work on one stretch of a row, or on
     such stretches of several clients at once: [width] or [clients, width].
+
+    What is called `server` or `anchor` is read-only: those are the server's rows themselves, which all clients share. A
+    rule that writes to one of them is refused after the round.
     """
 
     @property
@@ -74,7 +77,7 @@ class LocalRule(Protocol):
             row: The client's numbers.
             gradient: Their gradient.
             own: The client's slots for these numbers.
-            server: What the server sent: the anchor under "model", and the rows named in `sends`.
+            server: What the server sent, read-only: the anchor under "model", and the rows named in `sends`.
             rate: The learning rate of this step.
             kernels: 1 where a number belongs to a kernel, 0 elsewhere.
         """
@@ -94,7 +97,7 @@ class LocalRule(Protocol):
         Arguments:
             row: The client's numbers of the layer.
             own: The client's slots for them.
-            server: What the server sent.
+            server: What the server sent, read-only.
             steps: The global steps since the layer's last synchronisation.
             taken: How many steps the client took itself in that time, [1] or [clients, 1].
         """
@@ -113,8 +116,8 @@ class LocalRule(Protocol):
         """At a layer's synchronisation, on the server: update its slots; the value that goes on to the server's rule.
 
         Arguments:
-            anchor: The layer as it was last synchronised.
-            mean: The average of what the clients sent.
+            anchor: The layer as it was last synchronised, read-only.
+            mean: The average of what the clients sent; it may be written to and returned.
             own: The server's slots for these numbers, to be updated in place.
             steps: The global steps since the layer's last synchronisation.
             taken: The weight of every client, and how many steps it took in that time.

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from fedlama.base import Checked, InputError, Limits, check_options
-from fedlama.local.rule import Taken
+from fedlama.local.plain_sync import PlainSync
 from fedlama.local.steps import checked_steps
 from fedlama.rows import Slot
 
@@ -18,7 +18,7 @@ LARGEST_FLOAT32 = 3.4e38
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(PlainSync):
     """x ← x − η_t · v with v ← momentum · v + (gradient + weight_decay · x).
 
     η_t rises linearly over the first `warmup_steps` steps of the run and is multiplied by `decay_factor` at each
@@ -66,16 +66,6 @@ class SGD:
             return (Slot(VELOCITY, without="set local.momentum to 0"),)
         return ()
 
-    @property
-    def server_slots(self) -> tuple[Slot, ...]:
-        """Nothing."""
-        return ()
-
-    @property
-    def sends(self) -> tuple[str, ...]:
-        """Nothing."""
-        return ()
-
     def rate(self, step: int) -> float:
         """η at a global step, counted from 0."""
         warmup = 1.0
@@ -111,27 +101,3 @@ class SGD:
             direction.mul_(self.momentum)
             direction.add_(gradient)
         row.add_(direction, alpha=-rate)
-
-    def sync(
-        self,
-        row: Tensor,
-        own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
-        *,
-        steps: range,
-        taken: Tensor,
-    ) -> None:
-        """A client sends its numbers as they are, and its velocity stays its own."""
-
-    def merge(
-        self,
-        anchor: Tensor,
-        mean: Tensor,
-        own: Mapping[str, Tensor],
-        *,
-        steps: range,
-        taken: Taken,
-        share: float,
-    ) -> Tensor:
-        """The average as it is."""
-        return mean

@@ -131,8 +131,8 @@ def _stand_in(config: Config) -> Resolved:
     common = _scale_with(config.data.name)
     if common is None:
         # The embedded digits are always there. Seeds take the same time.
-        without_seed = config.model_dump_json(exclude={"seed"})
-        return _resolved(without_seed)
+        first_seed = config.model_copy(update={"seed": 0})
+        return resolve(first_seed)
 
     data = _empty_data(config.data.name)
     clients = config.partition.clients or PAPER_CLIENTS
@@ -149,11 +149,6 @@ def _stand_in(config: Config) -> Resolved:
         faults=None,
         model=model_builder(str(config.model.name), data),
     )
-
-
-@cache
-def _resolved(config: str) -> Resolved:
-    return resolve(Config.model_validate_json(config))
 
 
 def _scale_with(source: str) -> Scale | None:

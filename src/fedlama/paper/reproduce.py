@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import cast
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 from fedlama.paper.recipe import (
     FIGURES,
     FRONTIER,
@@ -94,7 +94,10 @@ def reproduction(
 
     groups = len(made.panels)
     if group > groups:
-        raise InputError(f"--group {group}: {name} has {groups} groups")
+        has = f"{groups} groups"
+        if groups == 1:
+            has = "one group"
+        raise InputError(f"--group {group}: {name} has {has}")
     return replace(
         made,
         title=f"{made.title}, group {group} of {groups}",
@@ -112,7 +115,7 @@ def _check_name(name: str) -> None:
     for near in get_close_matches(name, known, n=1):
         hint = f"; did you mean {near}?"
     raise InputError(
-        f"there is no {name!r} in the paper{hint} (table1 … table12, figure1 … figure6, frontier)"
+        f"there is no {shown(name)} in the paper{hint} (table1 … table12, figure1 … figure6, frontier)"
     )
 
 
@@ -125,7 +128,7 @@ def checked_scale(scale: str, changes: Changes) -> ScaleName:
     """
     if scale not in SCALES:
         allowed = ", ".join(SCALES)
-        raise InputError(f"--scale {scale!r}: must be one of {allowed}")
+        raise InputError(f"--scale {shown(scale)}: must be one of {allowed}")
 
     if scale == "paper" and changes.pilots:
         raise InputError(
@@ -146,7 +149,7 @@ def checked_precision(precision: str) -> Precision:
     """
     if precision not in PRECISIONS:
         allowed = ", ".join(PRECISIONS)
-        raise InputError(f"--precision {precision!r}: must be one of {allowed}")
+        raise InputError(f"--precision {shown(precision)}: must be one of {allowed}")
     return cast(Precision, precision)
 
 
@@ -224,7 +227,7 @@ def frontier_study(scale: str = "cpu") -> Study:
         return parse_study(tables, FRONTIER)
     if scale != "smoke":
         raise InputError(
-            f"--scale {scale!r}: the frontier is not the paper's; it has the scales smoke and cpu"
+            f"--scale {shown(scale)}: the frontier is not the paper's; it has the scales smoke and cpu"
         )
 
     for setting in tables["study"]["setting"]:

@@ -1,63 +1,13 @@
-"""Some runs of a table: those of the settings and seeds that were asked for."""
+"""Some runs of the paper's tables: those of the settings and seeds that were asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from fedlama.base import MAX_SEED, InputError, shown
 from fedlama.paper.reproduce import Panel, Reproduction
+from fedlama.study.selection import Selection, check_known, nothing_has_both, selected
 from fedlama.study.settings import Study
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What is to be trained of a table; what it does not name, all of it.
-
-    Arguments:
-        settings: Their names, as the table has them; empty: all of them.
-        seeds: Empty: all of them.
-    """
-
-    settings: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-
-    def includes(self, setting: str, seed: int) -> bool:
-        """Whether a run was asked for.
-
-        Arguments:
-            setting: The name of its setting.
-            seed: Its seed.
-        """
-        if self.settings and setting not in self.settings:
-            return False
-        return not self.seeds or seed in self.seeds
-
-
-def parse_seeds(text: str | None) -> tuple[int, ...]:
-    """The seeds in `0,1`, each once; none where nothing was written.
-
-    Arguments:
-        text: What the user wrote.
-    """
-    if text is None:
-        return ()
-    seeds: dict[int, None] = {}
-    for part in text.split(","):
-        digits = part.strip()
-        if not _is_seed(digits):
-            raise InputError(
-                f"--seeds {shown(text)}: must be whole numbers with commas between them, such as 0,1"
-            )
-        seeds[int(digits)] = None
-    return tuple(seeds)
-
-
-def _is_seed(digits: str) -> bool:
-    if not (digits.isascii() and digits.isdecimal()):
-        return False
-    # The length first: Python refuses to read thousands of digits.
-    return len(digits) <= len(str(MAX_SEED)) and int(digits) <= MAX_SEED
 
 
 def select(every: Sequence[Reproduction], selection: Selection) -> list[Reproduction]:
@@ -73,68 +23,17 @@ def select(every: Sequence[Reproduction], selection: Selection) -> list[Reproduc
     studies: list[Study] = []
     for made in every:
         studies += [panel.study for panel in made.panels]
-    _check_known(studies, selection)
+    check_known(studies, selection)
 
     found: list[Reproduction] = []
     for made in every:
         panels: list[Panel] = []
         for panel in made.panels:
-            study = _selected(panel.study, selection)
+            study = selected(panel.study, selection)
             if study.selected:
                 panels.append(replace(panel, study=study))
         if panels:
             found.append(replace(made, panels=tuple(panels)))
     if not found:
-        raise _nothing_has_both()
+        raise nothing_has_both()
     return found
-
-
-def select_of(study: Study, selection: Selection) -> Study:
-    """The same study, of which only these runs are to be trained.
-
-    Arguments:
-        study: The settings and their seeds.
-        selection: What was asked for; a setting or seed that the study does not have is refused.
-    """
-    if selection == Selection():
-        return study
-    _check_known([study], selection)
-    found = _selected(study, selection)
-    if not found.selected:
-        raise _nothing_has_both()
-    return found
-
-
-def _selected(study: Study, selection: Selection) -> Study:
-    places: set[tuple[str, int]] = set()
-    for setting in study.settings:
-        for seed in setting.seeds:
-            if selection.includes(setting.name, seed):
-                places.add((setting.name, seed))
-    return replace(study, selected=frozenset(places))
-
-
-def _check_known(studies: Sequence[Study], selection: Selection) -> None:
-    names: dict[str, None] = {}  # in the order of the tables
-    seeds: set[int] = set()
-    for study in studies:
-        for setting in study.settings:
-            names[setting.name] = None
-            seeds.update(setting.seeds)
-
-    for name in selection.settings:
-        if name not in names:
-            listed = ", ".join(names)
-            raise InputError(
-                f"--setting {shown(name)}: there is no such setting; there are {listed}"
-            )
-    for seed in selection.seeds:
-        if seed not in seeds:
-            listed = ", ".join(map(str, sorted(seeds)))
-            raise InputError(
-                f"--seeds {seed}: there is no such seed; there are {listed}"
-            )
-
-
-def _nothing_has_both() -> InputError:
-    return InputError("--setting and --seeds: no run has both")

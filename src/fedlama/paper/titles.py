@@ -186,7 +186,8 @@ def _papers_cohort(group: TableGroup) -> str:
 def _seeds(group: TableGroup) -> str:
     if group.seeds == 1:
         return "one seed"
-    return f"{group.seeds} seeds"
+    # A table may be drawn before all of them are finished.
+    return f"{group.seeds} seeds in the recipe"
 
 
 def _rates(study: Study, common: Scale, changes: Changes) -> str:

@@ -90,14 +90,14 @@ def check_workers(device: str, workers: int) -> None:
         return
     if workers > allowed:
         raise InputError(
-            f"workers = {workers}, but device {device!r} is {_gpus(allowed)} here, and two processes cannot share one: "
-            f"use at most {allowed}, or device 'cpu'"
+            f"workers = {workers}, but device {shown(device)} is {_gpus(allowed)} here, "
+            f"and two processes cannot share one: use at most {allowed}, or device 'cpu'"
         )
     if torch.cuda.is_initialized():
         raise InputError(
             f"this program has already used CUDA, and processes that are forked from it now could not: use workers = 1 "
             f"or device 'cpu', start it with torchrun, or call fedlama before anything else uses a GPU (workers = "
-            f"{workers}, device {device!r})"
+            f"{workers}, device {shown(device)})"
         )
 
 

@@ -11,7 +11,8 @@ from fedlama.rows.modules import (
     statistics,
     trainable,
 )
-from fedlama.rows.slices import pack, unpack, with_unpacked
+from fedlama.rows.read_only import ReadOnly
+from fedlama.rows.slices import pack, unpack, views, with_unpacked
 from fedlama.rows.slots import Lifetime, Slot, distinct
 from fedlama.rows.store import ClientStore
 
@@ -20,6 +21,7 @@ __all__ = [
     "ClientStore",
     "Grouping",
     "Lifetime",
+    "ReadOnly",
     "Slot",
     "check_dtypes",
     "counter_width",
@@ -33,5 +35,6 @@ __all__ = [
     "statistics",
     "trainable",
     "unpack",
+    "views",
     "with_unpacked",
 ]

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 # Numbers whose squares are added up at a time; the last bits of a distance depend on it
 PIECE = 1 << 15
+
+
+def views(
+    rows: Mapping[str, Tensor], where: int | slice | tuple[slice, slice]
+) -> dict[str, Tensor]:
+    """The same place of every named row: views, so what is written there is written to the rows.
+
+    Arguments:
+        rows: [width] or [clients, width] for each name.
+        where: As a tensor is indexed: a client or a slice, or a slice of clients and one of their rows.
+    """
+    parts: dict[str, Tensor] = {}
+    for name, values in rows.items():
+        parts[name] = values[where]
+    return parts
 
 
 def pack(row: Tensor, slices: Sequence[slice]) -> Tensor:

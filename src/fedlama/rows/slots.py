@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 
 Lifetime = Literal["window", "run"]
 
@@ -35,7 +35,7 @@ def distinct(slots: Sequence[Slot]) -> tuple[Slot, ...]:
     for slot in slots:
         if slot.name in names:
             raise InputError(
-                f"two of the rules and codecs of this run keep a slot called {slot.name!r}: rename one"
+                f"two of the rules and codecs of this run keep a slot called {shown(slot.name)}: rename one"
             )
         names.add(slot.name)
     return tuple(slots)

@@ -70,9 +70,9 @@ class ClientStore:
             into: A tensor for each name.
         """
         for number, name in enumerate(self.names):
+            # Torch wants memory that may be written to, which a bytearray is.
             content = self._row(client, number)
-            # Torch wants memory that may be written to
-            values = np.frombuffer(bytearray(content), np.float32)
+            values = np.frombuffer(content, np.float32)
             row = torch.from_numpy(values)
             into[name].copy_(row)
 
@@ -83,17 +83,17 @@ class ClientStore:
             client: Whose.
             rows: A row for each name.
         """
-        for number, name in enumerate(self.names):
+        in_memory: dict[str, NDArray[np.float32]] = {}
+        for name in self.names:
             values = rows[name].detach().cpu()
-            self._write_row(client, number, values.numpy())
-        # Last, so that a client that counts as seen has all its rows
-        self._write(SEEN, client)
+            in_memory[name] = values.numpy()
+        self._keep(client, in_memory)
 
     def seen(self) -> NDArray[np.int64]:
         """The clients that have rows here, in ascending order."""
-        content = self._read(self.clients, place=0)
-        flags = np.frombuffer(content, np.uint8)
-        clients = np.flatnonzero(flags)
+        flag_of_each = self._read(self.clients, place=0)
+        was_seen = np.frombuffer(flag_of_each, np.bool_)
+        clients = np.flatnonzero(was_seen)
         return clients.astype(np.int64)
 
     def pieces(self, clients: NDArray[np.int64]) -> Iterator[bytes]:
@@ -103,13 +103,10 @@ class ClientStore:
             clients: Whose, in this order.
         """
         per_piece = rows_per_piece(self._row_bytes)
-        starts = range(0, len(clients), per_piece)
         for number in range(len(self.names)):
-            for first in starts:
-                end = first + per_piece
-                some: list[int] = clients[first:end].tolist()
-                rows = [self._row(client, number) for client in some]
-                yield b"".join(rows)
+            for first in range(0, len(clients), per_piece):
+                of_piece = clients[first : first + per_piece]
+                yield self._rows(of_piece, number)
 
     def restore(
         self, clients: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]
@@ -121,17 +118,33 @@ class ClientStore:
             rows: For each name [clients, width].
         """
         for index, client in enumerate(clients.tolist()):
-            for number, name in enumerate(self.names):
-                row = rows[name][index]
-                self._write_row(client, number, row)
-            self._write(SEEN, client)
+            of_client: dict[str, NDArray[np.float32]] = {}
+            for name in self.names:
+                of_client[name] = rows[name][index]
+            self._keep(client, of_client)
 
-    def _row(self, client: int, number: int) -> bytes:
+    def _keep(self, client: int, rows: Mapping[str, NDArray[np.float32]]) -> None:
+        """Write a client's rows, one for each name."""
+        for number, name in enumerate(self.names):
+            self._write_row(client, number, rows[name])
+        # Last, so that a client that counts as seen has all its rows
+        self._write(SEEN, client)
+
+    def _rows(self, clients: NDArray[np.int64], number: int) -> bytes:
+        """The rows of some clients of the slot with this number, one behind the other."""
+        rows: list[bytearray] = []
+        for client in clients.tolist():
+            rows.append(self._row(client, number))
+        return b"".join(rows)
+
+    def _row(self, client: int, number: int) -> bytearray:
         """A client's row of the slot with this number."""
         place = self._place(client, number)
         content = self._read(self._row_bytes, place)
         # Past the end of the file nothing is read, and those are zeros.
-        return content.ljust(self._row_bytes, b"\0")
+        missing = self._row_bytes - len(content)
+        content += bytes(missing)
+        return content
 
     def _write_row(self, client: int, number: int, row: NDArray[np.float32]) -> None:
         place = self._place(client, number)
@@ -144,9 +157,18 @@ class ClientStore:
         rows_before = number * self._row_bytes
         return self._rows_start + clients_before + rows_before
 
-    def _read(self, count: int, place: int) -> bytes:
+    def _read(self, count: int, place: int) -> bytearray:
+        """What lies there, up to the end of the file."""
         file = self._file.fileno()
-        return os.pread(file, count, place)
+        content = bytearray()
+        # The system may give less than it is asked for: Linux reads at most 2 GiB at a time.
+        while len(content) < count:
+            missing = count - len(content)
+            read = os.pread(file, missing, place + len(content))
+            if not read:
+                break
+            content += read
+        return content
 
     def _write(self, content: bytes, place: int) -> None:
         file = self._file.fileno()

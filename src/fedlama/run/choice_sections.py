@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Collection
 from typing import Any, ClassVar, Generic, TypeVar
 
-from fedlama.base import shown
+from fedlama.base import missing_members, shown
 from fedlama.run.chosen_keys import ChosenKeys
-from fedlama.run.options import build_from, option_values, plain_fields
-from fedlama.run.references import Reference, reference_to
+from fedlama.run.options import build_from, in_short
+from fedlama.run.own_values import own_value
+from fedlama.run.references import Reference
+from fedlama.run.value_tables import table_of
 
 T = TypeVar("T")
 
-# What tables were built into, by their content: a run, its progress and its report ask for the same ones
+# What tables were built into, by their content: a run, its progress and its report ask for the same ones. They are a
+# few numbers each, and as many as there are different tables.
 BUILT: dict[tuple[str, str, str], Any] = {}
 
 
@@ -26,23 +28,18 @@ class ChoiceSection(ChosenKeys, Generic[T]):
 
     protocol: ClassVar[type[Any]]
     what: ClassVar[str]
+    # Options that code of the user's own may share with all others, so that they tell nothing of it
+    in_no_label: ClassVar[Collection[str]] = ()
 
     @classmethod
     def table_of(cls, value: T) -> dict[str, Any]:
         """The table that describes a value; one of a class of the user's own refers to it."""
-        for name, built in cls.choices.items():
-            if type(value) is built:
-                options = option_values(built, cls.names, value)
-                return {cls.chosen_by: name, **options}
-
-        own = reference_to(type(value))
-        options = cls._own_table(value)
-        return {cls.chosen_by: own, **options}
-
-    @classmethod
-    def _own_table(cls, value: T) -> dict[str, Any]:
-        """The keys beside the reference to the class of a value of the user's own."""
-        return plain_fields(value)
+        return table_of(
+            value,
+            chosen_by=cls.chosen_by,
+            choices=cls.choices,
+            names=cls.names,
+        )
 
     def build(self) -> T:
         """The value that this table describes; of equal tables the same one, because it never changes."""
@@ -60,50 +57,48 @@ class ChoiceSection(ChosenKeys, Generic[T]):
     def _own(self) -> T:
         key = f"{self.table}.{self.chosen_by}"
         reference = Reference(key, str(self.chosen))
-        made: Any = reference.call(options=self._own_options())
+        made = own_value(
+            reference,
+            self._own_options(reference),
+            choices=self.choices,
+            names=self.names,
+            defaults=self.defaults,
+        )
 
         # A class has all methods of a protocol, too.
         is_class = isinstance(made, type)
         if is_class or not isinstance(made, self.protocol):
-            raise reference.wrong(f"must return {self.what}, not {shown(made)}")
+            lacks = missing_members(made, self.protocol)
+            said = f"must return {self.what}, not {shown(made)}"
+            if lacks:
+                said += f", which has no {lacks}"
+            raise reference.wrong(said)
         return made
 
-    def _own_options(self) -> Mapping[str, Any] | None:
+    def _own_options(self, reference: Reference) -> dict[str, Any]:
         """What is handed to code of the user's own by name."""
-        return self.model_extra
+        return dict(self.model_extra or {})
 
     @property
     def label(self) -> str:
         """The value in a few words, without running code of the user's own: its name and its options."""
         if self.chosen in self.choices:
             return str(self.build())
-
-        _, _, name = str(self.chosen).rpartition(":")
-        given = self.model_extra or {}
-        options: list[str] = []
-        for key, value in given.items():
-            options.append(f"{key}={shown(value)}")
-        arguments = ", ".join(options)
-        return f"{name}({arguments})"
+        return self._own_label(without=())
 
     @property
     def short_label(self) -> str:
         """The value by its name and by what was chosen for it, such as Momentum(0.5) or Momentum(0.5, nesterov)."""
-        if self.chosen not in self.choices:
-            return self.label
+        if self.chosen in self.choices:
+            return in_short(self.build())
+        return self._own_label(self.in_no_label)
 
-        value = self.build()
-        chosen: list[str] = []
-        for field in fields(value):  # type: ignore[arg-type]
-            option = getattr(value, field.name)
-            if is_dataclass(option) or option == field.default:
-                continue
-            if field.default is MISSING:
-                chosen.append(f"{option:g}")
-            elif option is True:
-                chosen.append(field.name)
-            else:
-                chosen.append(f"{field.name}={option}")
-        name = type(value).__name__
-        arguments = ", ".join(chosen)
+    def _own_label(self, without: Collection[str]) -> str:
+        _, _, name = str(self.chosen).rpartition(":")
+        given = self.model_extra or {}
+        options: list[str] = []
+        for key, value in given.items():
+            if key not in without:
+                options.append(f"{key}={shown(value)}")
+        arguments = ", ".join(options)
         return f"{name}({arguments})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,9 +14,9 @@ from pydantic import (
     model_validator,
 )
 
-from fedlama.run.options import option_keys
+from fedlama.base import shown
 from fedlama.run.references import is_reference
-from fedlama.run.sections import DerivedSection
+from fedlama.run.sections import DerivedSection, option_keys
 
 # The choice of a table that makes none, where what is meant depends on more than the file
 LEFT_OPEN = ""
@@ -29,7 +29,8 @@ class ChosenKeys(DerivedSection):
     where the key is missing (`default`, which may be LEFT_OPEN). `defaults` are those of options that the class itself
     leaves without one, and `names` the keys of arguments that the file calls otherwise.
     `former_key` is what the choosing key was called before, and `lenient` names the choices whose table may keep the
-    keys of another choice, which then mean nothing.
+    keys of another choice, which then mean nothing. `of_own_code` are keys of every table that only code of the user's
+    own gives a meaning.
     """
 
     table: ClassVar[str]
@@ -40,6 +41,7 @@ class ChosenKeys(DerivedSection):
     defaults: ClassVar[Mapping[str, Any]] = {}
     names: ClassVar[Mapping[str, str]] = {}
     lenient: ClassVar[Mapping[str, str]] = {}
+    of_own_code: ClassVar[Collection[str]] = ()
     # By the sections made of this one, one for each choice
     chosen: ClassVar[str | None] = None
 
@@ -119,18 +121,41 @@ class ChosenKeys(DerivedSection):
         return cls.of_choice(name).model_config.get("extra") == "allow"
 
     @classmethod
-    def without_other_choices(cls, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The table without the options of choices that it does not make: for one whose choice has just changed."""
+    def without_other_choices(
+        cls,
+        table: Mapping[str, Any],
+        before: Mapping[str, Any] | None = None,
+        own_keys: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """The table without the options of choices that it does not make: for one whose choice has just changed.
+
+        Arguments:
+            table: With the choice that is meant now.
+            before: The table with the choice before, if there was another.
+            own_keys: Keys that were set with the new choice, which stay unless another choice has them.
+        """
         name = cls.choice_of(table)
         if name is None or cls._takes_any_key(name):
             return dict(table)
-        own_keys = cls.keys_of(name)
+        was_own_code = before is not None and cls._refers_to_own_code(before)
+        own_options = cls.keys_of(name)
         kept: dict[str, Any] = {}
         for key, value in table.items():
+            # Options of code of the user's own have any name, and go with it.
+            went = was_own_code and key not in own_keys
+            is_own_option = key in own_options
+            if went and key in cls.of_own_code:
+                is_own_option = False
             # A key that no choice has is kept, so that it is refused as unknown.
-            if key in own_keys or not cls._choices_with(key):
+            is_nobodys = not went and not cls._choices_with(key)
+            if is_own_option or is_nobodys:
                 kept[key] = value
         return kept
+
+    @classmethod
+    def _refers_to_own_code(cls, table: Mapping[str, Any]) -> bool:
+        name = cls.choice_of(table)
+        return name is not None and name != LEFT_OPEN and name not in cls.choices
 
     @classmethod
     def _choices_with(cls, key: str) -> list[str]:
@@ -176,10 +201,21 @@ class ChosenKeys(DerivedSection):
                 continue
             is_tolerated = cls.lenient.get(name) in homes
             if not is_tolerated:
-                only = " or ".join(map(repr, homes))
-                raise ValueError(
-                    f"{cls.table}.{key} means nothing with {cls.chosen_by} = {name!r}, only with {only}"
-                )
+                path = f"{cls.table}.{key}"
+                raise ValueError(means_nothing(path, cls.chosen_by, name, homes))
+
+
+def means_nothing(path: str, chosen_by: str, chosen: Any, homes: Sequence[str]) -> str:
+    """What is said of an option of other choices than the one that a table makes.
+
+    Arguments:
+        path: The key with its table.
+        chosen_by: The key that chooses.
+        chosen: What it chooses.
+        homes: The choices that have the option.
+    """
+    only = " or ".join(map(repr, homes))
+    return f"{path} means nothing with {chosen_by} = {shown(chosen, 200)}, only with {only}"
 
 
 @cache

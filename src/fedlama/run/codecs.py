@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
-from inspect import Parameter, signature
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -16,8 +14,12 @@ from fedlama.base import InputError, shown
 from fedlama.compress import Chain, Codec, ErrorFeedback
 from fedlama.rows import Lifetime
 from fedlama.run.choices import CODECS
-from fedlama.run.options import plain_fields
-from fedlama.run.references import Reference, is_reference, reference_to
+from fedlama.run.chosen_keys import means_nothing
+from fedlama.run.messages import unknown_key
+from fedlama.run.options import in_short, options_in
+from fedlama.run.own_values import own_value
+from fedlama.run.references import Reference, is_reference
+from fedlama.run.value_tables import refuse_keys, table_of
 
 NO_CODEC = "none"
 FEEDBACK_OPTIONS = ("error_feedback", "profile", "gain")
@@ -41,6 +43,7 @@ class CodecSection(BaseModel):
     def _can_be_built(self) -> CodecSection:
         if self._refers_to_own_code():
             return self  # which is run by a run only
+        self._check_keys()
         try:
             self.build()
         except InputError as error:
@@ -50,17 +53,12 @@ class CodecSection(BaseModel):
     def build(self) -> Codec | None:
         """The codec that this table describes; None if there is none."""
         names = _as_list(self.codec)
-        options = self.model_extra or {}
         if names == [NO_CODEC]:
-            self._refuse_options([*options, *self._feedback_options()])
             return None
-
         if self._refers_to_own_code():
-            codec = self._own(options)
+            codec = self._own()
         else:
-            self._check_names(names)
-            self._check_options(names, options)
-            codec = _chain([_built(name, options) for name in names])
+            codec = _chain(self._built_each())
 
         if self.error_feedback in (None, "none"):
             if self.profile is not None or self.gain is not None:
@@ -80,12 +78,23 @@ class CodecSection(BaseModel):
         )
 
     def _refers_to_own_code(self) -> bool:
-        return isinstance(self.codec, str) and is_reference(self.codec)
+        return _is_own_code(self.codec)
 
-    def _own(self, options: Mapping[str, Any]) -> Codec:
+    def _built_each(self) -> list[Codec]:
+        options = self.model_extra or {}
+        names = _as_list(self.codec)
+        return [_built(name, options) for name in names]
+
+    def _own(self) -> Codec:
         key = f"{self.table}.codec"
         reference = Reference(key, str(self.codec))
-        made = reference.call(options=options)
+        made = own_value(
+            reference,
+            self.model_extra or {},
+            choices=CODECS,
+            names={},
+            defaults={},
+        )
 
         if not isinstance(made, Codec):
             raise reference.wrong(f"must return a codec, not {shown(made)}")
@@ -103,12 +112,9 @@ class CodecSection(BaseModel):
             if table is not None:
                 return table
 
-        options = plain_fields(codec)
-        for name, kind in CODECS.items():
-            if type(codec) is kind:
-                return {"codec": name, **options}
-        own = reference_to(type(codec))
-        return {"codec": own, **options}
+        table = table_of(codec, chosen_by="codec", choices=CODECS, names={})
+        refuse_keys(codec, table, FEEDBACK_OPTIONS)
+        return table
 
     @classmethod
     def _table_with_feedback(cls, feedback: ErrorFeedback) -> dict[str, Any]:
@@ -141,17 +147,14 @@ class CodecSection(BaseModel):
         if names == [NO_CODEC]:
             return ""
 
-        options = self.model_extra or {}
         parts: list[str] = []
-        for name in names:
-            if name not in CODECS:
-                # Of code of the user's own, without its module
-                _, _, own = name.rpartition(":")
-                parts.append(own)
-                continue
-            codec = CODECS[name].__name__
-            first = _options(name)[0]
-            parts.append(f"{codec}({options[first]})")
+        if self._refers_to_own_code():
+            # Without its module, and without running it
+            _, _, own = names[0].rpartition(":")
+            parts.append(own)
+        else:
+            for codec in self._built_each():
+                parts.append(in_short(codec, leading=True))
 
         if self.error_feedback not in (None, "none"):
             parts.append(f"{self.error_feedback} feedback")
@@ -167,43 +170,40 @@ class CodecSection(BaseModel):
             given.remove("error_feedback")
         return given
 
-    def _refuse_options(self, given: Sequence[str]) -> None:
-        if given:
-            raise InputError(f"{given[0]} means nothing with codec = 'none'")
+    def _check_keys(self) -> None:
+        """The codecs exist, and every key is one of theirs."""
+        names = _as_list(self.codec)
+        options = self.model_extra or {}
+        if names == [NO_CODEC]:
+            for key in (*options, *self._feedback_options()):
+                raise ValueError(
+                    f"{self.table}.{key} means nothing with codec = 'none'"
+                )
+            return
 
-    def _check_names(self, names: Sequence[str]) -> None:
+        key = f"{self.table}.codec"
         if not names:
-            raise InputError(f"codec must name at least one of {', '.join(CODECS)}")
+            raise ValueError(f"{key} must name at least one of {', '.join(CODECS)}")
+        known: list[str] = []
         for name in names:
             if name not in CODECS:
                 allowed = ", ".join([NO_CODEC, *CODECS])
-                raise InputError(
-                    f"codec must be one of {allowed}, or a list of them, not {shown(name)}"
+                raise ValueError(
+                    f"{key} must be one of {allowed}, or a list of them, not {shown(name)}"
                 )
-
-    def _check_options(self, names: Sequence[str], options: Mapping[str, Any]) -> None:
-        known: list[str] = []
-        for name in names:
             known += _options(name)
         for option in options:
             if option not in known:
-                raise self._unknown_option(option, known)
+                raise self._not_its_option(option, known)
 
-    def _unknown_option(self, option: str, known: Sequence[str]) -> InputError:
+    def _not_its_option(self, option: str, known: Sequence[str]) -> ValueError:
         """Which codecs have this option, or if none has, which one may have been meant."""
         homes = [name for name in CODECS if option in _options(name)]
         if homes:
-            only = " or ".join(map(repr, homes))
-            return InputError(
-                f"{option} means nothing with codec = {self.codec!r}, only with {only}"
-            )
-
+            path = f"{self.table}.{option}"
+            return ValueError(means_nothing(path, "codec", self.codec, homes))
         allowed = ["codec", *known, *FEEDBACK_OPTIONS]
-        sentence = f"there is no option {shown(option)};"
-        for near in get_close_matches(option, allowed, n=1):
-            sentence += f" did you mean {near}?"
-        listed = ", ".join(allowed)
-        return InputError(f"{sentence} with codec = {self.codec!r} there are {listed}")
+        return ValueError(unknown_key([self.table], option, allowed))
 
 
 class UplinkSection(CodecSection):
@@ -224,47 +224,65 @@ def _as_list(names: str | list[str]) -> list[str]:
     return names
 
 
-def without_other_codecs(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table without the options of codecs that it does not name: for one whose codec has just changed."""
+def without_other_codecs(
+    table: Mapping[str, Any], before: Any, own_keys: Collection[str] = ()
+) -> dict[str, Any]:
+    """The table without the options of codecs that it does not name: for one whose codec has just changed.
+
+    Arguments:
+        table: With the codec that is meant now.
+        before: What `codec` was.
+        own_keys: Keys that were set with it, which stay unless another codec has them.
+    """
     names = table.get("codec", NO_CODEC)
     if not isinstance(names, list):
         names = [names]
 
-    own: set[str] = set()
+    allowed = [NO_CODEC, *CODECS]
+    own: set[str] = {"codec"}
     others: set[str] = set()
     for codec in CODECS:
-        options = _options(codec)
         if codec in names:
-            own.update(options)
+            own.update(_options(codec))
         else:
-            others.update(options)
-    dropped = others - own
+            others.update(_options(codec))
     if names == [NO_CODEC]:
-        dropped.update(FEEDBACK_OPTIONS)
+        others.update(FEEDBACK_OPTIONS)
+    else:
+        own.update(FEEDBACK_OPTIONS)
 
+    is_known = all(isinstance(name, str) and name in allowed for name in names)
     kept: dict[str, Any] = {}
     for key, value in table.items():
-        if key not in dropped:
+        # Options of code of the user's own have any name.
+        is_of_own_code = is_known and _is_own_code(before) and key not in own_keys
+        is_dropped = key in others or is_of_own_code
+        if key in own or not is_dropped:
             kept[key] = value
     return kept
 
 
-def _options(name: str) -> list[str]:
-    return list(signature(CODECS[name]).parameters)
+def _is_own_code(codec: Any) -> bool:
+    return isinstance(codec, str) and is_reference(codec)
+
+
+def _options(name: str) -> Mapping[str, Any]:
+    """The options of a codec, with their defaults; ... of those that have none."""
+    options: dict[str, Any] = {}
+    for option in options_in(CODECS[name], {}):
+        options[option.key] = option.default
+    return options
 
 
 def _built(name: str, options: Mapping[str, Any]) -> Codec:
     """One codec with those of the options that are its own."""
-    codec = CODECS[name]
     arguments: dict[str, Any] = {}
-    for parameter in signature(codec).parameters.values():
-        option = parameter.name
-        is_needed = parameter.default is Parameter.empty
+    for option, default in _options(name).items():
         if option in options:
             arguments[option] = options[option]
-        elif is_needed:
+        elif default is ...:
             raise InputError(f"{option} is missing; codec = {name!r} needs it")
-    return codec(**arguments)
+    return CODECS[name](**arguments)
 
 
 def _chain(codecs: Sequence[Codec]) -> Codec:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from torch import nn
 
 from fedlama import models
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 from fedlama.data import Dataset
 
 Builder = Callable[[Dataset], nn.Module]
@@ -71,4 +71,4 @@ def model_builder(name: str, data: Dataset) -> Callable[[], nn.Module]:
     hint = ""
     for near in get_close_matches(name, MODELS, n=1):
         hint = f"; did you mean {near!r}?"
-    raise InputError(f"model.name = {name!r}: must be one of {allowed}{hint}")
+    raise InputError(f"model.name = {shown(name)}: must be one of {allowed}{hint}")

@@ -1,7 +1,8 @@
 """From values to the configuration that describes them: what `fedlama.simulate` writes into a run directory.
 
 Code of the user's own is named (`module:name`), and the file that it is in is hashed. Such a configuration can be run
-again where those names can be imported.
+again where those names can be imported, and where the fields of own dataclasses are what TOML can hold (or such a
+dataclass again): all else stands there as text, to be read by people.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def described(
             "active": participation.active,
             "window": participation.window_steps(policy),
         },
-        "policy": PolicySection.table_of(policy),
+        "policy": policy_table(policy),
         "local": LocalSection.table_of(local),
         "server": ServerSection.table_of(server),
         "uplink": CodecSection.table_of(uplink),
@@ -112,8 +113,6 @@ def described(
         "train": train,
         "versions": versions(),
     }
-    # A policy of the user's own may keep it in a property; a report measures costs by it.
-    tables["policy"].setdefault("base_interval", int(policy.base_interval))
     if adaptive is not None:
         tables["model"]["adaptive"] = list(adaptive)
     if data.transform is not None:
@@ -141,6 +140,17 @@ def described(
         loss=loss,
         metric=metric,
     )
+
+
+def policy_table(policy: Policy) -> dict[str, Any]:
+    """[policy] of a run directory.
+
+    Arguments:
+        policy: Any; one of the user's own may keep τ' in a property, and a report measures costs by it.
+    """
+    table = PolicySection.table_of(policy)
+    table.setdefault("base_interval", int(policy.base_interval))
+    return table
 
 
 def _innermost(codec: Codec | None) -> Codec | None:

@@ -14,6 +14,7 @@ from fedlama.run.choice_sections import ChoiceSection
 
 SHOWN = 2  # lines: a third would not be read
 MAX_LINE = 1000  # characters
+MAX_KEY = 200
 
 LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 TYPES = {
@@ -138,24 +139,34 @@ def _first_required(section: type[BaseModel], key: str, path: str) -> str:
 
 
 def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str:
-    path = ".".join([*sections, key])
-    where = "a config"
-    if sections:
-        table = ".".join(sections)
-        where = f"[{table}]"
-
     names = list(section.model_fields)
     # These two fedlama writes itself, into a run directory.
     for own in ("hashes", "versions"):
         if own in names:
             names.remove(own)
+    return unknown_key(sections, key, names)
+
+
+def unknown_key(sections: Sequence[str], key: str, names: Sequence[str]) -> str:
+    """What is said of a key that a table does not have.
+
+    Arguments:
+        sections: The names of the table, from the outermost; none for the whole file.
+        key: In it.
+        names: The keys that it has.
+    """
+    path = ".".join([*sections, key])
+    where = "a config"
+    if sections:
+        table = ".".join(sections)
+        where = f"[{table}]"
     listed = ", ".join(names)
     allowed = f"{where} takes {listed}"
 
     near = nearest(key, names)
     if near is None:
-        return f"unknown key {path!r}; {allowed}"
-    return f"unknown key {path!r}; did you mean {near!r}? {allowed}"
+        return f"unknown key {shown(path, MAX_KEY)}; {allowed}"
+    return f"unknown key {shown(path, MAX_KEY)}; did you mean {near!r}? {allowed}"
 
 
 def _allowed(error: ErrorDetails, section: type[BaseModel], key: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fedlama.base import InputError, printable, shown
@@ -14,6 +14,8 @@ from fedlama.run.tables import CHOOSING
 def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """`policy.base_interval=12` and the like; the value is TOML, or a string where it is no TOML."""
     result = dict(tables)
+    # By table: the keys that were set so far
+    own_keys: dict[str, set[str]] = {}
     for override in overrides:
         if not _is_unicode(override):
             raise InputError(
@@ -27,10 +29,13 @@ def apply_overrides(tables: dict[str, Any], overrides: Sequence[str]) -> dict[st
 
         path = key.strip().split(".")
         value = _value(text.strip())
+        before = result.get(path[0])
         _set(result, path, value, override)
         if len(path) > 1:
             table, inner, *_ = path
-            result[table] = _after_choice(table, inner, result[table])
+            own = own_keys.setdefault(table, set())
+            result[table] = _after_choice(table, inner, result[table], before, own)
+            own.add(inner)
     return result
 
 
@@ -49,23 +54,35 @@ def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, An
         # Key by key, as if each were set by itself: one of them may choose.
         for key in value:
             with_key = {**old, key: value[key]}
-            old = _after_choice(name, key, with_key)
+            old = _after_choice(name, key, with_key, old, value.keys())
         result[name] = merged(old, value)
     return result
 
 
-def _after_choice(name: str, key: str, table: Any) -> Any:
-    """A section in which a key was just set: if that key chooses, the options of other choices are dropped."""
+def _after_choice(
+    name: str, key: str, table: Any, before: Any, own_keys: Collection[str]
+) -> Any:
+    """A section in which a key was just set: if that key chooses, the options of other choices are dropped.
+
+    Arguments:
+        name: Of the section.
+        key: That was set.
+        table: The section with it.
+        before: The section without it.
+        own_keys: The keys that are set beside it.
+    """
     if not isinstance(table, Mapping):
         return table
+    if not isinstance(before, Mapping):
+        before = {}
     is_codec = name in ("uplink", "downlink") and key == "codec"
     if is_codec:
-        return without_other_codecs(table)
+        return without_other_codecs(table, before.get("codec"), own_keys)
 
     section = CHOOSING.get(name)
     if section is None or key != section.chosen_by:
         return table
-    return section.without_other_choices(table)
+    return section.without_other_choices(table, before, own_keys)
 
 
 def _is_unicode(text: str) -> bool:

@@ -13,14 +13,17 @@ from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.chosen_keys import LEFT_OPEN
 from fedlama.run.keys import Hash, Options, check_options_are_used
-from fedlama.run.options import plain_fields
+from fedlama.run.own_values import takes_by_name
+from fedlama.run.references import Reference, reference_to
+from fedlama.run.value_tables import own_values
 
 
 class PartitionSection(ChoiceSection[Partition]):
     """[partition] How samples fall on clients; default: the data's own client ids, otherwise IID.
 
     An option that only some kinds have, given without a kind, means a kind that has it: `alpha` means Dirichlet.
-    `kind` may refer to a function of the user's own that makes a partition, with `options` for it.
+    `kind` may refer to a function of the user's own that makes a partition. The other keys are handed to it by name,
+    and so is what is in `options`.
     """
 
     table = "partition"
@@ -29,6 +32,8 @@ class PartitionSection(ChoiceSection[Partition]):
     default = LEFT_OPEN
     choices = PARTITIONS
     defaults: ClassVar = {"clients": DEFAULT_CLIENTS, "alpha": 0.5}
+
+    of_own_code = ("options", "sha256")
 
     # Every kind has these keys; it may give them another default.
     kind: str | None = None
@@ -40,6 +45,11 @@ class PartitionSection(ChoiceSection[Partition]):
     @model_validator(mode="after")
     def _options_for_own_code(self) -> Self:
         check_options_are_used("partition.kind", self.kind, self.options)
+        for key in self.model_extra or {}:
+            if key in (self.options or {}):
+                raise ValueError(
+                    f"partition.{key} and partition.options.{key} say the same: write one of them"
+                )
         return self
 
     @classmethod
@@ -63,19 +73,29 @@ class PartitionSection(ChoiceSection[Partition]):
         return cls._choices_with(telling[0])[0]
 
     @classmethod
-    def _of_reference(cls, name: str) -> type[Self]:
-        """Its options have a table of their own here."""
-        return cls._with_keys(name, {cls.chosen_by: (str, name)})
+    def table_of(cls, value: Partition) -> dict[str, Any]:
+        """The table that describes a partition; of a class of the user's own, with `options` in a table of their own.
 
-    @classmethod
-    def _own_table(cls, value: Partition) -> dict[str, Any]:
-        # Which samples each client has is all that is known of shards.
-        if isinstance(value, Shards):
-            return {}
-        return {"options": plain_fields(value)}
+        Which samples each client has is all that is known of shards.
+        """
+        if type(value) in cls.choices.values():
+            return super().table_of(value)
+        table: dict[str, Any] = {cls.chosen_by: reference_to(type(value))}
+        if not isinstance(value, Shards):
+            table["options"] = own_values(value, choices=cls.choices, names=cls.names)
+        return table
 
-    def _own_options(self) -> Mapping[str, Any] | None:
-        return self.options
+    def _own_options(self, reference: Reference) -> dict[str, Any]:
+        """The other keys and `options`; `clients` where there is an argument of that name.
+
+        A run directory has `clients` of every partition, also of one that takes no such number.
+        """
+        given = super()._own_options(reference) | (self.options or {})
+        own = reference.load()
+        is_asked = takes_by_name(own, "clients", any_name=False)
+        if self.clients is not None and is_asked:
+            given.setdefault("clients", self.clients)
+        return given
 
     @property
     def is_own_code(self) -> bool:

@@ -70,6 +70,8 @@ def frugal(
 
 PRESETS: Mapping[str, Callable[..., Tables]] = {"frugal": frugal}
 OPTIONS = ("share", "averaged")  # of the presets, at the top of a file
+# Takes a preset and its options out again: --set preset=none
+NO_PRESET = "none"
 
 
 def with_preset(tables: Mapping[str, Any]) -> Tables:
@@ -86,8 +88,10 @@ def with_preset(tables: Mapping[str, Any]) -> Tables:
                 f"{option} means nothing without a preset: write preset = 'frugal' beside it"
             )
         return own
+    if name == NO_PRESET:
+        return own
     if not isinstance(name, str) or name not in PRESETS:
-        allowed = ", ".join(PRESETS)
+        allowed = ", ".join([*PRESETS, NO_PRESET])
         raise InputError(f"preset = {shown(name)}: must be one of {allowed}")
 
     given = dict(options)

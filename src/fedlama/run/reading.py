@@ -38,6 +38,11 @@ def read_records(path: Path) -> Iterator[Record]:
     return _read_lines(path, RECORD)
 
 
+def read_timings(path: Path) -> Iterator[Timing]:
+    """The lines of `timings.jsonl`, one after the other up to the first that is broken, which raises InputError."""
+    return _read_lines(path, TIMING)
+
+
 def timings_up_to(path: Path, round_: int) -> bytes:
     """The lines of `timings.jsonl` up to a round, without those that cannot be read: no result depends on them."""
     kept = b""
@@ -53,7 +58,7 @@ def timings_up_to(path: Path, round_: int) -> bytes:
 def last_seconds(path: Path) -> float:
     """The seconds in the last line of `timings.jsonl`; 0 where there is none."""
     seconds = 0.0
-    for timing in _read_lines(path, TIMING):
+    for timing in read_timings(path):
         # One from elsewhere may have any number
         if math.isfinite(timing.seconds):
             seconds = timing.seconds

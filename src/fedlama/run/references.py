@@ -88,8 +88,20 @@ class Reference:
         function = self.load()
         by_name = options or {}
         taken = _positions(function, by_name)
+        return self.guarded(function, *arguments[:taken], options=by_name)
+
+    def guarded(
+        self, function: Callable[..., Any], *arguments: Any, options: Mapping[str, Any]
+    ) -> Any:
+        """What a function gives that belongs to the object; whatever it raises becomes a sentence about this name.
+
+        Arguments:
+            function: The object itself, or what one of its arguments is made with.
+            arguments: By position.
+            options: By name.
+        """
         try:
-            return function(*arguments[:taken], **by_name)
+            return function(*arguments, **options)
         except InputError as error:
             raise self.wrong(str(error)) from None
         except (Exception, SystemExit) as error:

@@ -6,14 +6,14 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy
 import torch
 from torch import nn
 
-from fedlama.base import InputError, shown
+from fedlama.base import InputError, printable, shown
 from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import (
@@ -27,6 +27,7 @@ from fedlama.local import LocalRule
 from fedlama.processes.cpu import cpu_type
 from fedlama.run.config import Config
 from fedlama.run.default_models import default_model
+from fedlama.run.kept import MAX_DATA_SETS, Kept
 from fedlama.run.partitions import PartitionSection
 from fedlama.run.references import Reference, is_reference
 from fedlama.run.tables import DataSection
@@ -58,26 +59,21 @@ class Resolved:
     metric: Metric | None = None
 
 
-# By configuration: a study asks for the same ones several times, and so does its progress.
-RESOLVED: dict[str, Resolved] = {}
-MAX_RESOLVED = 64
+# Studies ask for the same ones several times, those of `fedlama reproduce` also one study after the other.
+RESOLVED: Kept[Resolved] = Kept()
+HASH_DIGITS = 64  # of a SHA-256
 
 
 def resolve(config: Config) -> Resolved:
-    """Read the data, draw the partition and build everything else that a configuration describes, once per process.
+    """Read the data, draw the partition and build everything else that a configuration describes.
 
-    What holds a part of the data out, which is a copy, or refers to code of the user's own is built each time.
+    What was built is kept for the next who asks, of the last few data sets. What refers to code of the user's own is
+    built each time, because that code may give something else by then: a study keeps it for as long as it takes. So is
+    what holds a part of the data out, which is of use to one study only.
     """
     if config.data.validation or own_code(config):
         return _resolve(config)
-
-    key = config.model_dump_json()
-    if key not in RESOLVED:
-        # A long study must not keep all its data sets and partitions.
-        if len(RESOLVED) >= MAX_RESOLVED:
-            RESOLVED.clear()
-        RESOLVED[key] = _resolve(config)
-    return RESOLVED[key]
+    return RESOLVED.get(config, _resolve)
 
 
 def _resolve(config: Config) -> Resolved:
@@ -142,6 +138,12 @@ def _partition_keys(section: PartitionSection, shards: Shards) -> dict[str, Any]
     """[partition] with what is known once the samples are dealt."""
     keys: dict[str, Any] = {"clients": len(shards)}
     if section.is_own_code:
+        wanted = section.clients
+        if wanted is not None and wanted != len(shards):
+            own = printable(str(section.kind))
+            raise InputError(
+                f"partition.clients = {wanted}: {own} deals the samples to {len(shards):,} clients"
+            )
         keys["sha256"] = _checked_shards(section, shards)
     return keys
 
@@ -165,7 +167,7 @@ def _checked_shards(section: PartitionSection, shards: Shards) -> str:
     wanted = section.sha256
     if wanted is not None and wanted != found:
         raise InputError(
-            f"partition.sha256 = {wanted!r}: that of {section.kind} with this seed is {found}"
+            f"partition.sha256 = {shown(wanted, HASH_DIGITS)}: that of {section.kind} with this seed is {found}"
         )
     return found
 
@@ -173,10 +175,11 @@ def _checked_shards(section: PartitionSection, shards: Shards) -> str:
 def prepared_data(config: Config) -> Dataset:
     """What a configuration trains and is tested on."""
     options = json.dumps(config.data.options)
-    data = load_data(config.data.name, options)
     share = config.data.validation
     if share:
-        data = data.hold_out(share, config.seed)
+        data = load_data(config.data.name, options, share, config.seed)
+    else:
+        data = load_data(config.data.name, options)
 
     transform = own_function("data.transform", config.data.transform)
     if transform is not None:
@@ -187,21 +190,32 @@ def prepared_data(config: Config) -> Dataset:
     return data
 
 
-@cache
-def load_data(name: str, options: str = "null") -> Dataset:
-    """A data set by name or path, or as a function of the user's own loads it; read once per process.
+@lru_cache(maxsize=MAX_DATA_SETS)
+def load_data(
+    name: str,
+    options: str = "null",
+    validation: float | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """A data set by name or path, or as a function of the user's own loads it; the last few are kept.
 
     Arguments:
         name: As `data.name` has it.
         options: For the user's own function, as JSON.
+        validation: The share of the training samples that is held out. What is left is a copy, which runs share.
+        seed: Of the run, which decides what is held out.
     """
+    if validation:
+        whole = load_data(name, options)
+        return whole.hold_out(validation, seed)
+
     if is_reference(name):
         reference = Reference("data.name", name)
         return own_data(reference, json.loads(options))
     try:
         return load(name)
     except InputError as error:
-        raise InputError(f"data.name = {name!r}: {error}") from None
+        raise InputError(f"data.name = {shown(name, 200)}: {error}") from None
 
 
 def own_code(config: Config) -> list[Reference]:
@@ -256,7 +270,7 @@ def _checked_hash(data: DataSection) -> str | None:
     if wanted is not None and wanted != found:
         source = data_source(data)
         raise InputError(
-            f"data.sha256 = {wanted!r}: the SHA-256 of {data.name} ({source}) is {found}"
+            f"data.sha256 = {shown(wanted, HASH_DIGITS)}: the SHA-256 of {data.name} ({source}) is {found}"
         )
     return found
 

@@ -6,15 +6,23 @@ one key chooses a class (`kind = "fedlama"`) are in `run/choice_sections.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
-
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    create_model,
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
 )
 
-from fedlama.run.options import build_from, option_keys
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from fedlama.run.options import build_from, options_in
 
 T = TypeVar("T")
 
@@ -54,3 +62,42 @@ def options_of(built: type[T]) -> type[OptionsSection[T]]:
     )
     section.built = built
     return section
+
+
+def option_keys(
+    built: type[Any], names: Mapping[str, str], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A key for each option of a class: (annotation, default). Options of a class inside it are keys of their own."""
+    keys: dict[str, Any] = {}
+    for option in options_in(built, names):
+        annotation = option.annotation
+        if is_dataclass(annotation):
+            keys |= option_keys(annotation, names, defaults)  # type: ignore[arg-type]
+            continue
+
+        default = option.default
+        if default is ...:
+            default = defaults.get(option.key, ...)
+        keys[option.key] = _as_in_toml(annotation, default)
+    return keys
+
+
+def _as_in_toml(annotation: Any, default: Any) -> tuple[Any, Any]:
+    """TOML has lists and no tuples."""
+    kind = get_origin(annotation)
+    parts = get_args(annotation)
+    if kind in (Union, UnionType):
+        alternatives: list[Any] = []
+        for part in parts:
+            alternative, _ = _as_in_toml(part, ...)
+            alternatives.append(alternative)
+        # A subscript, because the alternatives are known only here
+        return Union[tuple(alternatives)], default  # noqa: UP007
+    if kind is not tuple:
+        return annotation, default
+
+    # An option that is a tuple has entries of one type: tuple[int, ...]
+    entry = parts[0]
+    if default is ...:
+        return list[entry], default
+    return list[entry], Field(default=list(default))

@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from fedlama.base import annotated_fields
 from fedlama.core import Policy
-from fedlama.local import LocalRule
+from fedlama.local import SGD, LocalRule
 from fedlama.rows import Grouping
 from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
@@ -21,8 +22,12 @@ from fedlama.run.keys import (
     active_of,
     check_options_are_used,
 )
+from fedlama.run.options import known_options
+from fedlama.run.own_values import takes_by_name
 from fedlama.run.partitions import PartitionSection
+from fedlama.run.references import Reference
 from fedlama.run.sections import Section, options_of
+from fedlama.run.value_tables import names_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
 from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
@@ -115,6 +120,19 @@ class PolicySection(ChoiceSection[Policy]):
     # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
     lenient: ClassVar = {"fedavg": "fedlama"}
 
+    def _own_options(self, reference: Reference) -> dict[str, Any]:
+        """A run directory has τ' of every policy, also of a class that works it out itself."""
+        options = super()._own_options(reference)
+        own = reference.load()
+        is_worked_out = isinstance(own, type) and hasattr(own, "base_interval")
+        names = names_of(own, self.choices, self.names)
+        inside = known_options(own, names) or []
+        is_option = "base_interval" in inside
+        is_option = is_option or takes_by_name(own, "base_interval", any_name=True)
+        if is_worked_out and not is_option:
+            options.pop("base_interval", None)
+        return options
+
     @property
     def steps_between_averages(self) -> int:
         """τ', without running code of the user's own: where that does not tell it, 1."""
@@ -145,6 +163,8 @@ class LocalSection(ChoiceSection[LocalRule]):
     default = "sgd"
     choices = LOCAL_RULES
     defaults: ClassVar = {"learning_rate": 0.1, "batch_size": 32}
+    # As of FedProx and the like: how the SGD inside takes its steps
+    in_no_label = tuple(annotated_fields(SGD))
 
     @property
     def rate_if_known(self) -> float | None:

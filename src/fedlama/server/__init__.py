@@ -3,6 +3,7 @@
 from fedlama.server.adam import Adam
 from fedlama.server.mean import Mean
 from fedlama.server.momentum import Momentum
+from fedlama.server.participants import Participant, Participants
 from fedlama.server.reduce import ListReduce, Reduce
 from fedlama.server.rule import ServerRule
 from fedlama.server.server import Server
@@ -15,6 +16,8 @@ __all__ = [
     "ListReduce",
     "Mean",
     "Momentum",
+    "Participant",
+    "Participants",
     "Reduce",
     "Server",
     "ServerRule",

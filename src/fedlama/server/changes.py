@@ -76,9 +76,9 @@ def move_average(
         average_steps: Over how many steps the average reaches back.
     """
     cycle_end = state.step + plan.steps
-    steps = cycle_end - state.policy.cycle_start
+    steps = cycle_end - state.policy_state.cycle_start
     kept = math.exp(-steps / average_steps)
-    if state.policy.cycle == 0:
+    if state.policy_state.cycle == 0:
         # There is nothing to keep yet but zeros.
         kept = 0.0
     average.mul_(kept)

@@ -48,7 +48,7 @@ def send(
         )
         return plain
     if place is None:
-        place = MessagePlace(state.policy.round + 1, client=0)
+        place = MessagePlace(state.policy_state.round + 1, client=0)
     return send_coded(
         downlink,
         row,
@@ -92,9 +92,7 @@ def send_coded(
         raise DivergenceError.because(
             f"the server's change in round {place.round} was too large for a message"
         ) from None
-    layout = downlink.layout
-    sent = [*layout.slices_of(renewed), *layout.statistics]
-    for part in sent:
+    for part in downlink.layout.slices_with_statistics(renewed):
         torch.add(anchor[part], difference[part], out=row[part])
     return message.charged
 

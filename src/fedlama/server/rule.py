@@ -34,8 +34,9 @@ class ServerRule(Protocol):
         """The new value of one due layer, or of one tensor of it.
 
         Arguments:
-            anchor: What the layer was after its synchronisation before.
-            mean: The clients' average.
+            anchor: What the layer was after its synchronisation before, which is read-only: it is the server's row
+                itself, and policies and codes refer to it after the rule. A rule that writes to it is refused.
+            mean: The clients' average; it may be written to and returned.
             own: This rule's slots for these numbers, to be updated in place.
             count: κ_l, how often the layer was synchronised before.
             periods: τ_l/τ', the steps since then in units of the base interval: memory is counted in steps.

@@ -6,7 +6,6 @@ The simulator, the averager of torch.distributed programs and the Flower strateg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,12 +22,15 @@ from fedlama.core import (
     Policy,
     RoundPlan,
     Traffic,
+    asks_for_movement,
 )
-from fedlama.local import LocalRule, steps_taken
-from fedlama.rows import Slot, distinct, with_unpacked
+from fedlama.core.policy_checks import check_own, check_plan, start_checked
+from fedlama.local import LocalRule
+from fedlama.rows import ReadOnly, Slot, distinct, views, with_unpacked
 from fedlama.server.changes import move_average, movement, note_last_change, recycle
 from fedlama.server.downlink import send
 from fedlama.server.mean import Mean
+from fedlama.server.participants import EVERYONE, Participants
 from fedlama.server.reduce import Reduce
 from fedlama.server.rule import ServerRule
 from fedlama.server.state import AVERAGE, LAST_CHANGE, ServerState
@@ -95,20 +97,27 @@ class Server:
             slots[slot.name] = torch.zeros_like(row)
 
         return ServerState(
-            policy=self.policy.start(self.layout.layers),
+            policy_state=start_checked(self.policy, self.layout.layers),
             ledger=Ledger.open(self.layout),
             row=row,
             slots=slots,
         )
 
     def plan(self, state: ServerState, iterations: int) -> RoundPlan:
-        """The next round.
+        """The next round; InputError if the policy plans one that cannot be played.
 
         Arguments:
             state: The state before it.
             iterations: How many steps the whole run has.
         """
-        return self.policy.next(state.policy, iterations)
+        plan = self.policy.next(state.policy_state, iterations)
+        check_plan(
+            self.policy,
+            plan,
+            steps_left=iterations - state.step,
+            layers=len(self.layout.layers),
+        )
+        return plan
 
     def download(self, state: ServerState, *, entering: bool) -> Message:
         """What one client downloads before the next round.
@@ -128,9 +137,7 @@ class Server:
         reduce: Reduce,
         traffic: Traffic,
         *,
-        sent: Mapping[int, int] | None = None,
-        share: float = 1.0,
-        paces: Sequence[tuple[float, int | None]] = ((1.0, None),),
+        participants: Participants = EVERYONE,
         place: MessagePlace | None = None,
         window_ends: bool = False,
     ) -> ServerState:
@@ -141,21 +148,22 @@ class Server:
             plan: The round.
             reduce: The clients' numbers.
             traffic: What travelled in this round, for the account.
-            sent: Bytes of each layer, summed over the clients that were averaged, for the policy (default: what
-                travelled up, which is more where some sent in vain, and less where the account is of one rank only).
-            share: Which share of the whole population was averaged.
-            paces: The weight of every client, and how many steps it takes per base interval (None: each of them).
+            participants: Who was averaged, for rules and the policy.
             place: Where the round stands in its window; the draws of a downlink code follow from it.
             window_ends: Whether all clients of the next round are new, and so are sent the whole model as it is.
         """
-        averaged = [*self.layout.slices_of(plan.due), *self.layout.statistics]
-        mean = reduce.mean(averaged)  # Algorithm 1, line 8
+        # u_l, the clients' average of every due layer: Algorithm 1, line 8
+        averaged = self.layout.slices_with_statistics(plan.due)
+        mean = reduce.mean(averaged)
         row = with_unpacked(mean, state.row, averaged)
-        # The spread is around the clients' average, so it is measured before any rule moves the model off it.
+        # The numerator of d_l (Eq. 2), around that average: no rule has moved the model off it yet.
         spread = reduce.spread(row, plan.due)
 
-        slots = self._apply_rules(state, plan, row, share, paces)
+        # What the server makes of the average; the paper's leaves it as it is.
+        slots = self._apply_rules(state, plan, row, participants)
+        # Layers that nobody sent move on by themselves, for FedLUAR.
         recycle(self.layout, plan.recycled, row, anchor=state.row, slots=slots)
+        # What clients are sent. The server adopts what they will decode, so that all copies are equal.
         broadcast = send(
             self.downlink,
             state,
@@ -165,7 +173,8 @@ class Server:
             place=place,
             window_ends=window_ends,
         )
-        # After the code of the downlink: what clients decode is what the server has from here on.
+
+        # The row is final: from here on it is only looked at.
         note_last_change(self.layout, plan.due, row, anchor=state.row, slots=slots)
         if self.average_steps is not None and plan.ends_cycle:
             move_average(
@@ -176,7 +185,9 @@ class Server:
                 average_steps=self.average_steps,
             )
 
+        # d_l, and at a cycle's end new intervals: Algorithm 1, line 11
         moved, norm = self._movement(state.row, row, plan)
+        sent = participants.sent
         if sent is None:
             sent = traffic.up.layers
         evidence = Evidence(
@@ -186,14 +197,16 @@ class Server:
             sent=sent,
             clients=reduce.clients,
         )
-        policy = self.policy.observe(
-            state.policy,
+        policy_state = self.policy.observe(
+            state.policy_state,
             plan,
             evidence,
             self.layout.layers,
         )
+        check_own(self.policy, policy_state.own)
         return ServerState(
-            policy=policy,
+            policy_state=policy_state,
+            # κ_l and C of Eq. 5, and every byte
             ledger=state.ledger.charge(traffic, aggregated=plan.due),
             row=row,
             slots=slots,
@@ -211,10 +224,10 @@ class Server:
             traffic: What travelled in it.
         """
         synchronised_at = (state.step,) * len(self.layout.layers)
-        policy = replace(state.policy, synchronised_at=synchronised_at)
+        policy_state = replace(state.policy_state, synchronised_at=synchronised_at)
         return replace(
             state,
-            policy=policy,
+            policy_state=policy_state,
             ledger=state.ledger.charge(traffic),
         )
 
@@ -223,8 +236,7 @@ class Server:
         state: ServerState,
         plan: RoundPlan,
         row: Tensor,
-        share: float,
-        paces: Sequence[tuple[float, int | None]],
+        participants: Participants,
     ) -> dict[str, Tensor]:
         """Let the local rule's server part and then the server rule act on each due tensor of `row`; the new slots."""
         # Copies, since a round that comes to nothing must leave the state before as it was.
@@ -232,12 +244,13 @@ class Server:
         for name, values in state.slots.items():
             slots[name] = values.clone()
         step = state.step + plan.steps
+        read_only = ReadOnly({"anchor": state.row})
         for layer in plan.due:
-            since = range(state.policy.synchronised_at[layer], step)
+            since = range(state.policy_state.synchronised_at[layer], step)
             periods = len(since) / self.policy.base_interval
-            taken = self._taken(paces, since)
+            taken = participants.taken(since, self.policy.base_interval)
             for part in self.layout.layers[layer].slices:
-                own = {name: values[part] for name, values in slots.items()}
+                own = views(slots, part)
                 anchor = state.row[part]
                 mean = row[part]
                 merged = mean
@@ -248,8 +261,9 @@ class Server:
                         own,
                         steps=since,
                         taken=taken,
-                        share=share,
+                        share=participants.share,
                     )
+                    read_only.check(self.local)
                 new = self.rule.apply(
                     anchor,
                     merged,
@@ -257,29 +271,17 @@ class Server:
                     count=state.ledger.aggregations[layer],
                     periods=periods,
                 )
+                read_only.check(self.rule)
                 # The plain average is in its place already.
                 if new is not mean:
                     row[part] = new
         return slots
 
-    def _taken(
-        self, paces: Sequence[tuple[float, int | None]], since: range
-    ) -> list[tuple[float, int]]:
-        """The weight of every client, and how many of these steps it took."""
-        interval = self.policy.base_interval
-        taken: list[tuple[float, int]] = []
-        for weight, pace in paces:
-            own_steps = steps_taken(pace, interval, since)
-            count = len(own_steps)
-            taken.append((weight, count))
-        return taken
-
     def _movement(
         self, before: Tensor, after: Tensor, plan: RoundPlan
     ) -> tuple[dict[int, float], dict[int, float]]:
         """How far every due layer moved, and how large it was, where the policy looks at that."""
-        uses = self.policy.uses
-        if "moved" in uses or "norm" in uses:
+        if asks_for_movement(self.policy):
             return movement(self.layout, plan.due, before=before, after=after)
         return {}, {}
 

@@ -20,14 +20,14 @@ class ServerState:
     """Where the server stands after a round; none of its rows is ever written to.
 
     Arguments:
-        policy: Where the policy stands.
+        policy_state: Where the policy stands.
         ledger: Aggregations and bytes so far.
         row: The global model. Every layer is as it was last synchronised, so it is the anchor of what refers to that.
         slots: What rules and codecs keep on the server, a row for each name.
         broadcast: What a client that stays downloads before its next round.
     """
 
-    policy: PolicyState
+    policy_state: PolicyState
     ledger: Ledger
     row: Tensor
     slots: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
@@ -36,7 +36,7 @@ class ServerState:
     @property
     def step(self) -> int:
         """Global steps taken so far."""
-        return self.policy.step
+        return self.policy_state.step
 
     @property
     def average(self) -> Tensor | None:

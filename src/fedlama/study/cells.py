@@ -97,8 +97,10 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
 
 
 def resolved(cell: Cell) -> Resolved:
-    """What a cell is built of."""
-    return cell.planned or resolve(cell.config)
+    """What a cell is built of: once in a study, or in the process that trains it where nobody asked before."""
+    if cell.planned is not None:
+        return cell.planned
+    return cell.kept.get(cell.config, resolve)
 
 
 def _keys_of_both(

@@ -235,7 +235,7 @@ def _difference(difference: PairedDifference | None, measure: Measure) -> str:
         return ""
     if measure.is_accuracy:
         scale = 100
-        digits = 1
+        digits = 2
         unit = " points"
     else:
         scale = 1

@@ -62,7 +62,7 @@ def run_study(
         for setting in study.settings:
             if setting.planned is None:
                 # Wrong input shows before the first run, and forked runs share the data
-                resolve(setting.config)
+                study.kept.get(setting.config, resolve)
 
         pilots = study.pilots()
         if train:
@@ -91,7 +91,7 @@ def _check_anything_is_finished(study: Study, out: Path) -> None:
     # Their folders do not depend on the learning rates that pilots choose.
     if any(is_done(out, cell) for cell in study.cells({})):
         return
-    if not all(is_done(out, pilot) for pilot in study.pilots()):
+    if not _all_are_done(study.pilots(), out):
         raise InputError(
             f"{out}: pilots that choose learning rates are not finished, so nothing can be shown yet"
         )
@@ -162,11 +162,19 @@ def _choices(study: Study, pilots: Sequence[Cell], out: Path) -> dict[str, Choic
     """What the pilots say of each setting whose learning rate is to be chosen, once they are finished."""
     choices: dict[str, Choice] = {}
     for setting in study.settings:
-        own = [pilot for pilot in pilots if pilot.setting == setting.name]
-        are_finished = all(is_done(out, pilot) for pilot in own)
-        if own and are_finished:
+        own = _pilots_of(setting, pilots)
+        # Without pilots, its configuration has the rate.
+        if own and _all_are_done(own, out):
             choices[setting.name] = choose(setting, own, out)
     return choices
+
+
+def _pilots_of(setting: Setting, pilots: Sequence[Cell]) -> list[Cell]:
+    return [pilot for pilot in pilots if pilot.setting == setting.name]
+
+
+def _all_are_done(cells: Sequence[Cell], out: Path) -> bool:
+    return all(is_done(out, cell) for cell in cells)
 
 
 def _cells(study: Study, choices: Mapping[str, Choice]) -> list[Cell]:

@@ -54,6 +54,8 @@ class StudyDisplay:
         self._score: dict[str, str] = {}  # the latest, with its name
 
         self._started = time.monotonic()
+        # Steps of cells that go on, taken before they were resumed
+        self._taken_before = 0
         self._latest_line = self._started
         self._task: TaskID | None = None
         if bar is not None:
@@ -78,14 +80,32 @@ class StudyDisplay:
             self._print_line(cell, news)
 
     def _take_record(self, key: str, record: Record) -> None:
+        is_resumed = key not in self._latest and record.round > 1
         self._latest[key] = record
         self._done[key] = record.step
+        if is_resumed:
+            self._note_resumed(record)
 
         # A metric of the user's own takes the place of the accuracy.
         if record.accuracy is not None:
             self._score[key] = f"accuracy {record.accuracy:.2%}"
         for name, value in record.metrics.items():
             self._score[key] = f"{name} {value:.4g}"
+
+    def _note_resumed(self, record: Record) -> None:
+        """What a cell did before took none of this time; where nothing else was done yet, the clock starts here."""
+        self._taken_before += record.step
+        done = self._steps_done()
+        nothing_was_timed = done == self._taken_before
+        if nothing_was_timed:
+            self._started = time.monotonic()
+
+        bar = self.bar
+        task = self._task
+        if bar is None or task is None:
+            return
+        # Else the bar would take the steps from before for speed.
+        bar.reset(task, total=self.steps, completed=done)
 
     def _steps_done(self) -> int:
         """Steps taken, of all cells."""
@@ -134,14 +154,15 @@ class StudyDisplay:
         return parts
 
     def _left(self) -> str:
-        """The time that the rest takes; empty where there is no rest."""
+        """The time that the rest takes; empty where there is no rest, and where no step was timed yet."""
         done = self._steps_done()
+        taken = done - self._taken_before
         steps_left = self.steps - done
-        if steps_left <= 0 or not done:
+        if steps_left <= 0 or not taken:
             return ""
 
         elapsed = time.monotonic() - self._started
-        seconds_per_step = elapsed / done
+        seconds_per_step = elapsed / taken
         left = about(seconds_per_step * steps_left)
         return f"{left} left"
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from fedlama.base import MAX_SEED
 from fedlama.run.config import Config
+from fedlama.run.kept import Kept
 from fedlama.run.keys import Positive
 from fedlama.run.resolve import Resolved
 from fedlama.run.sections import Section
@@ -73,6 +74,8 @@ class Cell:
     config: Config
     rate: float | None = None  # of a pilot: the learning rate that it tries
     planned: Resolved | None = None  # of a study in Python: the run, built already
+    # What its study built so far: processes that are forked for its runs inherit it
+    kept: Kept[Resolved] = field(default_factory=Kept, compare=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -93,6 +96,8 @@ class Study:
     note: str | None = None
     # Setting and seed of the runs that may be trained; None: all of them
     selected: frozenset[tuple[str, int]] | None = None
+    # What its runs are built of, for its plan, its progress and the runs themselves
+    kept: Kept[Resolved] = field(default_factory=Kept, compare=False, repr=False)
 
     def selected_of(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those of these cells that may be trained: pilots, too, if a run of their setting may."""
@@ -149,7 +154,7 @@ class Study:
 
         folder = Path(PILOTS) / setting.folder / f"rate{rate_text(rate)}"
         path = folder / f"seed{seed}"
-        return Cell(setting.name, path, config, rate)
+        return Cell(setting.name, path, config, rate, kept=self.kept)
 
     def _cell(self, setting: Setting, seed: int, rate: float | None) -> Cell:
         config = setting.config.model_copy(update={"seed": seed})
@@ -158,7 +163,7 @@ class Study:
 
         folder = Path(setting.folder)
         path = folder / f"seed{seed}"
-        return Cell(setting.name, path, config)
+        return Cell(setting.name, path, config, kept=self.kept)
 
 
 def rate_text(rate: float) -> str:

@@ -10,9 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedlama.base import InputError, check_whole, reason, shown
+from fedlama.base import InputError, check_made, check_whole, reason, shown
 from fedlama.compress import Codec
 from fedlama.core import Policy
+from fedlama.core.policy_checks import check_policy
 from fedlama.data import Dataset, Partition, Shards, Transform
 from fedlama.local import LocalRule
 from fedlama.server import ServerRule
@@ -33,44 +34,25 @@ def check_kinds(
 ) -> None:
     """Everything was made with what makes it."""
     if partition is not None:
-        deals_samples = hasattr(partition, "assign") and not isinstance(partition, type)
-        if not deals_samples:
-            raise InputError(
-                f"partition must be made with fedlama.IID(…) or fedlama.Dirichlet(…), not {shown(partition)}"
-            )
-    if not isinstance(data, Dataset):
-        raise _wrong_kind(
-            "data",
-            data,
-            "fedlama.data.arrays(…) or fedlama.data.load(…)",
+        check_made(
+            "partition",
+            partition,
+            Partition,
+            "fedlama.IID(…) or fedlama.Dirichlet(…)",
         )
-    if not _is_made(policy, Policy):
-        raise _wrong_kind("policy", policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)")
-    if not _is_made(local, LocalRule):
-        raise _wrong_kind("local", local, "fedlama.SGD(…)")
-    if server is not None and not _is_made(server, ServerRule):
-        raise _wrong_kind("server", server, "fedlama.server.Mean()")
-
-
-def _is_made(value: object, protocol: type) -> bool:
-    """Whether it is a value of the protocol; a class has all of its methods, too, and is none."""
-    return isinstance(value, protocol) and not isinstance(value, type)
-
-
-def _wrong_kind(name: str, value: object, example: str) -> InputError:
-    kind = type(value).__name__
-    return InputError(f"{name} must be made with {example}, not {kind}")
+    check_made("data", data, Dataset, "fedlama.data.arrays(…) or fedlama.data.load(…)")
+    check_policy("policy", policy)
+    check_made("local", local, LocalRule, "fedlama.SGD(…)")
+    if server is not None:
+        check_made("server", server, ServerRule, "fedlama.server.Mean()")
 
 
 def check_codecs(**codecs: Codec | None) -> None:
     """Each is a codec, or none."""
     for name, codec in codecs.items():
-        if codec is not None and not isinstance(codec, Codec):
-            raise _wrong_kind(
-                name,
-                codec,
-                "one of fedlama.compress, such as fedlama.compress.Rotate(1.6)",
-            )
+        if codec is not None:
+            example = "one of fedlama.compress, such as fedlama.compress.Rotate(1.6)"
+            check_made(name, codec, Codec, example)
 
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:

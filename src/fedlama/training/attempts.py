@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlama.core import Message, RoundPlan, Traffic
+from fedlama.core import Message, RoundPlan, total_of
 from fedlama.server.exclusions import (
     FAILED_BEFORE,
     FAILED_DURING,
@@ -11,11 +11,10 @@ from fedlama.server.exclusions import (
 )
 from fedlama.training.cohorts import Cohort
 from fedlama.training.current import Round
-from fedlama.training.divergence import check_finite
-from fedlama.training.faults import Faults, Stretch
+from fedlama.training.faults import FaultPlace, Faults
 from fedlama.training.played import Played, Reports, Verdict
 from fedlama.training.position import Position
-from fedlama.training.rounds import Rounds, total_of
+from fedlama.training.rounds import Rounds
 
 # Attempts in one window, by cohorts that were too small; they cost nobody but the simulator time
 MAX_ATTEMPTS = 100
@@ -30,11 +29,13 @@ class FaultyRounds:
     Arguments:
         rounds: The rounds that are wrapped.
         faults: What may happen to clients, and what the server tolerates.
+        seed: The run's, from which it follows what happens to whom.
     """
 
-    def __init__(self, rounds: Rounds, faults: Faults) -> None:
+    def __init__(self, rounds: Rounds, faults: Faults, seed: int) -> None:
         self.rounds = rounds
         self.faults = faults
+        self.seed = seed
         self.tolerance = faults.tolerance
 
     def play(self, position: Position, plan: RoundPlan) -> Played:
@@ -54,29 +55,31 @@ class FaultyRounds:
             reports = self.rounds.report(current, losses, with_norms=has_limit)
             verdict = self._judge(current, reports, place, reasons)
             if cohort.absent:
-                self.rounds.cohorts.reset_absent(cohort, position)
+                self.rounds.reset_absent(current)
 
             if self.tolerance.suffices(cohort.present):
                 return self.rounds.close(current, verdict, downloads)
-            position = self._discard(current, verdict, downloads)
+            position = self.rounds.discard(current, verdict, downloads)
             if self.tolerance.gives_up(position.attempt, maximum=MAX_ATTEMPTS):
                 return Played(current.position, position, plan, verdict=None)
 
-    def _place(self, current: Round) -> Stretch:
+    def _place(self, current: Round) -> FaultPlace:
         position = current.position
         cycle = part_of_cycle(
             current.plan.cycle,
             entered=current.cohort.entered,
         )
-        return Stretch(
-            seed=self.rounds.job.seed,
+        return FaultPlace(
+            seed=self.seed,
             round=position.state.round + 1,
             attempt=position.attempt,
             cycle=cycle,
             steps=current.steps,
         )
 
-    def _absent_from_the_start(self, cohort: Cohort, place: Stretch) -> dict[int, str]:
+    def _absent_from_the_start(
+        self, cohort: Cohort, place: FaultPlace
+    ) -> dict[int, str]:
         """At a cycle's start everyone is back but those who fail before it: client → why it is excluded."""
         if not place.begins_cycle:
             return {}
@@ -88,26 +91,25 @@ class FaultyRounds:
                 reasons[client] = FAILED_BEFORE
         return reasons
 
-    def _break_updates(self, current: Round, place: Stretch) -> None:
-        """Let the clients whose turn it is return a broken update: one wrong number in a due slice is enough."""
+    def _break_updates(self, current: Round, place: FaultPlace) -> None:
+        """Let the clients whose turn it is return a broken update."""
         cohort = current.cohort
-        slices = self.rounds.averaged_slices(current.plan)
-        first = slices[0].start
-        anchor = current.position.row[first]
-        for here, index in enumerate(cohort.mine):
+        for row_index, index in enumerate(cohort.mine):
             client = cohort.clients[index]
             number = self.faults.broken_number(place, client)
-            if number is None:
-                continue
-            row = cohort.rows[here]
-            row[first] = anchor + number
+            if number is not None:
+                self.rounds.spoil(current, row_index, number)
 
     def _judge(
-        self, current: Round, reports: Reports, place: Stretch, reasons: dict[int, str]
+        self,
+        current: Round,
+        reports: Reports,
+        place: FaultPlace,
+        reasons: dict[int, str],
     ) -> Verdict:
         """Whose update counts; `reasons` are those of clients that the round began without."""
         cohort = current.cohort
-        finite = reports.largest.isfinite().all(dim=1).tolist()
+        finite = reports.finite()
         reasons = dict(reasons)
         uploads: list[Message] = []
         counted: list[Message] = []
@@ -149,13 +151,7 @@ class FaultyRounds:
         """Why the server refuses an update that arrived; one that is not finite ends the run unless tolerated."""
         loss = reports.losses[index]
         if not self.faults.exclude_nonfinite:
-            check_finite(
-                current.cohort.clients[index],
-                loss,
-                weights_are_finite,
-                current,
-                self.rounds.job.shards,
-            )
+            self.rounds.check_finite(current, index, loss, weights_are_finite)
         norm = None
         if self.tolerance.norm_limit is not None:
             norm = reports.norms[index]
@@ -164,17 +160,3 @@ class FaultyRounds:
             weights_are_finite=weights_are_finite,
             norm=norm,
         )
-
-    def _discard(self, current: Round, verdict: Verdict, downloads: int) -> Position:
-        """Where the run stands after an attempt that came to nothing."""
-        before = current.position
-        down = self.rounds.download(current, downloads)
-        traffic = Traffic(up=verdict.upload, down=down)
-        server = self.rounds.server.discard(before.server, traffic)
-
-        cohort = current.cohort
-        present: list[int] = []
-        for index, client in enumerate(cohort.clients):
-            if index not in cohort.absent:
-                present.append(client)
-        return before.given_up(server, verdict.excluded, present)

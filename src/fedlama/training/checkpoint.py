@@ -148,9 +148,9 @@ class Checkpoint:
             SERVER: self.server_slots,
             COHORT: self.cohort_slots,
         }
-        for place, rows in slots.items():
+        for prefix, rows in slots.items():
             for name, values in rows.items():
-                tensors[place + name] = values
+                tensors[prefix + name] = values
         return tensors
 
     def _seen_forms(self) -> dict[str, Form]:
@@ -184,8 +184,8 @@ class Checkpoint:
                 ),
                 row=file.array("row"),
                 counters=_whole_numbers("counters", file),
-                server_slots=_rows_at(SERVER, file),
-                cohort_slots=_rows_at(COHORT, file),
+                server_slots=_rows_under(SERVER, file),
+                cohort_slots=_rows_under(COHORT, file),
                 seen=_whole_numbers(CLIENTS, file),
                 seen_slots=shapes.seen_slots,
                 attempt=whole(plain["attempt"]),
@@ -203,13 +203,13 @@ def _whole_numbers(name: str, file: TensorFile) -> NDArray[np.int64]:
     return file.array(name)
 
 
-def _rows_at(place: str, file: TensorFile) -> dict[str, NDArray[np.float32]]:
-    """The tensors under a place in the file, by what follows it in their names."""
+def _rows_under(prefix: str, file: TensorFile) -> dict[str, NDArray[np.float32]]:
+    """The tensors whose names in the file begin with a prefix, by what follows it."""
     rows: dict[str, NDArray[np.float32]] = {}
     for name in file.forms:
-        if not name.startswith(place):
+        if not name.startswith(prefix):
             continue
-        slot = name.removeprefix(place)
+        slot = name.removeprefix(prefix)
         rows[slot] = file.array(name)
     return rows
 

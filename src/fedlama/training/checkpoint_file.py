@@ -157,10 +157,10 @@ class TensorFile:
         flat = np.frombuffer(content, DTYPES[form.dtype])
         return flat.reshape(form.shape)
 
-    def _read(self, place: int, count: int) -> bytearray:
+    def _read(self, start: int, count: int) -> bytearray:
         # Arrays in it can be written to, and are not copied for that.
         content = bytearray(count)
-        self._file.seek(place)
+        self._file.seek(start)
         found = self._file.readinto(content)
         if found != count:
             raise ValueError("it is cut off")

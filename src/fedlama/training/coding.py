@@ -55,8 +55,8 @@ class Uplink:
         A row that is not finite stays as it is: no code can hold it, and the server will refuse it. One whose numbers
         are too large for a message is made infinite, so that it is refused in the same way.
         """
-        slices = [*self.layout.slices_of(plan.due), *self.layout.statistics]
-        stretches = _stretches(slices)
+        slices = self.layout.slices_with_statistics(plan.due)
+        stretches = joined(slices)
         anchor = position.row
         # One for all clients, and only what is due is ever computed in it: most of a row may not be.
         difference = torch.zeros_like(anchor)
@@ -115,7 +115,7 @@ class Uplink:
             place,
             anchor=position.row,
             own=own,
-            warm=position.server.slots.get(LAST_CHANGE),
+            warm=position.server_state.slots.get(LAST_CHANGE),
             out=difference,
         )
 
@@ -193,20 +193,24 @@ def place_in_window(
         window_steps: How many steps a cohort stays.
         base_interval: τ', how many steps a round has at least.
     """
-    into_window = position.step % window_steps
-    round_in_window, rounds_per_window = _turn(
-        into_window,
+    begins = position.step % window_steps
+    ends = begins + plan.steps
+    round_in_window, rounds_per_window = round_within_window(
+        begins,
         base_interval,
         window_steps,
     )
 
-    after = into_window + plan.steps
+    # A layer with an interval of its own counts rounds of that length.
     layer_rounds: dict[int, tuple[int, int]] = {}
     for layer in plan.due:
         interval = position.state.intervals[layer]
         if interval != base_interval:
-            began = after - interval
-            layer_rounds[layer] = _turn(began, interval, window_steps)
+            layer_rounds[layer] = round_within_window(
+                ends - interval,
+                interval,
+                window_steps,
+            )
     return MessagePlace(
         round=position.state.round + 1,
         client=client,
@@ -216,31 +220,47 @@ def place_in_window(
     )
 
 
-def _turn(begins: int, interval: int, window_steps: int) -> tuple[int, int]:
-    """Which of how many synchronisations in the window; the run's end may cut the last interval short."""
+def round_within_window(
+    begins: int, interval: int, window_steps: int
+) -> tuple[int, int]:
+    """Which round of a window, counted from 0, and how many there are, where each takes an interval.
+
+    Arguments:
+        begins: How many steps into the window the round begins. Where the run's end cut its interval short, that is no
+            multiple of the interval, and before the window where there was no whole one.
+        interval: How many steps such a round takes.
+        window_steps: How many steps a cohort stays.
+
+    >>> round_within_window(12, interval=6, window_steps=24)  # steps 12 to 18 of 24: the third of four
+    (2, 4)
+    """
     count = max(1, window_steps // interval)
+    rounds_before = math.ceil(begins / interval)
+    number = max(0, rounds_before)
     last = count - 1
-    rounded_up = math.ceil(begins / interval)
-    number = max(0, rounded_up)
-    number = min(number, last)
-    return number, count
+    return min(number, last), count
 
 
-def _stretches(slices: Sequence[slice]) -> list[slice]:
-    """The same numbers in fewer slices: neighbours are joined over the zeros that align them."""
-    result: list[slice] = []
-    for part in sorted(slices, key=lambda part: part.start):
-        if not result:
-            result.append(part)
-            continue
-        last = result[-1]
-        gap = part.start - last.stop
-        # Every tensor begins at a multiple of it: less than that lies between neighbours only
-        if gap < ALIGNMENT:
-            result[-1] = slice(last.start, part.stop)
-        else:
-            result.append(part)
-    return result
+def joined(slices: Sequence[slice]) -> list[slice]:
+    """The same numbers in fewer slices: neighbours are joined over the zeros that align them.
+
+    Every tensor begins at a multiple of 16, so fewer numbers than that lie between neighbours only.
+
+    >>> joined([slice(0, 10), slice(16, 20), slice(64, 70)])  # 6 numbers lie between the first two, and then 44
+    [slice(0, 20, None), slice(64, 70, None)]
+    """
+    in_order = sorted(slices, key=lambda part: part.start)
+    stretches: list[slice] = []
+    for part in in_order:
+        start = part.start
+        if stretches:
+            before = stretches[-1]
+            gap = start - before.stop
+            if gap < ALIGNMENT:
+                start = before.start
+                stretches.pop()
+        stretches.append(slice(start, part.stop))
+    return stretches
 
 
 def _is_finite(

@@ -87,14 +87,14 @@ class Cohort:
         """
         start = 0
         end = len(self.mine)
-        for place, index in enumerate(self.mine):
+        for row_index, index in enumerate(self.mine):
             left_out = block == 1 and index in self.absent
             if not left_out:
                 continue
             # What lies between the last absent client and this one
-            if start < place:
-                yield slice(start, place)
-            start = place + 1
+            if start < row_index:
+                yield slice(start, row_index)
+            start = row_index + 1
         if start < end:
             yield slice(start, end)
 
@@ -149,8 +149,8 @@ class Cohorts:
         if self.store is None:
             return
         if self.world.shares_files:
-            for place, index in enumerate(cohort.mine):
-                kept = self._kept(cohort.slots, place)
+            for row_index, index in enumerate(cohort.mine):
+                kept = self._kept(cohort.slots, row_index)
                 self.store.save(cohort.clients[index], kept)
         else:
             # Every process has a store of its own, and any of them may train this client next.
@@ -162,23 +162,23 @@ class Cohorts:
         # Another process may train this client next, so it must not read before all have written.
         self.world.meet()
 
-    def _kept(self, slots: Mapping[str, Tensor], place: int) -> dict[str, Tensor]:
+    def _kept(self, slots: Mapping[str, Tensor], row_index: int) -> dict[str, Tensor]:
         """A client's rows of the slots that outlive a window."""
         assert self.store is not None
         rows: dict[str, Tensor] = {}
         for name in self.store.names:
             of_all = slots[name]
-            rows[name] = of_all[place]
+            rows[name] = of_all[row_index]
         return rows
 
     def reset_absent(self, cohort: Cohort, position: Position) -> None:
         """Who is absent comes back as if new: with the server's row and what was kept of it before this window."""
-        for place, index in enumerate(cohort.mine):
+        for row_index, index in enumerate(cohort.mine):
             if index not in cohort.absent:
                 continue
-            cohort.rows[place] = position.row
-            cohort.counters[place] = position.counters
-            self._start_slots(cohort, place)
+            cohort.rows[row_index] = position.row
+            cohort.counters[row_index] = position.counters
+            self._start_slots(cohort, row_index)
 
     def gather(self, cohort: Cohort) -> dict[str, Tensor]:
         """The slots of all clients of the cohort, [clients, width] for each name, in every process."""
@@ -223,8 +223,8 @@ class Cohorts:
             paces=self._paces(clients, samples, window),
             entered=position.step,
         )
-        for place in range(len(mine)):
-            self._start_slots(cohort, place)
+        for row_index in range(len(mine)):
+            self._start_slots(cohort, row_index)
         if self._restored is not None:
             for name, values in self._restored.items():
                 cohort.slots[name].copy_(values[mine])
@@ -248,15 +248,15 @@ class Cohorts:
             paces.append(pace)
         return paces
 
-    def _start_slots(self, cohort: Cohort, place: int) -> None:
+    def _start_slots(self, cohort: Cohort, row_index: int) -> None:
         """What a client has as it enters: zeros, and what was kept of it."""
         for values in cohort.slots.values():
-            values[place] = 0
+            values[row_index] = 0
         if self.store is None:
             return
-        index = cohort.mine[place]
+        index = cohort.mine[row_index]
         client = cohort.clients[index]
-        kept = self._kept(cohort.slots, place)
+        kept = self._kept(cohort.slots, row_index)
         self.store.load(client, kept)
 
     def _storage(self, size: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:

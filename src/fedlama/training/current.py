@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fedlama.core import RoundPlan
@@ -21,14 +20,14 @@ class Round:
         position: Where the run stands before it.
         plan: What was planned.
         entering: Whether its clients are new, and were sent the whole model.
-        figures: What is known of this process's coded messages.
+        figures: What is known of this process's coded messages; None where nothing is coded.
     """
 
     cohort: Cohort
     position: Position
     plan: RoundPlan
     entering: bool
-    figures: Tensor = field(default_factory=lambda: torch.empty(0))
+    figures: Tensor | None = None
 
     @property
     def steps(self) -> range:

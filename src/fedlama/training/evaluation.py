@@ -225,8 +225,8 @@ def evaluate_clients(
                 continue
             targets = y[part]
             # Another key for every batch of every client
-            place = client + number * count
-            seed_module_draws(key + place, binding.device)
+            offset = client + number * count
+            seed_module_draws(key + offset, binding.device)
             inputs = data.inputs(x[part])
             outputs = binding.module(inputs)
             value = _value(metric, outputs, targets)

@@ -18,8 +18,8 @@ Probability = Annotated[float, Limits(minimum=0, maximum=1)]
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A round, and what is left of its cycle from where the cohort began it.
+class FaultPlace:
+    """Where faults are drawn: a round, and what is left of its cycle from where the cohort began it.
 
     Arguments:
         seed: The run's.
@@ -85,59 +85,59 @@ class Faults:
             norm_limit=self.norm_limit,
         )
 
-    def fails_before(self, stretch: Stretch, client: int) -> bool:
-        """Whether a client takes no part at all in the cycle of this `stretch`."""
-        begins = stretch.cycle.start
-        return _chance(self.fail_before, stretch, "before", begins, client)
+    def fails_before(self, place: FaultPlace, client: int) -> bool:
+        """Whether a client takes no part at all in the cycle of this `place`."""
+        begins = place.cycle.start
+        return _chance(self.fail_before, place, "before", begins, client)
 
-    def misses(self, stretch: Stretch, client: int) -> str | None:
-        """Why the server has no update of this client at the end of this `stretch`, if so."""
-        cycle = stretch.cycle
-        fails = _chance(self.fail_during, stretch, "during", cycle.start, client)
+    def misses(self, place: FaultPlace, client: int) -> str | None:
+        """Why the server has no update of this client after the round of this `place`, if so."""
+        cycle = place.cycle
+        fails = _chance(self.fail_during, place, "during", cycle.start, client)
         if fails:
-            drawn = _uniform(stretch, "when", cycle.start, client)
+            drawn = _uniform(place, "when", cycle.start, client)
             failing_step = cycle[int(drawn * len(cycle))]
             # In another round of the cycle it failed before, or it will fail later
-            if failing_step in stretch.steps:
+            if failing_step in place.steps:
                 return FAILED_DURING
 
-        begins = stretch.steps.start
-        is_late = _chance(self.straggle, stretch, "straggle", begins, client)
+        begins = place.steps.start
+        is_late = _chance(self.straggle, place, "straggle", begins, client)
         if is_late:
             return LATE
         return None
 
-    def broken_number(self, stretch: Stretch, client: int) -> float | None:
-        """What stands in the update of a client that returns a broken one after this `stretch`."""
-        begins = stretch.steps.start
-        is_broken = _chance(self.corrupt, stretch, "corrupt", begins, client)
+    def broken_number(self, place: FaultPlace, client: int) -> float | None:
+        """What stands in the update of a client that returns a broken one after the round of this `place`."""
+        begins = place.steps.start
+        is_broken = _chance(self.corrupt, place, "corrupt", begins, client)
         if not is_broken:
             return None
         numbers = [math.nan, math.inf]
         # Without a limit nobody would notice a number that is merely large
         if self.norm_limit:
             numbers.append(10 * self.norm_limit)
-        drawn = _uniform(stretch, "how", begins, client)
+        drawn = _uniform(place, "how", begins, client)
         chosen = int(drawn * len(numbers))
         return numbers[chosen]
 
 
 def _chance(
-    probability: float, stretch: Stretch, purpose: str, step: int, client: int
+    probability: float, place: FaultPlace, purpose: str, step: int, client: int
 ) -> bool:
     # What cannot happen is not drawn: most runs have no faults of most kinds
     if probability <= 0:
         return False
-    return _uniform(stretch, purpose, step, client) < probability
+    return _uniform(place, purpose, step, client) < probability
 
 
-def _uniform(stretch: Stretch, purpose: str, step: int, client: int) -> float:
+def _uniform(place: FaultPlace, purpose: str, step: int, client: int) -> float:
     """From 0 to below 1."""
     key = random_key(
-        stretch.seed,
+        place.seed,
         f"faults {purpose}",
         step,
-        stretch.attempt,
+        place.attempt,
         client,
     )
     bits = key % 2**53  # as many as a float has

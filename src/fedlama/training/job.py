@@ -29,7 +29,7 @@ class Job:
     Arguments:
         policy: Which layers are averaged when.
         local: What a client does with a gradient.
-        server: What the server makes of an average.
+        server_rule: What the server makes of an average.
         participation: How many clients train at a time, and for how long.
         weights: What a client weighs in an average: "uniform", or "samples".
         iterations: How many global steps there are.
@@ -51,7 +51,7 @@ class Job:
 
     policy: Policy
     local: LocalRule
-    server: ServerRule
+    server_rule: ServerRule
     participation: Participation
     weights: str
     iterations: int
@@ -89,12 +89,12 @@ class Job:
                 slots.append(slot)
         return tuple(slots)
 
-    def evaluated(self, server: ServerState) -> Tensor:
+    def evaluated(self, server_state: ServerState) -> Tensor:
         """The model that is evaluated and returned."""
         if self.evaluate == "model":
-            return server.row
-        assert server.average is not None, "the server was asked to keep one"
-        return server.average
+            return server_state.row
+        assert server_state.average is not None, "the server was asked to keep one"
+        return server_state.average
 
     def make_server(self, layout: Layout) -> Server:
         """The server of this run."""
@@ -104,7 +104,7 @@ class Job:
         return Server(
             layout,
             self.policy,
-            rule=self.server,
+            rule=self.server_rule,
             local=self.local,
             uplink=self.uplink,
             downlink=self.downlink,

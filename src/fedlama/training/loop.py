@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
-from fedlama.base import DivergenceError, random_key
-from fedlama.core import RoundPlan
 from fedlama.processes.world import World
 from fedlama.rows import Binding, ClientStore
 from fedlama.server.reduce import weighted_sum
@@ -17,16 +14,14 @@ from fedlama.training.attempts import FaultyRounds
 from fedlama.training.checkpoint import Checkpoint
 from fedlama.training.checkpointing import Control
 from fedlama.training.cohorts import Cohorts
-from fedlama.training.evaluation import evaluate, evaluate_clients
 from fedlama.training.job import Job
-from fedlama.training.measures import ACCURACY
-from fedlama.training.phases import phase
 from fedlama.training.played import Played
 from fedlama.training.position import Position
 from fedlama.training.records import Record
-from fedlama.training.round_records import Scores, is_evaluated, record_of
+from fedlama.training.round_records import record_of
 from fedlama.training.rounds import Rounds
 from fedlama.training.saving import Saving
+from fedlama.training.scoring import Scoring
 from fedlama.training.seen_rows import Piece, SeenRows
 from fedlama.training.trainers import Trainer
 
@@ -56,6 +51,7 @@ class Federation:
         self.binding = binding
         self.world = world
         self.server = job.make_server(binding.layout)
+        self.scoring = Scoring(job, binding, world)
         self.cohorts = Cohorts(
             job,
             binding,
@@ -71,7 +67,7 @@ class Federation:
             world,
         )
         if job.faults:
-            self.rounds = FaultyRounds(self.rounds, job.faults)
+            self.rounds = FaultyRounds(self.rounds, job.faults, job.seed)
 
     def run(
         self,
@@ -98,7 +94,7 @@ class Federation:
             position = self.start()
 
         while position.step < self.job.iterations:
-            plan = self.server.plan(position.server, self.job.iterations)
+            plan = self.server.plan(position.server_state, self.job.iterations)
             played = self.rounds.play(position, plan)
             if played.verdict is None:
                 saving.given_up(played.position)
@@ -120,8 +116,8 @@ class Federation:
         )
         binding.save_counters(counters)
         row = self._row_of_first()
-        server = self.server.start(row)
-        return Position(server, counters)
+        server_state = self.server.start(row)
+        return Position(server_state, counters)
 
     def _row_of_first(self) -> Tensor:
         """Rank 0's initial row, everywhere: another type of CPU may have drawn other last bits."""
@@ -130,74 +126,6 @@ class Federation:
             row.zero_()
         self.world.sum_(row)
         return row
-
-    def _scores(self, position: Position, plan: RoundPlan) -> Scores:
-        """What an evaluation says of the global model, where one is due."""
-        job = self.job
-        step = position.step
-        is_due = is_evaluated(
-            step,
-            plan,
-            every=job.evaluate_every,
-            iterations=job.iterations,
-        )
-        if not is_due:
-            return Scores()
-
-        self.binding.load_counters(position.counters)
-        key = random_key(job.seed, "evaluate", step)
-        clients = None
-        average = None
-        with phase("evaluate"):
-            loss, score = self._tested(job.evaluated(position.server), key)
-            if job.client_samples is not None and job.metric is not None:
-                clients = evaluate_clients(
-                    self.binding,
-                    job.data,
-                    job.client_samples,
-                    job.metric,
-                    self.world,
-                    key,
-                )
-            if job.evaluate_average:
-                assert position.server.average is not None, "make_server asked for one"
-                _, average = self._tested(position.server.average, key)
-
-        is_finite = math.isfinite(loss)
-        if score is not None:
-            is_finite = is_finite and math.isfinite(score)
-        if not is_finite:
-            first_step = step - plan.steps + 1
-            raise DivergenceError.because(
-                f"the test loss or metric was not finite in round {position.state.round} (from step {first_step})"
-            )
-
-        accuracy = None
-        metrics: dict[str, float] = {}
-        if job.metric is not None and score is not None:
-            if job.metric.name == ACCURACY:
-                accuracy = score
-            else:
-                metrics[job.metric.name] = score
-        return Scores(
-            loss=loss,
-            accuracy=accuracy,
-            metrics=metrics,
-            clients=clients,
-            average=average,
-        )
-
-    def _tested(self, row: Tensor, key: int) -> tuple[float, float | None]:
-        """The loss and the metric of a row on the test samples; the module stays pointed at it."""
-        self.binding.point_at(row)
-        return evaluate(
-            self.binding,
-            self.job.data,
-            self.job.loss,
-            self.job.metric,
-            self.world,
-            key,
-        )
 
     def _record(self, played: Played) -> Record:
         """The round as observers see it."""
@@ -214,5 +142,5 @@ class Federation:
             clients=self.job.cohort_size,
             excluded=verdict.excluded,
             loss=loss,
-            scores=self._scores(played.position, played.plan),
+            scores=self.scoring.after(played.position, played.plan),
         )

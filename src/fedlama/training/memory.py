@@ -14,6 +14,7 @@ from fedlama.base import InputError
 from fedlama.core import BYTES_PER_NUMBER, Layout
 from fedlama.data import Dataset
 from fedlama.processes.memory import available_memory
+from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import Slot
 from fedlama.rows.store import PIECE_BYTES
 from fedlama.training.job import Job
@@ -157,12 +158,10 @@ def local_processes(
     workers: int, environment: Mapping[str, str] = os.environ
 ) -> tuple[int, int]:
     """Processes of the run on this machine, and altogether."""
-    everywhere = 1
     # Other launchers set the size, too, for groups of their own
-    if "TORCHELASTIC_RUN_ID" in environment:
-        everywhere = int(environment.get("WORLD_SIZE", "1"))
-    if everywhere == 1:
+    if not launched_by_torchrun(environment):
         return workers, workers
+    everywhere = int(environment["WORLD_SIZE"])
     here = int(environment.get("LOCAL_WORLD_SIZE", everywhere))
     return here, everywhere
 

@@ -25,6 +25,11 @@ class Reports:
     # What else is known of coded messages; empty where nothing is coded
     decoded: list[Decoded]
 
+    def finite(self) -> list[bool]:
+        """Of every client, whether all its numbers that are averaged are finite."""
+        are_finite = self.largest.isfinite().all(dim=1)
+        return are_finite.tolist()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlama.core import Policy, PolicyState
+from fedlama.core import Ledger, Message, Policy, PolicyState
 from fedlama.server import ServerState
 from fedlama.server.exclusions import Attempts, Exclusion, entries_of_all
 
@@ -20,13 +20,13 @@ class Position:
     """Where a run stands after a round.
 
     Arguments:
-        server: The server's state.
+        server_state: The server's state.
         counters: The whole-number buffers of the global model.
         attempt: How many cohorts of this window were given up.
         discarded: What attempts at this round leave behind; None where it is tried for the first time.
     """
 
-    server: ServerState
+    server_state: ServerState
     counters: Tensor
     attempt: int = 0
     discarded: Attempts | None = None
@@ -34,17 +34,17 @@ class Position:
     @property
     def step(self) -> int:
         """Global steps taken so far."""
-        return self.server.step
+        return self.server_state.step
 
     @property
     def state(self) -> PolicyState:
         """Where the policy stands."""
-        return self.server.policy
+        return self.server_state.policy_state
 
     @property
     def row(self) -> Tensor:
         """The global model."""
-        return self.server.row
+        return self.server_state.row
 
     def relative_cost(self, policy: Policy) -> float:
         """C so far (Eq. 5), relative to averaging everything every base interval.
@@ -52,7 +52,7 @@ class Position:
         Arguments:
             policy: The run's.
         """
-        ledger = self.server.ledger
+        ledger = self.server_state.ledger
         return ledger.relative_cost(self.step, policy.base_interval)
 
     def uplink_share(self, policy: Policy, clients: int) -> float:
@@ -62,7 +62,7 @@ class Position:
             policy: The run's.
             clients: How many train at a time.
         """
-        ledger = self.server.ledger
+        ledger = self.server_state.ledger
         return ledger.uplink_share(self.step, policy.base_interval, clients=clients)
 
     def brings_clients(self, window_steps: int) -> bool:
@@ -76,38 +76,38 @@ class Position:
         return at_window_start or were_given_up
 
     def closed(
-        self, server: ServerState, counters: Tensor, *, window_ends: bool
+        self, server_state: ServerState, counters: Tensor, *, window_ends: bool
     ) -> Position:
         """Where the run stands after the next round, if that counts.
 
         Arguments:
-            server: The server's state then.
+            server_state: The server's state then.
             counters: The whole-number buffers then.
             window_ends: Whether the cohort leaves; attempts are counted per window.
         """
         attempt = self.attempt
         if window_ends:
             attempt = 0
-        return Position(server, counters, attempt)
+        return Position(server_state, counters, attempt)
 
     def given_up(
         self,
-        server: ServerState,
+        server_state: ServerState,
         excluded: Sequence[Exclusion],
         present: Iterable[int],
     ) -> Position:
         """Where the run stands after an attempt at the next round that came to nothing.
 
         Arguments:
-            server: The server's state then, as `Server.discard` gives it.
+            server_state: The server's state then, as `Server.discard` gives it.
             excluded: Who was excluded in this attempt.
             present: The other clients of the cohort.
         """
         entries = entries_of_all(excluded, present, self.attempt)
-        discarded = self._attempts_with(entries, server)
+        discarded = self._attempts_with(entries, server_state)
         return replace(
             self,
-            server=server,
+            server_state=server_state,
             attempt=self.attempt + 1,
             discarded=discarded,
         )
@@ -121,7 +121,7 @@ class Position:
             after: Where the run stands after the last attempt, which began here.
             excluded: Who was excluded in that.
         """
-        return self._attempts_with(excluded, after.server)
+        return self._attempts_with(excluded, after.server_state)
 
     def _attempts_with(
         self, entries: Sequence[Exclusion], after: ServerState
@@ -129,41 +129,88 @@ class Position:
         earlier = self.discarded or Attempts()
         return earlier.extended(
             entries,
-            before=self.server.ledger,
+            before=self.server_state.ledger,
             after=after.ledger,
         )
 
     def on_cpu(self) -> Position:
         """The same position as tensors in main memory."""
         slots: dict[str, Tensor] = {}
-        for name, values in self.server.slots.items():
-            slots[name] = _on_cpu(values)
-        server = replace(
-            self.server,
-            row=_on_cpu(self.row),
+        for name, values in self.server_state.slots.items():
+            slots[name] = values.cpu()
+        server_state = replace(
+            self.server_state,
+            row=self.row.cpu(),
             slots=slots,
         )
         return replace(
             self,
-            server=server,
-            counters=_on_cpu(self.counters),
+            server_state=server_state,
+            counters=self.counters.cpu(),
         )
 
-    def as_arrays(self) -> Position:
-        """With numpy arrays in place of tensors: those travel between processes as plain bytes."""
-        slots = {name: values.numpy() for name, values in self.server.slots.items()}
-        server = replace(
-            self.server,
-            row=self.row.numpy(),
+
+@dataclass(frozen=True)
+class PositionArrays:
+    """A position with numpy's arrays in place of tensors: those travel between processes as plain bytes.
+
+    Arguments:
+        policy_state: Where the policy stands.
+        ledger: Aggregations and bytes so far.
+        broadcast: What a client that stays downloads next.
+        row: The global model.
+        slots: What rules and codecs keep on the server.
+        counters: The whole-number buffers of the global model.
+        attempt: How many cohorts of this window were given up.
+        discarded: What attempts at this round leave behind.
+    """
+
+    policy_state: PolicyState
+    ledger: Ledger
+    broadcast: Message
+    row: NDArray[np.float32]
+    slots: Mapping[str, NDArray[np.float32]]
+    counters: NDArray[np.int64]
+    attempt: int
+    discarded: Attempts | None
+
+    @staticmethod
+    def of(position: Position) -> PositionArrays:
+        """Those of a position in main memory, without a copy.
+
+        Arguments:
+            position: It.
+        """
+        server_state = position.server_state
+        slots: dict[str, NDArray[np.float32]] = {}
+        for name, values in server_state.slots.items():
+            slots[name] = values.numpy()
+        return PositionArrays(
+            policy_state=server_state.policy_state,
+            ledger=server_state.ledger,
+            broadcast=server_state.broadcast,
+            row=server_state.row.numpy(),
             slots=slots,
-        )
-        return replace(
-            self,
-            server=server,
-            counters=self.counters.numpy(),
+            counters=position.counters.numpy(),
+            attempt=position.attempt,
+            discarded=position.discarded,
         )
 
-
-def _on_cpu(values: Tensor | NDArray[Any]) -> Tensor:
-    """Nothing is copied of what is in main memory already."""
-    return torch.as_tensor(values).cpu()
+    def position(self) -> Position:
+        """The position again."""
+        slots: dict[str, Tensor] = {}
+        for name, values in self.slots.items():
+            slots[name] = torch.from_numpy(values)
+        server_state = ServerState(
+            policy_state=self.policy_state,
+            ledger=self.ledger,
+            row=torch.from_numpy(self.row),
+            slots=slots,
+            broadcast=self.broadcast,
+        )
+        return Position(
+            server_state,
+            torch.from_numpy(self.counters),
+            self.attempt,
+            self.discarded,
+        )

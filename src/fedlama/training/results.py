@@ -54,9 +54,9 @@ def result_of(
     seconds: float,
 ) -> TrainingResult:
     """What came of a run that reached its last step, with the global weights in the module."""
-    ledger = end.server.ledger
+    ledger = end.server_state.ledger
     binding = Binding(setup.module.to("cpu"), setup.layout)
-    binding.point_at(setup.job.evaluated(end.server))
+    binding.point_at(setup.job.evaluated(end.server_state))
     binding.load_counters(end.counters)
     binding.release()
     layers = layer_summaries(end, setup.layout)
@@ -85,7 +85,7 @@ def result_of(
         seconds=seconds,
         uplink_share=end.uplink_share(job.policy, job.cohort_size),
         codec=codec,
-        server=str(job.server),
+        server=str(job.server_rule),
         local=str(job.local),
         policy=str(job.policy),
         cost_of=fedavg_at(job.policy.base_interval),
@@ -105,7 +105,7 @@ def layer_summaries(end: Position, layout: Layout) -> list[LayerSummary]:
         end: Where the run ended.
         layout: The model's.
     """
-    ledger = end.server.ledger
+    ledger = end.server_state.ledger
     layers: list[LayerSummary] = []
     for index, layer in enumerate(layout.layers):
         summary = LayerSummary(

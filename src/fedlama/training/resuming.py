@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fedlama.base import InputError, reason
 from fedlama.core import Evidence, Layout, PolicyState
+from fedlama.core.policy_checks import check_plan
 from fedlama.core.saved import MAX_COUNT
 from fedlama.server.exclusions import Attempts
 from fedlama.training.checkpoint import Checkpoint
@@ -115,12 +116,12 @@ def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
 def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
     """The state after the next round, if everything that is measured were one."""
     plan = job.policy.next(state, job.iterations)
-    steps_left = job.iterations - state.step
-    if not 1 <= plan.steps <= steps_left:
-        raise ValueError(f"it plans a round of {plan.steps} steps")
-    for layer in plan.due:
-        if not 0 <= layer < len(layout.layers):
-            raise ValueError(f"it averages layer {layer}, which is not there")
+    check_plan(
+        job.policy,
+        plan,
+        steps_left=job.iterations - state.step,
+        layers=len(layout.layers),
+    )
 
     ones = dict.fromkeys(plan.due, 1.0)
     one_byte_each = dict.fromkeys(plan.due, 1)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from fedlama.compress import Decoded, MessagePlace
-from fedlama.core import Message, RoundPlan, Traffic
+from fedlama.compress import MessagePlace
+from fedlama.core import Message, RoundPlan, Traffic, total_of
 from fedlama.local import MODEL
 from fedlama.processes.world import World
-from fedlama.rows import magnitudes
-from fedlama.server import Server
-from fedlama.server.tolerance import update_norms
+from fedlama.rows import ReadOnly, views
+from fedlama.server import Participant, Participants, Server
 from fedlama.training.coding import Uplink
 from fedlama.training.cohorts import Cohort, Cohorts
 from fedlama.training.current import Round
@@ -22,6 +21,7 @@ from fedlama.training.exact import ExactReduce
 from fedlama.training.phases import phase
 from fedlama.training.played import Played, Reports, Verdict
 from fedlama.training.position import Position
+from fedlama.training.reporting import reports_of_all
 from fedlama.training.syncing import sync_due_layers
 from fedlama.training.trainers import Trainer
 
@@ -80,6 +80,7 @@ class Rounds:
         base_interval = self.job.policy.base_interval
         local_steps = cohort.local_steps(current.steps, base_interval)
         server_rows = self._server_rows(current.position)
+        read_only = ReadOnly.sent(server_rows)
         # None trains all tensors
         trained: tuple[slice, ...] | None = None
         if current.plan.trained is not None:
@@ -87,18 +88,19 @@ class Rounds:
 
         with phase("train"):
             for part in cohort.trained_parts(self.trainer.block):
-                slots = {name: values[part] for name, values in cohort.slots.items()}
+                slots = views(cohort.slots, part)
                 losses[part] = self.trainer.train(
                     clients[part],
                     cohort.rows[part],
                     slots=slots,
                     counters=cohort.counters[part],
-                    server=server_rows,
+                    server_rows=server_rows,
                     steps=current.steps,
                     local_steps=local_steps[part],
                     trained=trained,
                 )
             sync_due_layers(current, self.job, self.layout, server_rows)
+        read_only.check(self.job.local)
         return losses
 
     def encode(self, current: Round) -> None:
@@ -116,64 +118,20 @@ class Rounds:
         self, current: Round, losses: Tensor, with_norms: bool = False
     ) -> Reports:
         """What every process has to know of every client; `with_norms` measures the updates of the due layers."""
-        cohort = current.cohort
-        plan = current.plan
-        slices = self.averaged_slices(plan)
-        columns = [losses[:, None], magnitudes(cohort.rows, slices)]
-        if self.uplink is not None:
-            columns.append(current.figures)
-        if with_norms:
-            norms_here = update_norms(
-                cohort.rows,
-                current.position.row,
-                self.layout,
-                plan.due,
-            )
-            columns.append(norms_here[:, None])
-        table = self._table_of_all(cohort, columns)
-
-        norms: list[float] = []
-        if with_norms:
-            norms = table[:, -1].tolist()
-        end_of_slices = 1 + len(slices)
-        decoded: list[Decoded] = []
-        if self.uplink is None:
-            plain = current.position.server.ledger.plain_message(plan.due)
-            uploads = [plain] * len(cohort.clients)
-        else:
-            end_of_figures = end_of_slices + self.uplink.width(plan)
-            figures = table[:, end_of_slices:end_of_figures]
-            decoded = self.uplink.messages(figures, plan.due)
-            uploads = [message.charged for message in decoded]
-        return Reports(
-            losses=table[:, 0].tolist(),
-            largest=table[:, 1:end_of_slices],
-            norms=norms,
-            uploads=uploads,
-            decoded=decoded,
+        return reports_of_all(
+            current,
+            losses,
+            layout=self.layout,
+            world=self.world,
+            uplink=self.uplink,
+            with_norms=with_norms,
         )
-
-    def _table_of_all(self, cohort: Cohort, columns: list[Tensor]) -> Tensor:
-        """A row for every client of the cohort, in every process, from columns of this process's clients."""
-        # One sum over all processes instead of several: on small models a collective costs more than the arithmetic.
-        here = torch.cat(columns, dim=1)
-        _, width = here.shape
-        table = here.new_zeros(len(cohort.clients), width)
-        table[cohort.mine] = here
-        self.world.sum_(table)
-        return table
 
     def accept(self, current: Round, reports: Reports) -> Verdict:
         """Everyone counts, or the training diverged."""
-        finite = reports.largest.isfinite().all(dim=1).tolist()
-        for index, client in enumerate(current.cohort.clients):
-            check_finite(
-                client,
-                reports.losses[index],
-                finite[index],
-                current,
-                self.job.shards,
-            )
+        finite = reports.finite()
+        for index in range(len(current.cohort.clients)):
+            self.check_finite(current, index, reports.losses[index], finite[index])
         upload = total_of(reports.uploads)
         return Verdict(
             weights=current.cohort.weights(),
@@ -185,10 +143,22 @@ class Rounds:
             excluded=[],
         )
 
-    def download(self, current: Round, clients: int) -> Message:
+    def check_finite(
+        self, current: Round, index: int, loss: float, weights_are_finite: bool
+    ) -> None:
+        """Raise DivergenceError unless the loss and the weights of one client of the cohort are finite."""
+        check_finite(
+            current.cohort.clients[index],
+            loss,
+            weights_are_finite,
+            current,
+            self.job.shards,
+        )
+
+    def _download(self, current: Round, clients: int) -> Message:
         """What so many clients were sent before this round."""
         to_one = self.server.download(
-            current.position.server,
+            current.position.server_state,
             entering=current.entering,
         )
         return to_one.times(clients)
@@ -217,21 +187,19 @@ class Rounds:
                 self.world,
                 self.uplink,
             )
-            down = self.download(current, downloads)
+            down = self._download(current, downloads)
             after = self.server.close(
-                position.server,
+                position.server_state,
                 plan,
                 reduce,
                 Traffic(up=verdict.upload, down=down),
-                sent=verdict.counted.layers,
-                share=cohort.present / len(self.job.shards),
-                paces=list(zip(verdict.weights, cohort.paces, strict=True)),
+                participants=self._participants(cohort, verdict),
                 place=self._server_place(current),
                 window_ends=window_ends,
             )
             # At a window's end others come next, and they are given the whole row
             if not window_ends:
-                for part in self._with_statistics(plan.renewed):
+                for part in self.layout.slices_with_statistics(plan.renewed):
                     cohort.rows[:, part] = after.row[part]
             counters = self._join_counters(cohort, position.counters)
         if window_ends:
@@ -239,13 +207,53 @@ class Rounds:
         reached = position.closed(after, counters, window_ends=window_ends)
         return Played(position, reached, plan, verdict)
 
-    def averaged_slices(self, plan: RoundPlan) -> list[slice]:
-        """What is averaged at the end of a round: the due layers and the statistics."""
-        return self._with_statistics(plan.due)
+    def discard(self, current: Round, verdict: Verdict, downloads: int) -> Position:
+        """Where the run stands after an attempt that came to nothing.
 
-    def _with_statistics(self, layers: Sequence[int]) -> list[slice]:
-        slices = self.layout.slices_of(layers)
-        return [*slices, *self.layout.statistics]
+        Arguments:
+            current: The round.
+            verdict: Who was excluded.
+            downloads: How many clients were sent the model before the round.
+        """
+        before = current.position
+        down = self._download(current, downloads)
+        traffic = Traffic(up=verdict.upload, down=down)
+        server_state = self.server.discard(before.server_state, traffic)
+
+        cohort = current.cohort
+        present: list[int] = []
+        for index, client in enumerate(cohort.clients):
+            if index not in cohort.absent:
+                present.append(client)
+        return before.given_up(server_state, verdict.excluded, present)
+
+    def reset_absent(self, current: Round) -> None:
+        """Who is absent comes back as if new: nothing of what it trained may stay."""
+        self.cohorts.reset_absent(current.cohort, current.position)
+
+    def spoil(self, current: Round, row_index: int, number: float) -> None:
+        """Break the update of one of this process's clients: a wrong number in a slice that is due is enough.
+
+        Arguments:
+            current: The round, after it was trained.
+            row_index: Which of this process's rows is the client's.
+            number: How far the number is off the server's.
+        """
+        slices = self.layout.slices_with_statistics(current.plan.due)
+        first = slices[0].start
+        row = current.cohort.rows[row_index]
+        row[first] = current.position.row[first] + number
+
+    def _participants(self, cohort: Cohort, verdict: Verdict) -> Participants:
+        """Who is averaged: clients that are absent weigh nothing."""
+        clients: list[Participant] = []
+        for weight, pace in zip(verdict.weights, cohort.paces, strict=True):
+            clients.append(Participant(weight, pace))
+        return Participants(
+            clients=tuple(clients),
+            share=cohort.present / len(self.job.shards),
+            sent=verdict.counted.layers,
+        )
 
     def _server_place(self, current: Round) -> MessagePlace:
         """Where the server's own message belongs."""
@@ -261,7 +269,7 @@ class Rounds:
     def _server_rows(self, position: Position) -> Mapping[str, Tensor]:
         """What the local rule may look at: the anchor, and what the server sends for the rule."""
         rows = {MODEL: position.row}
-        kept = position.server.slots
+        kept = position.server_state.slots
         for name in self.job.local.sends:
             rows[name] = kept[name]
         return rows
@@ -278,21 +286,3 @@ class Rounds:
         self.world.max_(joined)
         cohort.counters.copy_(joined)
         return joined
-
-
-def total_of(messages: Sequence[Message]) -> Message:
-    """The bytes of all these messages."""
-    # Without a codec all clients send the same message: one multiplication instead of a sum over clients and layers.
-    counts: dict[int, int] = {}
-    different: dict[int, Message] = {}
-    for message in messages:
-        key = id(message)
-        counts[key] = counts.get(key, 0) + 1
-        different[key] = message
-
-    total = Message()
-    for key, message in different.items():
-        count = counts[key]
-        of_all = message.times(count)
-        total = total.plus(of_all)
-    return total

@@ -22,7 +22,7 @@ from fedlama.rows import Binding, ClientStore
 from fedlama.training.checkpoint import Checkpoint
 from fedlama.training.checkpoint_file import Source
 from fedlama.training.loop import Emit, Federation
-from fedlama.training.position import Position
+from fedlama.training.position import Position, PositionArrays
 from fedlama.training.seen_rows import SeenRows
 from fedlama.training.setup import Setup
 
@@ -71,12 +71,12 @@ def run_loop(
             "this process already has a process group: use workers=1, or start the program with torchrun"
         )
 
-    def work_and_send(world: World, emit: Emit) -> Position:
+    def work_and_send(world: World, emit: Emit) -> PositionArrays:
         end = work(world, emit)
-        return end.as_arrays()
+        return PositionArrays.of(end)
 
-    end = run_workers(workers, work_and_send, take, backend)
-    return end.on_cpu()
+    end: PositionArrays = run_workers(workers, work_and_send, take, backend)
+    return end.position()
 
 
 def _found_by_first(setup: Setup, source: Source, world: World) -> Checkpoint | None:

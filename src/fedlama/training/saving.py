@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlama.core import RoundPlan
+from fedlama.core.policy_checks import check_own
 from fedlama.processes.world import World
 from fedlama.rows import ClientStore
 from fedlama.server import ServerState
@@ -78,8 +79,8 @@ class Saving:
         device = self.cohorts.binding.device
         row = torch.from_numpy(saved.row)
         counters = torch.from_numpy(saved.counters)
-        server = ServerState(
-            policy=saved.state,
+        server_state = ServerState(
+            policy_state=saved.state,
             ledger=saved.ledger,
             row=row.to(device),
             slots=_on_device(saved.server_slots, device),
@@ -97,7 +98,7 @@ class Saving:
                 store.restore(some.clients, some.rows)
             self.world.meet()
         return Position(
-            server,
+            server_state,
             counters.to(device),
             saved.attempt,
             saved.discarded,
@@ -131,6 +132,7 @@ class Saving:
             yield SeenRows(clients, rows)
 
     def _save(self, position: Position, *, inside_window: bool) -> None:
+        check_own(self.cohorts.job.policy, position.state.own, saved=True)
         here = position.on_cpu()
         cohort_slots: dict[str, np.ndarray] = {}
         if inside_window:
@@ -147,13 +149,13 @@ class Saving:
             seen = store.seen()
             seen_slots = store.names
         server_slots: dict[str, np.ndarray] = {}
-        for name, values in here.server.slots.items():
+        for name, values in here.server_state.slots.items():
             server_slots[name] = values.numpy().copy()
 
         checkpoint = Checkpoint(
             state=here.state,
-            ledger=here.server.ledger,
-            broadcast=here.server.broadcast,
+            ledger=here.server_state.ledger,
+            broadcast=here.server_state.broadcast,
             row=here.row.numpy().copy(),
             counters=here.counters.numpy().copy(),
             server_slots=server_slots,

@@ -146,7 +146,7 @@ def choose_when_to_save(setup: Setup, workers: int) -> None:
     """Where memory is short, keep checkpoints for the ends of windows: a run should not fail for its checkpoints.
 
     Arguments:
-        setup: The run; its control is told.
+        setup: The run, whose control is changed.
         workers: How many processes share it.
     """
     if setup.checkpointing is None:

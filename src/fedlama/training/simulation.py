@@ -11,7 +11,8 @@ from torch import nn
 
 from fedlama.base import InputError, RunError
 from fedlama.compress import Codec
-from fedlama.core import Policy
+from fedlama.core import Layout, Policy
+from fedlama.core.policy_checks import start_checked
 from fedlama.data import Dataset, Partition, Shards, default_partition
 from fedlama.local import LocalRule
 from fedlama.processes.devices import check_workers, is_on_gpu
@@ -112,6 +113,7 @@ def simulate(
     check_window(uplink, policy, participation.window_steps(policy))
     if not launched_by_torchrun():
         check_workers(device, workers)
+
     # Shards that were dealt before give themselves
     dealing = partition or default_partition(data)
     shards = dealing.assign(data, seed)
@@ -120,14 +122,12 @@ def simulate(
     client_samples = None
     if evaluate_clients:
         client_samples = _client_samples(data, shards, metric)
-    if evaluate_average and metric is None:
-        raise InputError(
-            "evaluate_average needs a metric, and this task has none: pass metric="
-        )
+    if evaluate_average:
+        _check_has_metric("evaluate_average", metric)
     job = Job(
         policy=policy,
         local=local,
-        server=server or Mean(),
+        server_rule=server or Mean(),
         participation=participation,
         weights=weights,
         iterations=iterations,
@@ -145,16 +145,10 @@ def simulate(
         client_samples=client_samples,
     )
     started = time.perf_counter()
-    on_gpu = is_on_gpu(device)
-    with torch_settings(uses_gpu=on_gpu and workers == 1):
+    uses_gpu = is_on_gpu(device) and workers == 1
+    with torch_settings(uses_gpu=uses_gpu):
         module = build(model, seed)
-        check_dtypes(module)
-        check_preparation(data)
-        check_outputs(module, data, loss, metric)
-        check_single_samples(module, data, shards, local.batch_size)
-        layout = describe(module, layers, adaptive)
-        # Refuses a policy that does not fit this model before anything is started
-        policy.start(layout.layers)
+        layout = _checked_layout(module, job, layers, adaptive)
         job = replace(
             job,
             uplink=uplink_channel(uplink, layout, seed),
@@ -168,33 +162,73 @@ def simulate(
             device=device,
             checkpointing=checkpointing,
         )
-        if not on_gpu:
-            choose_when_to_save(setup, workers)
-            check_setup_memory(setup, workers)
-        setup = _going_on(setup)
-        observer = Observer(on_record, setup.checkpointing)
-        with setup.store() as store, closing(observer):
-            end = run_loop(setup, store, workers, observer.take)
-        if end.step < iterations:
-            raise RunError(why_stopped(end, job))
-        seconds = time.perf_counter() - started
-        return result_of(
-            setup,
-            end,
-            observer.records,
-            observer.client_scores,
-            seconds,
-        )
+        setup = _ready(setup, workers)
+        return _run(setup, workers, on_record, started)
+
+
+def _checked_layout(
+    module: nn.Module, job: Job, layers: Grouping, adaptive: Sequence[str] | None
+) -> Layout:
+    """Where the module's layers are in a row, once it is sure that the job can train it."""
+    check_dtypes(module)
+    check_preparation(job.data)
+    check_outputs(module, job.data, job.loss, job.metric)
+    check_single_samples(module, job.data, job.shards, job.local.batch_size)
+    layout = describe(module, layers, adaptive)
+    # Refuses a policy that does not fit this model before anything is started
+    start_checked(job.policy, layout.layers)
+    return layout
+
+
+def _ready(setup: Setup, workers: int) -> Setup:
+    """The setup of a run that fits into memory, with what it goes on from."""
+    if not is_on_gpu(setup.device):
+        choose_when_to_save(setup, workers)
+        check_setup_memory(setup, workers)
+    return _going_on(setup)
+
+
+def _run(
+    setup: Setup,
+    workers: int,
+    on_record: Callable[[Record], None] | None,
+    started: float,
+) -> TrainingResult:
+    """Train to the end; what came of it.
+
+    Arguments:
+        setup: The run.
+        workers: How many processes share it.
+        on_record: Called with every record.
+        started: When it began, by the clock of `perf_counter`.
+    """
+    observer = Observer(on_record, setup.checkpointing)
+    with setup.store() as store, closing(observer):
+        end = run_loop(setup, store, workers, observer.take)
+    if end.step < setup.job.iterations:
+        raise RunError(why_stopped(end, setup.job))
+    seconds = time.perf_counter() - started
+    return result_of(
+        setup,
+        end,
+        observer.records,
+        observer.client_scores,
+        seconds,
+    )
 
 
 def _client_samples(
     data: Dataset, shards: Shards, metric: Metric | None
 ) -> ClientSamples:
+    _check_has_metric("evaluate_clients", metric)
+    return ClientSamples.choose(data, shards)
+
+
+def _check_has_metric(option: str, metric: Metric | None) -> None:
     if metric is None:
         raise InputError(
-            "evaluate_clients needs a metric, and this task has none: pass metric="
+            f"{option} needs a metric, and this task has none: pass metric="
         )
-    return ClientSamples.choose(data, shards)
 
 
 def _going_on(setup: Setup) -> Setup:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedlama.core import Layout
+from fedlama.rows import views
 from fedlama.training.current import Round
 from fedlama.training.job import Job
 
@@ -34,15 +35,13 @@ def sync_due_layers(
         counts = [len(own_steps) for own_steps in local_steps]
         taken = torch.tensor(counts, device=cohort.rows.device)
         for part in layout.layers[layer].slices:
-            server = {name: row[part] for name, row in server_rows.items()}
-            for places in present:
-                own: dict[str, Tensor] = {}
-                for name, values in cohort.slots.items():
-                    own[name] = values[places, part]
+            server = views(server_rows, part)
+            for some_rows in present:
+                own = views(cohort.slots, (some_rows, part))
                 job.local.sync(
-                    cohort.rows[places, part],
+                    cohort.rows[some_rows, part],
                     own,
                     server,
                     steps=since,
-                    taken=taken[places, None],
+                    taken=taken[some_rows, None],
                 )

@@ -21,6 +21,7 @@ from fedlama.base import InputError, Limits, check_options
 from fedlama.core.layers import Layer
 from fedlama.core.ledger import BYTES_PER_NUMBER
 from fedlama.core.policies.offers import Offer, buy, offers_of, spent
+from fedlama.core.policies.turns import due_in_turns, shifts_of
 from fedlama.core.policy import (
     Evidence,
     PolicyState,
@@ -96,18 +97,13 @@ class Budget:
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: one interval for all adaptive layers."""
-        count = len(layers)
         # Before the first round nobody knows what a codec makes of a layer.
         costs: list[float] = []
         for layer in layers:
             uncompressed = BYTES_PER_NUMBER * layer.size
             costs.append(float(uncompressed))
-        return PolicyState(
-            intervals=self._uniform(costs, layers),
-            discrepancy=(0.0,) * count,
-            synchronised_at=(0,) * count,
-            own={"bytes": costs, "norm": [0.0] * count},
-        )
+        own = {"bytes": costs, "norm": [0.0] * len(layers)}
+        return PolicyState.at_start(self._uniform(costs, layers), own)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
         """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
@@ -141,16 +137,17 @@ class Budget:
     def _next_due(self, state: PolicyState) -> tuple[int, list[int]]:
         """After how many steps the next layers fall due, and which, where layers take turns."""
         into_cycle = state.step - state.cycle_start
-        shifts = self.shifts(state.intervals)
         due: list[int] = []
         steps = 0
         while not due:
             # All intervals and shifts are multiples of τ', so nothing falls due in between.
             steps += self.base_interval
-            after = into_cycle + steps
-            for layer, interval in enumerate(state.intervals):
-                if self._is_due(after, interval, shifts[layer]):
-                    due.append(layer)
+            due = due_in_turns(
+                into_cycle + steps,
+                state.intervals,
+                self.base_interval,
+                self.cycle,
+            )
         return steps, due
 
     def observe(
@@ -170,33 +167,12 @@ class Budget:
         return replace(after, intervals=intervals)
 
     def shifts(self, intervals: Sequence[int]) -> list[int]:
-        """How many steps later than a multiple of its interval each layer is averaged, at most half an interval.
+        """How many steps later than a multiple of its interval each layer is averaged where layers take turns.
 
-        Layers of the same interval take turns: with three base intervals 0, 1, −1, 0, … base intervals later.
+        Arguments:
+            intervals: τ_l of every layer.
         """
-        seen: dict[int, int] = {}
-        shifts: list[int] = []
-        for interval in intervals:
-            turns = interval // self.base_interval
-            before = seen.get(interval, 0)
-            seen[interval] = before + 1
-            turn = before % turns
-            # To both sides by turns, so that no layer is shifted by more than half an interval
-            distance = (turn + 1) // 2
-            shift = -distance
-            if turn % 2 == 1:
-                shift = distance
-            shifts.append(shift * self.base_interval)
-        return shifts
-
-    def _is_due(self, after: int, interval: int, shift: int) -> bool:
-        """Whether a layer is averaged so many steps into a cycle: as often as without the shift, and at its end."""
-        if after == self.cycle:
-            return True
-        multiple = after - shift
-        if multiple % interval:
-            return False
-        return interval <= multiple <= self.cycle - interval
+        return shifts_of(intervals, self.base_interval)
 
     def _allowed(self, costs: Sequence[float]) -> Fraction:
         """The bytes per base interval that may be spent."""

@@ -69,12 +69,7 @@ class FedLAMA:
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: every layer at τ' (Algorithm 1, line 1)."""
-        count = len(layers)
-        return PolicyState(
-            intervals=(self.base_interval,) * count,
-            discrepancy=(0.0,) * count,
-            synchronised_at=(0,) * count,
-        )
+        return PolicyState.at_start([self.base_interval] * len(layers))
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
         """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""
@@ -135,9 +130,10 @@ class FedAvg(FedLAMA):
         interval: How many steps lie between two averages.
     """
 
-    increase_factor: int = field(default=1, init=False)
-    rule: Rule = field(default="crossing", init=False)
-    warmup_rounds: int = field(default=0, init=False)
+    # Not shown: the constructor takes none of them.
+    increase_factor: int = field(default=1, init=False, repr=False)
+    rule: Rule = field(default="crossing", init=False, repr=False)
+    warmup_rounds: int = field(default=0, init=False, repr=False)
 
     # What the constructor shows; it takes the field's name as well, by which dataclasses.replace calls it.
     __signature__ = Signature(

@@ -22,7 +22,14 @@ from typing import Annotated, Any
 
 from fedlama.base import MAX_SEED, InputError, Limits, check_options, random_key
 from fedlama.core.layers import Layer
-from fedlama.core.policy import RECYCLED, Evidence, PolicyState, RoundPlan, advance
+from fedlama.core.policy import (
+    RECYCLED,
+    Evidence,
+    PolicyState,
+    RoundPlan,
+    advance,
+    plan_by_intervals,
+)
 
 SMALL_NORM = 1e-6  # as published: a layer of zeros has a score
 
@@ -67,27 +74,21 @@ class FedLUAR:
                 f"policy.recycled = {self.recycled} must be less than the number of adaptive layers, {adaptive}"
             )
         count = len(layers)
-        return PolicyState(
-            intervals=(self.interval,) * count,
-            discrepancy=(0.0,) * count,
-            synchronised_at=(0,) * count,
-            own={"scores": [None] * count, "recycled": []},
-        )
+        own: dict[str, Any] = {"scores": [None] * count, "recycled": []}
+        return PolicyState.at_start([self.interval] * count, own)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
-        """The next round of a run of `iterations` steps."""
-        left = iterations - state.step
-        steps = min(self.interval, left)
-        recycled = tuple(state.own["recycled"])
-        every_layer = range(len(state.intervals))
-        due = [layer for layer in every_layer if layer not in recycled]
-        return RoundPlan(
-            steps=steps,
-            due=tuple(due),
-            cycle=range(state.step, state.step + steps),
-            ends_cycle=True,
-            adjusts=steps == self.interval,
-            recycled=recycled,
+        """The next round of a run of `iterations` steps: FedAvg's, but for the layers that are recycled."""
+        of_fedavg = plan_by_intervals(state, iterations, self.interval)
+        recycled: list[int] = state.own["recycled"]
+        averaged: list[int] = []
+        for layer in of_fedavg.due:
+            if layer not in recycled:
+                averaged.append(layer)
+        return replace(
+            of_fedavg,
+            due=tuple(averaged),
+            recycled=tuple(recycled),
         )
 
     def observe(

@@ -13,13 +13,20 @@ window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-from fedlama.base import InputError, Limits, check_options
+from fedlama.base import InputError, Limits, check_options, shown
 from fedlama.core.layers import Layer
-from fedlama.core.policy import FROZEN, Evidence, PolicyState, RoundPlan, advance
+from fedlama.core.policy import (
+    FROZEN,
+    Evidence,
+    PolicyState,
+    RoundPlan,
+    advance,
+    plan_by_intervals,
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class FedPart:
             check_options(_Count(self.groups))
         elif isinstance(self.groups, str):
             raise InputError(
-                f"groups must be a list of patterns or a number of groups, not {self.groups!r}"
+                f"groups must be a list of patterns or a number of groups, not {shown(self.groups)}"
             )
         elif self.groups is not None:
             object.__setattr__(self, "groups", tuple(self.groups))
@@ -70,13 +77,8 @@ class FedPart:
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step."""
-        count = len(layers)
-        return PolicyState(
-            intervals=(self.interval,) * count,
-            discrepancy=(0.0,) * count,
-            synchronised_at=(0,) * count,
-            own={"groups": self.members(layers)},
-        )
+        own = {"groups": self.members(layers)}
+        return PolicyState.at_start([self.interval] * len(layers), own)
 
     def members(self, layers: Sequence[Layer]) -> list[list[int]]:
         """The layers of each group."""
@@ -94,29 +96,18 @@ class FedPart:
         return _by_number(count, max_groups, layers)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
-        """The next round of a run of `iterations` steps."""
-        left = iterations - state.step
-        steps = min(self.interval, left)
+        """The next round of a run of `iterations` steps: FedAvg's, or one of a group alone."""
+        plan = plan_by_intervals(state, iterations, self.interval)
         groups: list[list[int]] = state.own["groups"]
         partial_rounds = self.group_rounds * len(groups)
         turn = state.round % (self.full_rounds + partial_rounds)
+        if turn < self.full_rounds:
+            return plan
 
-        every_layer = range(len(state.intervals))
-        due = tuple(every_layer)
-        trained: tuple[int, ...] | None = None
-        if turn >= self.full_rounds:
-            partial_turn = turn - self.full_rounds
-            group = groups[partial_turn // self.group_rounds]
-            due = tuple(group)
-            trained = due
-        return RoundPlan(
-            steps=steps,
-            due=due,
-            cycle=range(state.step, state.step + steps),
-            ends_cycle=True,
-            adjusts=steps == self.interval,
-            trained=trained,
-        )
+        partial_turn = turn - self.full_rounds
+        group = tuple(groups[partial_turn // self.group_rounds])
+        # All copies of all layers are equal afterwards: nobody trained the others.
+        return replace(plan, due=group, trained=group)
 
     def observe(
         self,
@@ -175,6 +166,6 @@ def _by_pattern(patterns: Sequence[str], layers: Sequence[Layer]) -> list[list[i
         if not members:
             names = ", ".join(layer.name for layer in layers)
             raise InputError(
-                f"policy.groups: pattern {pattern!r} matches no layer of its own; layers are {names}"
+                f"policy.groups: pattern {shown(pattern)} matches no layer of its own; layers are {names}"
             )
     return groups

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-from fedlama.base import MAX_WHOLE, InputError, Limits, check_options
+from fedlama.base import MAX_WHOLE, InputError, Limits, check_options, shown
 from fedlama.core.layers import Layer
 from fedlama.core.policy import (
     Evidence,
@@ -36,14 +36,14 @@ class Fixed:
     def __post_init__(self) -> None:
         if not isinstance(self.intervals, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"intervals must be a table of pattern → interval, not {self.intervals!r}"
+                f"intervals must be a table of pattern → interval, not {shown(self.intervals)}"
             )
         object.__setattr__(self, "intervals", _FixedTable(self.intervals))
         check_options(self)
         for pattern, interval in self.intervals.items():
             if interval % self.base_interval:
                 raise InputError(
-                    f"intervals of {pattern!r} must be a multiple of base_interval = {self.base_interval}, "
+                    f"intervals of {shown(pattern)} must be a multiple of base_interval = {self.base_interval}, "
                     f"not {interval}"
                 )
         if self.longest_cycle > MAX_WHOLE:
@@ -69,15 +69,11 @@ class Fixed:
             if not matching:
                 all_names = ", ".join(names)
                 raise InputError(
-                    f"policy.intervals: pattern {pattern!r} matches no layer; layers are {all_names}"
+                    f"policy.intervals: pattern {shown(pattern)} matches no layer; layers are {all_names}"
                 )
 
-        count = len(layers)
-        return PolicyState(
-            intervals=tuple(self._interval(layer) for layer in layers),
-            discrepancy=(0.0,) * count,
-            synchronised_at=(0,) * count,
-        )
+        intervals = [self._interval(layer) for layer in layers]
+        return PolicyState.at_start(intervals)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
         """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedlama.base import InputError, printable
+from fedlama.base import InputError, printable, shown
 from fedlama.report.numbers.outcomes import LOSS, Outcome, known_sizes, outcome
 from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.seeds import Spread
@@ -120,7 +120,7 @@ def _baseline_position(
         if may_lack:
             return None
         known = ", ".join(labels)
-        raise InputError(f"baseline {label!r} is none of the settings: {known}")
+        raise InputError(f"baseline {shown(label)} is none of the settings: {known}")
 
     costs = [setting.communication_cost or 0.0 for setting in settings]
     if not any(costs):

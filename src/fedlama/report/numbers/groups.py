@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 from fedlama.report.numbers.comparison import RunComparison, compare
 from fedlama.report.numbers.reading import config_of, everyone_trains
 from fedlama.report.numbers.settings import (
@@ -173,7 +173,7 @@ def _check_baseline(
         known.update(dict.fromkeys(_labels(members, labels)))
     if baseline not in known:
         raise InputError(
-            f"baseline {baseline!r} is none of the settings: {', '.join(known)}"
+            f"baseline {shown(baseline)} is none of the settings: {', '.join(known)}"
         )
 
 

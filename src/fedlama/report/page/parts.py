@@ -11,6 +11,7 @@ from typing import Any
 
 from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.fairness import fairness
+from fedlama.report.numbers.round_times import round_times
 from fedlama.report.numbers.settings import flat_config, shown_value
 from fedlama.report.pictures.charts import Chart
 from fedlama.report.pictures.fairness import fairness_chart
@@ -239,13 +240,23 @@ def finished_on(setting: ComparedSetting) -> str | None:
 
 
 def when_text(setting: ComparedSetting) -> str:
-    """The day on which the last run was finished, and how long a run took; empty of an unfinished setting."""
+    """The day on which the last run was finished, and how long it took; empty of an unfinished setting.
+
+    Arguments:
+        setting: the setting.
+    """
     day = finished_on(setting)
     if day is None:
         return ""
     if setting.seconds is None:
         return f"Finished {day}."
-    return f"Finished {day}; a run took {duration_text(setting.seconds)}."
+    text = f"Finished {day}; a run took {duration_text(setting.seconds)}."
+    times = round_times(setting.runs)
+    if times is not None:
+        middle = duration_text(times.median)
+        longest = duration_text(times.longest)
+        text += f" A round took {middle} (median), the longest {longest}."
+    return text
 
 
 def _versions_text(versions: Mapping[str, str]) -> str:

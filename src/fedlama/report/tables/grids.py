@@ -188,15 +188,20 @@ class Grid:
 
 def wrapped(heading: str, cells: Sequence[str]) -> str:
     """A heading on as many lines as make it no wider than what stands below it: numbers need the room."""
-    lengths = [len(cell) for cell in cells]
-    width = max([1, *lengths])
+    width = _width(cells)
     lines = wrap(heading, width, break_long_words=False)
     return "\n".join(lines)
 
 
+def _width(cells: Sequence[str]) -> int:
+    """Of a column with these cells."""
+    lengths = [len(cell) for cell in cells]
+    return max([1, *lengths])
+
+
 def _narrowed(heading: str, cells: Sequence[str]) -> str:
     """The name of a policy that is still wider than the numbers below it breaks before its arguments."""
-    width = max([1, *map(len, cells)])
+    width = _width(cells)
     lines: list[str] = []
     for line in heading.split("\n"):
         if len(line) > width:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedlama.paper.reproduce import Reproduction
 from fedlama.paper.titles import SMOKE, SMOKE_NOTE
 from fedlama.report.numbers.comparison import ComparedSetting
 from fedlama.report.numbers.pairs import paired_difference
-from fedlama.report.numbers.reproduction import PanelOutcome, long_share
+from fedlama.report.numbers.reproduction import PanelOutcome
 from fedlama.report.tables.grids import Grid
 from fedlama.report.words.formats import UNKNOWN, percent, spread_text, upper_first
-from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import rate_text, seeds_text, warning_fields
 from fedlama.report.words.pairs import (
     AVERAGE_HEADINGS,
     average_cells,
     average_fields,
-    average_notes,
-    difference_notes,
     difference_text,
     shows_averages,
-    unequal_seeds_notes,
 )
-from fedlama.report.words.study import choice_notes, divergence_notes
+from fedlama.report.words.panels import panel_sentences
 
 # The numbers of some of a table's panels, ascending
 Panels = tuple[int, ...]
@@ -78,8 +74,8 @@ def _any_shows_averages(outcomes: Sequence[PanelOutcome]) -> bool:
 
 
 def _narrow(headings: Sequence[str]) -> list[int]:
-    """The columns that fit eighty characters: not learning rates and moving averages."""
-    left_out = ("rate", *AVERAGE_HEADINGS)
+    """The columns that fit eighty characters: not learning rates, moving averages and seeds, of which notes tell."""
+    left_out = ("rate", *AVERAGE_HEADINGS, "seeds")
     return [
         number for number, heading in enumerate(headings) if heading not in left_out
     ]
@@ -200,30 +196,40 @@ def _panel_notes(outcomes: Sequence[PanelOutcome]) -> list[str]:
 
     Groups that the paper tells apart may have the same runs once they are scaled down, and so the same sentences.
     """
-    scaled = _with_panels([outcome.panel.scaled for outcome in outcomes])
-    clauses: dict[Panels, list[str]] = {}
-    for clause, panels in scaled.items():
-        clauses.setdefault(panels, []).append(clause)
-    sentences: list[tuple[str, Panels]] = []
-    for panels, own in clauses.items():
-        together = "; ".join(own)
-        sentences.append((f"{together}.", panels))
-    others = _with_panels([_sentences(outcome) for outcome in outcomes])
-    sentences += others.items()
-
-    of_all = tuple(range(len(outcomes)))
+    every_panel = tuple(range(len(outcomes)))
     common: list[str] = []
-    named: list[tuple[int, str]] = []
-    for sentence, panels in sentences:
+    of_some: list[tuple[Panels, str]] = []
+    for sentence, panels in _sentences_of_panels(outcomes):
         # One panel alone has its name: a file of one group is read beside those of the others.
-        if panels == of_all and len(of_all) > 1:
+        if panels == every_panel and len(outcomes) > 1:
             common.append(upper_first(sentence))
-            continue
-        titles = [outcomes[number].panel.title for number in panels]
-        names = "; ".join(titles)
-        named.append((panels[0], f"{names}: {sentence}"))
-    named.sort(key=lambda note: note[0])
-    return [*common, *[note for _, note in named]]
+        else:
+            of_some.append((panels, sentence))
+
+    # In the order of the first panel that says it
+    of_some.sort(key=_first_panel)
+    named: list[str] = []
+    for panels, sentence in of_some:
+        names = _names_of(panels, outcomes)
+        named.append(f"{names}: {sentence}")
+    return [*common, *named]
+
+
+def _sentences_of_panels(
+    outcomes: Sequence[PanelOutcome],
+) -> list[tuple[str, Panels]]:
+    """Every sentence once, with the panels that say it: first what was scaled down, then what came of it."""
+    found: list[tuple[str, Panels]] = []
+    clauses = _with_panels([outcome.panel.scaled for outcome in outcomes])
+    # Before whole sentences are compared: two groups that differ in one clause of five share the other four, which
+    # would be said twice if each group's were joined.
+    for panels, own in _by_panels(clauses).items():
+        together = "; ".join(own)
+        found.append((f"{together}.", panels))
+
+    others = _with_panels([panel_sentences(outcome) for outcome in outcomes])
+    found += others.items()
+    return found
 
 
 def _with_panels(said: Sequence[Sequence[str]]) -> dict[str, Panels]:
@@ -236,45 +242,22 @@ def _with_panels(said: Sequence[Sequence[str]]) -> dict[str, Panels]:
     return found
 
 
-def _sentences(outcome: PanelOutcome) -> list[str]:
-    """What there is to say of a panel beside what was scaled down."""
-    said = [f"Costs are shares of {outcome.baseline}'s."]
-    if outcome.comparison.baseline is None:
-        said.append(
-            f"{outcome.baseline} is not finished, so there are no costs and no differences yet."
-        )
-    said += difference_notes(outcome.comparison)
-    said += divergence_notes(outcome.index, outcome.comparison)
-    unequal = unequal_seeds_notes(outcome.comparison)
-    said += unequal
-    said += average_notes(outcome.comparison)
-    said += _long_shares(outcome)
-    at_equal_bytes = equal_bytes(outcome.comparison)
-    said += at_equal_bytes
-    if at_equal_bytes and unequal:
-        said.append(
-            "What is said at equal bytes is of means, which are over different seeds."
-        )
-    # The first is the same for all panels
-    choices = choice_notes(outcome.index)
-    said += choices[1:]
-    return said
+def _by_panels(clauses: Mapping[str, Panels]) -> dict[Panels, list[str]]:
+    """The other way round: for the panels that say the same, what they say."""
+    found: dict[Panels, list[str]] = {}
+    for clause, panels in clauses.items():
+        together = found.setdefault(panels, [])
+        together.append(clause)
+    return found
 
 
-def _long_shares(outcome: PanelOutcome) -> list[str]:
-    """What the costs say of the layers: the paper prints no shares, but its costs imply them."""
-    said: list[str] = []
-    for setting in outcome.comparison.settings:
-        printed = outcome.printed(setting)
-        if printed is None or printed.factor == 1:
-            continue
-        if not printed.cost or not setting.relative_cost:
-            continue
-        ours = long_share(setting.relative_cost, printed.factor)
-        theirs = long_share(printed.cost / 100, printed.factor)
+def _first_panel(note: tuple[Panels, str]) -> int:
+    panels, _ = note
+    return panels[0]
 
-        said.append(
-            f"{setting.label}'s cost is that of {percent(ours, 1)} of the parameters long all the time, the "
-            f"paper's that of {percent(theirs, 1)}."
-        )
-    return said
+
+def _names_of(panels: Panels, outcomes: Sequence[PanelOutcome]) -> str:
+    titles: list[str] = []
+    for number in panels:
+        titles.append(outcomes[number].panel.title)
+    return "; ".join(titles)

@@ -40,8 +40,6 @@ from fedlama.report.words.pairs import (
 )
 
 GAP = 2  # columns between two numbers
-# After the point of a difference in points: as many as the accuracies beside it have
-DIGITS = 2
 # What a narrow terminal goes without; the beginnings of headings.
 LEAST_IMPORTANT_FIRST = (
     "downlink",
@@ -80,7 +78,7 @@ def cells(setting: ComparedSetting, comparison: RunComparison) -> list[str]:
     ]
     if shows_differences(comparison):
         difference = paired_difference(setting, comparison)
-        row.append(difference_text(difference, comparison.metric, DIGITS))
+        row.append(difference_text(difference, comparison.metric))
     if shows_averages(comparison):
         row += average_cells(setting, comparison)
     row += [

@@ -266,11 +266,10 @@ def _every_seed_agrees(
     if one.seeds != other.seeds or len(one.seeds) < SEEDS_FOR_A_DIRECTION:
         return False
 
-    pairs = zip(ours.values, theirs.values, strict=True)
-    gaps = [mine - other for mine, other in pairs]
-    all_above = all(gap > 0 for gap in gaps)
-    all_below = all(gap < 0 for gap in gaps)
-    return all_above or all_below
+    gaps: list[float] = []
+    for mine, other_value in zip(ours.values, theirs.values, strict=True):
+        gaps.append(mine - other_value)
+    return min(gaps) > 0 or max(gaps) < 0
 
 
 def _seeds(settings: Sequence[ComparedSetting]) -> str:

@@ -159,7 +159,8 @@ def joined(parts: Sequence[str]) -> str:
 
 def unbroken(text: str) -> str:
     """A number stays on one line with its unit and its spread, and a minus with what it subtracts."""
-    space = "\N{NO-BREAK SPACE}"
-    together = text.replace(" %", f"{space}%")
-    together = together.replace("− ", f"−{space}")
-    return together.replace(" ± ", f"{space}±{space}")
+    together = text
+    for part in (" %", "− ", " ± "):
+        without_break = part.replace(" ", "\N{NO-BREAK SPACE}")
+        together = together.replace(part, without_break)
+    return together

@@ -14,26 +14,27 @@ from fedlama.training.records import ACCURACY
 
 # What the heading of the column begins with
 MINUS = "−"
+# After the point, of points of accuracy and of other metrics; a standard error is often a few tenths of a point
+POINT_DIGITS = 2
+OTHER_DIGITS = 3
 # Beside the columns of the models themselves
 AVERAGE_HEADINGS = ("moving average", "its difference")
 
 
-def difference_text(
-    difference: PairedDifference | None, metric: str, digits: int = 1
-) -> str:
-    """`−2.4 ± 0.5`: in points where the score is an accuracy.
+def difference_text(difference: PairedDifference | None, metric: str) -> str:
+    """`−2.41 ± 0.52`: in points where the score is an accuracy.
 
     Arguments:
         difference: to the baseline; a dash where there is none.
         metric: what was subtracted, `accuracy` or `loss`.
-        digits: after the point, of points of accuracy; other metrics have three.
     """
     if difference is None:
         return UNKNOWN
     scale = 100
+    digits = POINT_DIGITS
     if metric != ACCURACY:
         scale = 1
-        digits = 3
+        digits = OTHER_DIGITS
     mean = scale * difference.mean
     text = f"{mean:+.{digits}f}".replace("-", "−")
     if not float(f"{mean:.{digits}f}"):

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from fedlama.base import InputError
+from fedlama.base import InputError, shown
 
 BITS_PER_SECOND = {"bit": 1.0, "kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9}
 SECONDS = {"ms": 1e-3, "s": 1.0}
@@ -24,7 +24,7 @@ def bandwidth(text: str, option: str) -> float:
     value = _quantity(text, BITS_PER_SECOND)
     if value is None or value == 0:
         raise InputError(
-            f"{option} {text!r}: write a bandwidth above zero as a number and one of bit, kbit, Mbit and Gbit "
+            f"{option} {shown(text)}: write a bandwidth above zero as a number and one of bit, kbit, Mbit and Gbit "
             f"(a second), such as {option} 10Mbit"
         )
     return value
@@ -40,7 +40,7 @@ def duration(text: str, option: str) -> float:
     value = _quantity(text, SECONDS)
     if value is None:
         raise InputError(
-            f"{option} {text!r}: write a time as a number and one of ms and s, such as {option} 50ms"
+            f"{option} {shown(text)}: write a time as a number and one of ms and s, such as {option} 50ms"
         )
     return value
 
@@ -58,7 +58,7 @@ def straggling(text: str | None, option: str = "--stragglers") -> float:
     found = re.fullmatch(r"lognormal:([0-9]+(?:\.[0-9]+)?)", text, re.ASCII)
     if found is None or float(found[1]) > MAX_SIGMA:
         raise InputError(
-            f"{option} {text!r}: write lognormal:SIGMA with a sigma of 0 to {MAX_SIGMA:g}, such as "
+            f"{option} {shown(text)}: write lognormal:SIGMA with a sigma of 0 to {MAX_SIGMA:g}, such as "
             f"{option} lognormal:0.5"
         )
     return float(found[1])

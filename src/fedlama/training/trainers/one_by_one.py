@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlama.base import InputError, RunError, random_key
 from fedlama.data import Batches
 from fedlama.local import LocalRule
-from fedlama.rows import Binding
+from fedlama.rows import Binding, views
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import is_about_single_samples, seed_module_draws
 
@@ -28,7 +28,7 @@ class _Piece:
     inside: slice | None
     row: Tensor
     slots: Mapping[str, Tensor]
-    server: Mapping[str, Tensor]
+    server_rows: Mapping[str, Tensor]
     kernels: Tensor
 
 
@@ -79,23 +79,23 @@ class OneByOneTrainer:
         *,
         slots: Mapping[str, Tensor],
         counters: Tensor,
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
         steps: range,
         local_steps: Sequence[range],
         trained: Sequence[slice] | None = None,
     ) -> Tensor:
         """Take these global steps on every client's row, in place; the mean loss of each client."""
         losses = torch.zeros(len(clients), dtype=torch.float64, device=rows.device)
-        for place, client in enumerate(clients):
-            own = {name: values[place] for name, values in slots.items()}
-            losses[place] = self._train_one(
+        for row_index, client in enumerate(clients):
+            own = views(slots, row_index)
+            losses[row_index] = self._train_one(
                 client,
-                rows[place],
+                rows[row_index],
                 own=own,
-                counters=counters[place],
-                server=server,
+                counters=counters[row_index],
+                server_rows=server_rows,
                 steps=steps,
-                local_steps=local_steps[place],
+                local_steps=local_steps[row_index],
                 trained=trained,
             )
         if clients:
@@ -110,7 +110,7 @@ class OneByOneTrainer:
         *,
         own: Mapping[str, Tensor],
         counters: Tensor,
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
         steps: range,
         local_steps: range,
         trained: Sequence[slice] | None,
@@ -121,7 +121,7 @@ class OneByOneTrainer:
         self._begin(client, row, counters, steps)
         stretches: list[list[_Piece]] = []
         for part in binding.stretches:
-            pieces = self._pieces(part, trained, row, own, server)
+            pieces = self._pieces(part, trained, row, own, server_rows)
             stretches.append(pieces)
 
         total = torch.zeros((), dtype=torch.float64, device=row.device)
@@ -173,7 +173,7 @@ class OneByOneTrainer:
                     piece.row,
                     own_gradient,
                     piece.slots,
-                    piece.server,
+                    piece.server_rows,
                     rate=rate,
                     kernels=piece.kernels,
                 )
@@ -205,11 +205,11 @@ class OneByOneTrainer:
         trained: Sequence[slice] | None,
         row: Tensor,
         own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
     ) -> list[_Piece]:
         """What the rule works on in a stretch of the row: all of it, or the tensors in it that are trained."""
         if trained is None:
-            return [self._piece(stretch, None, row, own, server)]
+            return [self._piece(stretch, None, row, own, server_rows)]
         pieces: list[_Piece] = []
         for part in trained:
             begins_here = stretch.start <= part.start < stretch.stop
@@ -224,7 +224,7 @@ class OneByOneTrainer:
                 inside,
                 row,
                 own,
-                server,
+                server_rows,
             )
             pieces.append(piece)
         return pieces
@@ -235,20 +235,14 @@ class OneByOneTrainer:
         inside: slice | None,
         row: Tensor,
         own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
     ) -> _Piece:
         """The views are made once per client, because slicing costs as much as a short update."""
-        slots: dict[str, Tensor] = {}
-        for name, values in own.items():
-            slots[name] = values[part]
-        of_server: dict[str, Tensor] = {}
-        for name, values in server.items():
-            of_server[name] = values[part]
         return _Piece(
             inside=inside,
             row=row[part],
-            slots=slots,
-            server=of_server,
+            slots=views(own, part),
+            server_rows=views(server_rows, part),
             kernels=self._kernels[part],
         )
 

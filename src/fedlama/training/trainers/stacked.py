@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from fedlama.core import Layout
 from fedlama.data import Batches, Dataset
 from fedlama.local import LocalRule
-from fedlama.rows import Binding, trainable
+from fedlama.rows import Binding, trainable, views
 from fedlama.training.trainers.layers import stacked_forward
 from fedlama.training.trainers.stackable import can_stack
 
@@ -69,13 +69,13 @@ def block_of(layout: Layout) -> int:
 
 
 @dataclass(frozen=True)
-class _View:
+class _ClientsTensor:
     """One tensor of all clients of a block, as the local rule sees it."""
 
     part: slice  # where it is in a row
     rows: Tensor  # [block, size]
     slots: Mapping[str, Tensor]
-    server: Mapping[str, Tensor]
+    server_rows: Mapping[str, Tensor]
     kernels: Tensor
 
 
@@ -118,7 +118,7 @@ class StackedTrainer:
         *,
         slots: Mapping[str, Tensor],
         counters: Tensor,
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
         steps: range,
         local_steps: Sequence[range],
         trained: Sequence[slice] | None = None,
@@ -141,7 +141,7 @@ class StackedTrainer:
                 block,
                 rows[part],
                 own,
-                server,
+                server_rows,
                 steps,
                 trained,
             )
@@ -152,7 +152,7 @@ class StackedTrainer:
         clients: list[int],
         rows: Tensor,
         own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
         steps: range,
         trained: Sequence[slice] | None,
     ) -> Tensor:
@@ -172,7 +172,7 @@ class StackedTrainer:
             padded,
             self._rows,
             self._slots,
-            server,
+            server_rows,
             steps,
             trained,
         )
@@ -189,67 +189,62 @@ class StackedTrainer:
         clients: list[int],
         rows: Tensor,
         own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
         steps: range,
         trained: Sequence[slice] | None,
     ) -> Tensor:
-        views: list[_View] = []
+        tensors: list[_ClientsTensor] = []
         for part in self._slices:
-            view = self._view(part, rows, own, server)
-            views.append(view)
+            tensor = self._of_clients(part, rows, own, server_rows)
+            tensors.append(tensor)
 
         total = torch.zeros(self.block, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         batches = zip(steps, indices_SBN, weights_SBN, strict=True)
         for step, indices_BN, weights_BN in batches:
-            losses, gradients = self._backward(views, indices_BN, weights_BN)
+            losses, gradients = self._backward(tensors, indices_BN, weights_BN)
             total += losses
             rate = self.rule.rate(step)
-            for view, gradient in zip(views, gradients, strict=True):
-                if trained is not None and view.part not in trained:
+            for tensor, gradient in zip(tensors, gradients, strict=True):
+                if trained is not None and tensor.part not in trained:
                     continue
                 flat = gradient.flatten(1)
                 self.rule.step(
-                    view.rows,
+                    tensor.rows,
                     flat,
-                    view.slots,
-                    view.server,
+                    tensor.slots,
+                    tensor.server_rows,
                     rate=rate,
-                    kernels=view.kernels,
+                    kernels=tensor.kernels,
                 )
         return total / len(steps)
 
-    def _view(
+    def _of_clients(
         self,
         part: slice,
         rows: Tensor,
         own: Mapping[str, Tensor],
-        server: Mapping[str, Tensor],
-    ) -> _View:
+        server_rows: Mapping[str, Tensor],
+    ) -> _ClientsTensor:
         """One tensor of every client; made once per round, because slicing costs as much as a short update."""
-        slots: dict[str, Tensor] = {}
-        for name, values in own.items():
-            slots[name] = values[:, part]
-        of_server: dict[str, Tensor] = {}
-        for name, values in server.items():
-            of_server[name] = values[part]
-        return _View(
+        every_client = slice(None)
+        return _ClientsTensor(
             part=part,
             rows=rows[:, part],
-            slots=slots,
-            server=of_server,
+            slots=views(own, (every_client, part)),
+            server_rows=views(server_rows, part),
             kernels=self._kernels[part],
         )
 
     @torch.enable_grad()
     def _backward(
-        self, views: Sequence[_View], indices_BN: Tensor, weights_BN: Tensor
+        self, tensors: Sequence[_ClientsTensor], indices_BN: Tensor, weights_BN: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Every client's weighted loss, and the gradient of each of its tensors."""
         parameters: dict[str, Tensor] = {}
-        for name, shape, view in zip(self._names, self._shapes, views, strict=True):
+        for name, shape, tensor in zip(self._names, self._shapes, tensors, strict=True):
             # A view of the clients' rows, and not a copy
-            values = view.rows.detach()
+            values = tensor.rows.detach()
             values = values.unflatten(1, shape)
             parameters[name] = values.requires_grad_()
 

@@ -28,7 +28,7 @@ class Trainer(Protocol):
         *,
         slots: Mapping[str, Tensor],
         counters: Tensor,
-        server: Mapping[str, Tensor],
+        server_rows: Mapping[str, Tensor],
         steps: range,
         local_steps: Sequence[range],
         trained: Sequence[slice] | None = None,
@@ -40,7 +40,7 @@ class Trainer(Protocol):
             rows: Each client's model, [clients, width], changed in place.
             slots: What the local rule keeps for each client, [clients, width] for each name, changed in place.
             counters: Each client's whole-number buffers, [clients, counters], changed in place.
-            server: The server's rows that the local rule looks at, [width] for each name.
+            server_rows: The server's rows that the local rule looks at, [width] for each name.
             steps: The global steps of the round.
             local_steps: The steps that each client takes itself in that time, which are the global ones for most rules.
             trained: The slices of the tensors to train; all others stay as they are (default: all tensors).
