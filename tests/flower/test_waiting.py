@@ -14,6 +14,7 @@ import fedlama
 from fedlama.compress import Rotate
 from fedlama.flower import exchange as exchanging
 from fedlama.flower import initial_arrays, layerwise
+from fedlama.flower import nodes as asking
 from flower.grid import MemoryGrid
 from flower.test_strategy import (
     CLIENTS,
@@ -65,6 +66,30 @@ def test_a_run_begins_without_a_node_that_does_not_say_who_it_is():
     grid = MemoryGrid(app(), range(CLIENTS), misbehave=misbehave)
     train(grid, plan, iterations=2)
     assert {entry["client"] for entry in plan.records[0].excluded} == {1}
+
+
+def test_a_node_that_was_held_up_by_another_run_is_asked_again_before_the_run_begins(
+    monkeypatch,
+):
+    """A SuperNode hangs for a minute in a message of which a killed ServerApp had sent a part only."""
+    monkeypatch.setattr(asking, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(asking, "MIN_ASK_SECONDS", 0.2)
+    monkeypatch.setattr(asking, "ASK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(asking, "REFRESH_SECONDS", 0.1)
+    asked = []
+
+    def misbehave(partition, message, reply):
+        if message.metadata.message_type == "query" and partition == 1:
+            asked.append(partition)
+            if len(asked) == 1:
+                return None
+        return reply
+
+    # A deadline later would be too late.
+    plan = strategy(clients=None, wait=30.0, deadline=600.0)
+    grid = MemoryGrid(app(), range(CLIENTS), misbehave=misbehave)
+    train(grid, plan, iterations=2)
+    assert plan.records[0].excluded == []
 
 
 def test_who_is_back_inside_a_window_gets_the_whole_model_and_the_others_what_is_due():

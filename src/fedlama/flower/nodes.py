@@ -64,13 +64,18 @@ class Nodes:
         self._votes: dict[int, int] = {}
         self._is_settled = False
 
-    def refresh(self, seconds: float = ASK_SECONDS) -> None:
+    def refresh(
+        self, seconds: float = ASK_SECONDS, *, pause: float | None = None
+    ) -> None:
         """Ask nodes that came who they are, and forget those that left.
 
         Arguments:
             seconds: For how long to wait for their answers; never longer than the deadline.
+            pause: For how many seconds a node that stays silent is left alone (default: the deadline).
         """
         seconds = min(seconds, self.deadline)
+        if pause is None:
+            pause = self.deadline
         there = set(self.grid.get_node_ids())
         self.exchange.note_who_is_there(there)
         for client, member in list(self.members.items()):
@@ -81,8 +86,6 @@ class Nodes:
         requests = {node: Request(node, self._question) for node in newcomers}
         replies = self.exchange.ask(requests, MessageType.QUERY, seconds=seconds)
         answers: list[Member] = []
-        had_its_time = seconds >= min(ASK_SECONDS, self.deadline)
-        pause = self.deadline if had_its_time else ASK_AGAIN_SECONDS
         for node in newcomers:
             reply = replies.get(node)
             if reply is None:
@@ -120,7 +123,9 @@ class Nodes:
         while True:
             left = end - time.monotonic()
             time_to_answer = max(MIN_ASK_SECONDS, min(ASK_SECONDS, left))
-            self.refresh(time_to_answer)
+            # A SuperNode is held up for a minute by a message that a killed ServerApp had sent in part. As long as it
+            # is waited for anyway, another question costs nobody anything.
+            self.refresh(time_to_answer, pause=ASK_AGAIN_SECONDS)
             wanted = minimum or self.population
             if wanted and len(self.members) >= wanted:
                 return
