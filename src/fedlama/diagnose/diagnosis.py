@@ -26,6 +26,7 @@ from fedlama.training import Participation, Record, simulate
 from fedlama.training.arguments import task_of
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import build, torch_settings
+from fedlama.training.options import RunOptions
 
 MAX_CLIENTS = 8  # that are looked at
 MAX_CLIENT_STEPS = 400  # of the first cycles, over all clients
@@ -96,19 +97,22 @@ def diagnose(
         note(share, "first cycles")
 
     note(0.0, "first cycles")
+    options = RunOptions(
+        iterations=steps * cycles,
+        seed=seed,
+        layers=layers,
+        adaptive=adaptive,
+    )
     first = simulate(
         model,
         _hardly_tested(data),
+        options,
         policy=FedLAMA(base_interval, increase_factor, rule),
         local=local,
         partition=shards,
         participation=Participation(looked_at),
-        iterations=steps * cycles,
-        seed=seed,
-        workers=min(workers, looked_at),
-        layers=layers,
-        adaptive=adaptive,
         loss=loss,
+        workers=min(workers, looked_at),
         on_record=note_cycles,
     )
     first_cycle = _discrepancy(first.records, steps)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
-from fedlama.base import MAX_WHOLE, InputError
+from fedlama.base import InputError
 from fedlama.run.references import is_reference
 from fedlama.training import Participation
 
-Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
 Options = dict[str, Any]  # handed to code of the user's own by name
 
 

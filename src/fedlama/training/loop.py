@@ -67,7 +67,7 @@ class Federation:
             world,
         )
         if job.faults:
-            self.rounds = FaultyRounds(self.rounds, job.faults, job.seed)
+            self.rounds = FaultyRounds(self.rounds, job.faults, job.options.seed)
 
     def run(
         self,
@@ -93,8 +93,8 @@ class Federation:
         else:
             position = self.start()
 
-        while position.step < self.job.iterations:
-            plan = self.server.plan(position.server_state, self.job.iterations)
+        while position.step < self.job.options.iterations:
+            plan = self.server.plan(position.server_state, self.job.options.iterations)
             played = self.rounds.play(position, plan)
             if played.verdict is None:
                 saving.given_up(played.position)

@@ -38,8 +38,10 @@ def check_resumable(saved: Checkpoint, job: Job, layout: Layout) -> None:
 
 
 def _check_times(state: PolicyState, job: Job) -> None:
-    if state.step >= job.iterations:
-        raise InputError(f"it is of step {state.step:,} of a run of {job.iterations:,}")
+    if state.step >= job.options.iterations:
+        raise InputError(
+            f"it is of step {state.step:,} of a run of {job.options.iterations:,}"
+        )
 
     # A round takes at least one step, and a cycle at least one round
     is_possible = (
@@ -99,7 +101,7 @@ def _check_slots(saved: Checkpoint, job: Job) -> None:
 
 def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
     """Let the policy go on for a cycle, with made-up evidence: what it keeps for itself is known to nobody else."""
-    until = min(state.step + job.policy.longest_cycle, job.iterations)
+    until = min(state.step + job.policy.longest_cycle, job.options.iterations)
     for _ in range(MAX_ROUNDS_AHEAD):
         try:
             state = _after_a_round(state, job, layout)
@@ -115,11 +117,11 @@ def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
 
 def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
     """The state after the next round, if everything that is measured were one."""
-    plan = job.policy.next(state, job.iterations)
+    plan = job.policy.next(state, job.options.iterations)
     check_plan(
         job.policy,
         plan,
-        steps_left=job.iterations - state.step,
+        steps_left=job.options.iterations - state.step,
         layers=len(layout.layers),
     )
 

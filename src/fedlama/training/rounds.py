@@ -46,9 +46,9 @@ class Rounds:
         self.world = world
         self.job = cohorts.job
         self.uplink: Uplink | None = None
-        if self.job.uplink is not None:
+        if self.job.uplink_channel is not None:
             self.uplink = Uplink(
-                self.job.uplink,
+                self.job.uplink_channel,
                 window_steps=self.job.window_steps,
                 base_interval=self.job.policy.base_interval,
             )

@@ -42,7 +42,7 @@ def run_loop(
 
     @explain_out_of_memory()
     def work(world: World, emit: Emit) -> Position:
-        device = world.device(setup.device)
+        device = world.device(setup.job.options.device)
         federation = _federation(setup, store, world, device)
         with as_current(device):
             if checkpointing is None:
@@ -60,7 +60,7 @@ def run_loop(
             )
             return end.on_cpu()
 
-    backend = backend_for(setup.device)
+    backend = backend_for(setup.job.options.device)
     if launched_by_torchrun():
         with torchrun_world(backend) as world:
             return work(world, take)
@@ -112,7 +112,7 @@ def _federation(
         data,
         job.shards,
         job.local.batch_size,
-        job.seed,
+        job.options.seed,
     )
     trainer = setup.trainer(binding, batches)
     return Federation(job, binding, trainer, world, store)

@@ -59,7 +59,7 @@ class Saving:
         )
         self.world.max_(wishes)
         save, stop = wishes.bool().tolist()
-        is_last = position.step >= job.iterations
+        is_last = position.step >= job.options.iterations
         if save and not is_last:
             self._save(position, inside_window=not at_window_end)
         return stop

@@ -43,14 +43,14 @@ class Scoring:
         is_due = is_evaluated(
             position.step,
             plan,
-            every=job.evaluate_every,
-            iterations=job.iterations,
+            every=job.options.evaluation_interval,
+            iterations=job.options.iterations,
         )
         if not is_due:
             return Scores()
 
         self.binding.load_counters(position.counters)
-        key = random_key(job.seed, "evaluate", position.step)
+        key = random_key(job.options.seed, "evaluate", position.step)
         with phase("evaluate"):
             # In this order: clients' samples are evaluated with the row that the module is pointed at.
             loss, score = self._tested(job.evaluated(position.server_state), key)
@@ -101,7 +101,7 @@ class Scoring:
 
     def _of_average(self, position: Position, key: int) -> float | None:
         """The metric of the model's moving average, where that is asked for."""
-        if not self.job.evaluate_average:
+        if not self.job.options.evaluate_average:
             return None
         average = position.server_state.average
         assert average is not None, "make_server asked for one"

@@ -38,7 +38,6 @@ class Setup:
         module: What is trained.
         layout: Where its layers are in a row.
         stacked: Whether clients are trained in stacks.
-        device: Where: "cpu", "cuda" or "auto".
         checkpointing: Where checkpoints go, and what to resume from, if anybody keeps any.
     """
 
@@ -46,7 +45,6 @@ class Setup:
     module: nn.Module
     layout: Layout
     stacked: bool
-    device: str
     checkpointing: Checkpointing | None
 
     @property
@@ -116,8 +114,8 @@ class Setup:
             batches,
             job.local,
             job.loss,
-            job.seed,
-            job.precision,
+            job.options.seed,
+            job.options.precision,
         )
 
 
@@ -181,8 +179,9 @@ def _demand_anywhere(setup: Setup, workers: int) -> MemoryDemand:
     )
 
 
-def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
+def choose_stacked(module: nn.Module, layout: Layout, job: Job) -> bool:
     """Whether clients are trained in stacks, which is decided by a rule and never by a timing."""
+    execution = job.options.execution
     refusal = "execution = 'stacked' does not fit this training"
     if job.local.steps is not None:
         if execution == "stacked":
@@ -194,9 +193,9 @@ def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) 
             layout,
             job.data,
             job.loss,
-            job.precision,
+            job.options.precision,
         )
-    reason = can_stack(module, job.data, job.loss, job.precision)
+    reason = can_stack(module, job.data, job.loss, job.options.precision)
     if execution == "stacked" and reason:
         raise InputError(f"{refusal}: {reason}")
     return execution == "stacked"

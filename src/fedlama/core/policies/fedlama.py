@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from typing import Annotated
 
-from fedlama.base import Limits, check_options
+from fedlama.base import Limits, Positive, check_options
 from fedlama.core.interval_checks import Rule, check_intervals
 from fedlama.core.intervals import adjust_intervals
 from fedlama.core.layers import Layer
@@ -34,7 +34,7 @@ class FedLAMA:
         warmup_rounds: The first adjustment is made at the first cycle end at or after this round.
     """
 
-    base_interval: Annotated[int, Limits(minimum=1)]
+    base_interval: Positive
     increase_factor: Annotated[int, Limits(minimum=1)]
     rule: Rule = "crossing"
     warmup_rounds: Annotated[int, Limits(minimum=0)] = 0

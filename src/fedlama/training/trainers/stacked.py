@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from fedlama.training.trainers.layers import stacked_forward
 from fedlama.training.trainers.stackable import can_stack
 
 Execution = Literal["auto", "stacked", "one-by-one"]
-EXECUTIONS = get_args(Execution)
 BLOCK = 8  # clients in a stack
 # Of a model for which that is high enough: more processes find work in a small cohort
 LOW_BLOCK = 4
