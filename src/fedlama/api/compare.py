@@ -21,7 +21,7 @@ from fedlama.core.policy_checks import check_policy
 from fedlama.run.planning import plan
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import Resolved
-from fedlama.study.cells import Watch
+from fedlama.study.cells import OnNews
 from fedlama.study.comparison import Comparison
 from fedlama.study.execute import run_study
 from fedlama.study.index import StudyIndex
@@ -37,17 +37,8 @@ from fedlama.training.records import Measure, Summary
 
 SOURCE = "fedlama.compare"
 NEEDED = ("model", "data", "policy", "local", "iterations")
-OTHERS = (
-    "server",
-    "uplink",
-    "downlink",
-    "partition",
-    "participation",
-    "window",
-    "faults",
-    "loss",
-    "metric",
-)
+CODED = ("uplink", "downlink")
+OTHERS = ("server", "partition", "participation", "window", "faults", "loss", "metric")
 OPTIONS = tuple(annotated_fields(RunOptions))
 
 
@@ -128,7 +119,7 @@ def _arguments(
         raise InputError(
             f"compare needs settings by name, such as {{'FedAvg': {{…}}}}, not {shown(settings)}"
         )
-    known = {*NEEDED, *OTHERS, *OPTIONS}
+    known = {*NEEDED, *CODED, *OTHERS, *OPTIONS}
     found: dict[str, dict[str, Any]] = {}
     for name, own in settings.items():
         if not isinstance(own, Mapping):
@@ -209,13 +200,8 @@ def _planned(
     own: Mapping[str, Any], seeds: Sequence[int], window: int
 ) -> list[Resolved]:
     """The runs of one setting, one per seed."""
-    options: dict[str, Any] = {}
-    parts: dict[str, Any] = {}
-    for name, given in own.items():
-        if name in OPTIONS:
-            options[name] = given
-        else:
-            parts[name] = given
+    options = {name: given for name, given in own.items() if name in OPTIONS}
+    parts = {name: given for name, given in own.items() if name not in OPTIONS}
     model = parts.pop("model")
     data = parts.pop("data")
     parts["participation"] = _participation(own, window)
@@ -250,7 +236,7 @@ def _participation(own: Mapping[str, Any], window: int) -> Participation:
 @contextmanager
 def _watching(
     study: Study, folder: Path, workers: int | None, wanted: bool
-) -> Iterator[Watch]:
+) -> Iterator[OnNews]:
     if not wanted:
         yield lambda cell, news: None
         return

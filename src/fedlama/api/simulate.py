@@ -18,7 +18,7 @@ from fedlama.local import LocalRule
 from fedlama.processes.world import torchrun_rank
 from fedlama.rows import Grouping
 from fedlama.run.directory import CONFIG
-from fedlama.run.execute import Observer, execute
+from fedlama.run.execute import OnRecord, execute
 from fedlama.run.planning import plan
 from fedlama.run.progress import progress as show_progress
 from fedlama.run.recorded import read_run
@@ -215,7 +215,7 @@ def _draw_page(folder: Path) -> None:
         draw_report(runs, folder)
 
 
-def _each(observers: Sequence[Observer]) -> Observer:
+def _each(observers: Sequence[OnRecord]) -> OnRecord:
     def take(record: Record) -> None:
         for observer in observers:
             observer(record)
@@ -226,7 +226,7 @@ def _each(observers: Sequence[Observer]) -> Observer:
 @contextmanager
 def _display(
     iterations: int, policy: Policy, wanted: bool
-) -> Iterator[Observer | None]:
+) -> Iterator[OnRecord | None]:
     if not wanted:
         yield None
         return

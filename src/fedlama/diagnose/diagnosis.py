@@ -8,14 +8,22 @@ from dataclasses import replace
 from torch import nn
 
 from fedlama.compress import Codec
-from fedlama.core import Budget, FedAvg, FedLAMA, Layout, Policy, Rule, crossing_curves
+from fedlama.core import (
+    Budget,
+    FedAvg,
+    FedLAMA,
+    Layout,
+    Policy,
+    Variant,
+    crossing_curves,
+)
 from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.diagnose.findings import GRADIENT_VARIANCE, Diagnosis
 from fedlama.diagnose.layers import Prediction, predict, profiles_of, spread_of_roots
 from fedlama.diagnose.recommendation import FACTORS, recommend
 from fedlama.diagnose.theory import (
     BEFORE,
-    Progress,
+    DiagnosisProgress,
     constants_of,
     look_at_both_ends,
     theory_of,
@@ -44,7 +52,7 @@ def diagnose(
     increase_factor: int,
     local: LocalRule,
     iterations: int,
-    rule: Rule = "crossing",
+    rule: Variant = "crossing",
     warmup_rounds: int = 0,
     partition: Partition | Shards | None = None,
     participation: Participation | None = None,
@@ -54,7 +62,7 @@ def diagnose(
     loss: Loss | None = None,
     workers: int = 1,
     coded: Mapping[str, tuple[Policy, Codec]] | None = None,
-    progress: Progress | None = None,
+    progress: DiagnosisProgress | None = None,
 ) -> Diagnosis:
     """Estimate the theorem's constants for this federation and predict what policies would send.
 
@@ -207,11 +215,11 @@ def _discrepancy(records: Sequence[Record], step: int) -> list[float]:
     return [value or 0.0 for value in record.discrepancy]
 
 
-def _policies(base_interval: int, rule: Rule, warmup_rounds: int) -> list[Policy]:
+def _policies(base_interval: int, variant: Variant, warmup_rounds: int) -> list[Policy]:
     """What is compared: FedAvg, FedLAMA with each factor, a budget."""
     policies: list[Policy] = [FedAvg(base_interval)]
     for factor in FACTORS:
-        fedlama = FedLAMA(base_interval, factor, rule, warmup_rounds)
+        fedlama = FedLAMA(base_interval, factor, variant, warmup_rounds)
         policies.append(fedlama)
 
     # The budget may spread its intervals as far as FedLAMA does with the largest factor.

@@ -152,7 +152,7 @@ class Sender:
             sent=sent.layers,
             due=list(plan.due),
             trained=trained,
-            since=list(position.state.synchronised_at),
+            since=list(position.policy_state.synchronised_at),
             counters=position.counters.tolist(),
             place=place_to_plain(place),
             sent_place=sent.place,

@@ -29,13 +29,13 @@ from fedlama.training.checkpoint_file import Source
 from fedlama.training.checkpointing import Check, Checkpointing, Control
 from fedlama.training.modules import build
 
-Observer = Callable[[Record], None]
+OnRecord = Callable[[Record], None]
 
 
 def execute(
     config: Config | Resolved,
     out: Path,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[OnRecord] = (),
     *,
     workers: int | None = None,
     replace: bool = False,
@@ -81,7 +81,7 @@ def execute(
         if run.config.output.tensorboard:
             board = tensorboard_writer(directory.path)
         # The directory first of all: what others are shown is on disk.
-        watching: list[Observer] = [directory.record]
+        watching: list[OnRecord] = [directory.record]
         if board is not None:
             watching.append(board)
         watching.extend(observers)
@@ -123,7 +123,7 @@ def _is_finished(directory: RunDirectory, run: Resolved) -> bool:
 
 
 def train(
-    run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing
+    run: Resolved, workers: int | None, take: OnRecord, keeping: Checkpointing
 ) -> TrainingResult:
     """Train what a configuration describes; nothing is written.
 

@@ -15,8 +15,8 @@ from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 from fedlama.run.keys import (
     Active,
     Hash,
-    Options,
     OwnCode,
+    OwnOptions,
     active_of,
     check_options_are_used,
 )
@@ -44,7 +44,7 @@ class DataSection(Section):
     """
 
     name: str
-    options: Options | None = None
+    options: OwnOptions | None = None
     sha256: Hash | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     transform: OwnCode | None = None
@@ -60,7 +60,7 @@ class NamedModelSection(DerivedSection):
     """[model] without what counts as a layer."""
 
     name: str | None = None
-    options: Options | None = None
+    options: OwnOptions | None = None
 
 
 class ModelSection(

@@ -291,9 +291,9 @@ class Server:
             return message
         rows_sent = len(self.local.sends)
         layers: dict[int, int] = {}
-        for number, weight in message.layers.items():
+        for number, nbytes in message.layers.items():
             layer = self.layout.layers[number]
             row_bytes = BYTES_PER_NUMBER * layer.size
             beside_model = rows_sent * row_bytes
-            layers[number] = weight + beside_model
+            layers[number] = nbytes + beside_model
         return Message(layers, message.statistics)

@@ -14,7 +14,7 @@ from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import (
     DIVERGED,
-    Watch,
+    OnNews,
     check_same_config,
     is_done,
     score_of,
@@ -29,7 +29,7 @@ def run_study(
     study: Study,
     out: Path,
     workers: int | None,
-    watch: Watch,
+    watch: OnNews,
     *,
     shared: bool = False,
     sitting: Sitting | None = None,

@@ -25,7 +25,7 @@ from fedlama.training.scoring import Scoring
 from fedlama.training.seen_rows import Piece, SeenRows
 from fedlama.training.trainers import Trainer
 
-Emit = Callable[[Record | Checkpoint | Piece], None]
+HandOut = Callable[[Record | Checkpoint | Piece], None]
 
 
 class Federation:
@@ -71,7 +71,7 @@ class Federation:
 
     def run(
         self,
-        emit: Emit,
+        emit: HandOut,
         control: Control | None = None,
         resume: Checkpoint | None = None,
         seen_rows: Iterable[SeenRows] = (),

@@ -40,7 +40,7 @@ def why_stopped(end: Position, job: Job) -> str:
     why = job.faults.tolerance.too_few(
         named,
         option="faults.min_clients",
-        round=end.state.round + 1,
+        round=end.policy_state.round + 1,
         tried=tried,
     )
     return f"{where}: {why}; --resume continues from there with new clients"
@@ -113,7 +113,7 @@ def layer_summaries(end: Position, layout: Layout) -> list[LayerSummary]:
             size=layer.size,
             adaptive=layer.adaptive,
             aggregations=ledger.aggregations[index],
-            interval=end.state.intervals[index],
+            interval=end.policy_state.intervals[index],
             uplink_bytes=ledger.layer_uplink[index],
             downlink_bytes=ledger.layer_downlink[index],
         )

@@ -31,10 +31,10 @@ def check_resumable(saved: Checkpoint, job: Job, layout: Layout) -> None:
     same_statistics = ledger.statistics_size == layout.statistics_size
     if not (same_layers and same_statistics):
         raise InputError("its account is of another model")
-    _check_times(saved.state, job)
+    _check_times(saved.policy_state, job)
     _check_attempts(saved, job)
     _check_slots(saved, job)
-    _check_policy(saved.state, job, layout)
+    _check_policy(saved.policy_state, job, layout)
 
 
 def _check_times(state: PolicyState, job: Job) -> None:
@@ -89,7 +89,7 @@ def _check_discarded(discarded: Attempts, clients: int) -> None:
 
 def _check_slots(saved: Checkpoint, job: Job) -> None:
     """Inside a window there are the slots of its cohort, and nowhere else."""
-    into_window = saved.state.step % job.window_steps
+    into_window = saved.policy_state.step % job.window_steps
     # Where a cohort was given up, the next one begins with nothing
     has_cohort = into_window > 0 and saved.discarded is None
     keeps_slots = bool(job.client_slots)

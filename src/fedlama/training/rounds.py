@@ -259,7 +259,7 @@ class Rounds:
         """Where the server's own message belongs."""
         before = current.position
         if self.uplink is None:
-            return MessagePlace(before.state.round + 1, client=0)
+            return MessagePlace(before.policy_state.round + 1, client=0)
         return self.uplink.place(
             before,
             current.plan,

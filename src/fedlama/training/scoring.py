@@ -120,5 +120,5 @@ def _check_finite(
         return
     first_step = position.step - plan.steps + 1
     raise DivergenceError.because(
-        f"the test loss or metric was not finite in round {position.state.round} (from step {first_step})"
+        f"the test loss or metric was not finite in round {position.policy_state.round} (from step {first_step})"
     )

@@ -90,7 +90,7 @@ class Setup:
         for _ in self.seen_rows(source):
             # They are checked as they are read
             continue
-        return saved.state.round
+        return saved.policy_state.round
 
     @contextmanager
     def store(self) -> Iterator[ClientStore | None]:
