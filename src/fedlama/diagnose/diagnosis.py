@@ -132,7 +132,13 @@ def diagnose(
     layout = describe(start, layers, adaptive)
     batches = Batches(data, shards, local.batch_size, seed)
     points, curvature, omitted = look_at_both_ends(
-        start, first.model, batches, loss, seed, probed, note
+        start=start,
+        end=first.model,
+        batches=batches,
+        loss=loss,
+        seed=seed,
+        probed=probed,
+        note=note,
     )
     if all(shards.size_of(client) == 1 for client in probed):
         omitted[GRADIENT_VARIANCE] = (
@@ -143,18 +149,36 @@ def diagnose(
     constants = constants_of(points, curvature)
     learning_rate, momentum = _rate_and_momentum(local)
     effective_rate = learning_rate / (1 - momentum)
-    theory = theory_of(constants, effective_rate, steps, iterations, active)
+    theory = theory_of(
+        constants=constants,
+        learning_rate=effective_rate,
+        interval=steps,
+        iterations=iterations,
+        clients=active,
+    )
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
-    earlier = profiles_of(base_interval, increase_factor, rule, layout, first_cycle)
-    later = profiles_of(base_interval, increase_factor, rule, layout, last_cycle)
+    earlier = profiles_of(
+        base_interval=base_interval,
+        increase_factor=increase_factor,
+        variant=rule,
+        layout=layout,
+        measured=first_cycle,
+    )
+    later = profiles_of(
+        base_interval=base_interval,
+        increase_factor=increase_factor,
+        variant=rule,
+        layout=layout,
+        measured=last_cycle,
+    )
     root_spread = spread_of_roots(later)
     predictions = _predictions(
-        _policies(base_interval, rule, warmup_rounds),
-        coded or {},
-        layout,
-        last_cycle,
-        iterations,
+        policies=_policies(base_interval, rule, warmup_rounds),
+        coded=coded or {},
+        layout=layout,
+        discrepancy=last_cycle,
+        iterations=iterations,
     )
     note(1.0, "done")
     return Diagnosis(

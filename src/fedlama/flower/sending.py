@@ -257,12 +257,12 @@ class RoundSender:
         self.sent.append(weight)
 
         task = self.sender.task(
-            self.position,
-            self.plan,
-            client,
-            self.tag,
-            expects,
-            shipment,
+            position=self.position,
+            plan=self.plan,
+            client=client,
+            tag=self.tag,
+            expects=expects,
+            sent=shipment,
         )
         return task_record(task, shipment.packed)
 

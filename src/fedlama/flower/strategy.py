@@ -182,7 +182,13 @@ class LayerwiseStrategy(Strategy):
             module = deepcopy(model)
             module.load_state_dict(tensors_of(initial_arrays))
         self.summary()
-        run = FlowerRun(self.options, grid, module, iterations, evaluate_fn)
+        run = FlowerRun(
+            options=self.options,
+            grid=grid,
+            module=module,
+            iterations=iterations,
+            evaluate_fn=evaluate_fn,
+        )
         self.records = run.records
         if resume_from is not None:
             return run.play(Path(resume_from), resume=True)

@@ -51,7 +51,14 @@ def run_workers(
     with meeting_folder as folder, Forks() as forks:
         meeting_point = Path(folder) / "meeting-point"
         for rank in range(count):
-            share = _share_of(rank, count, work, meeting_point, backend, exchange)
+            share = _share_of(
+                rank=rank,
+                size=count,
+                work=work,
+                meeting_point=meeting_point,
+                backend=backend,
+                exchange=exchange,
+            )
             forks.start(share, _prepare, daemon=True)
         return _listen(forks, on_item)
 

@@ -96,7 +96,13 @@ def parse_config(
     try:
         return Config.model_validate(expanded)
     except ValidationError as error:
-        lines = explain(error, Config, expanded, source, overrides)
+        lines = explain(
+            error=error,
+            root=Config,
+            tables=expanded,
+            source=source,
+            overrides=overrides,
+        )
         raise InputError(*lines) from None
 
 

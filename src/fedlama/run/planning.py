@@ -38,7 +38,15 @@ def plan(
     metric: MetricFunction | Metric | None = None,
 ) -> Resolved:
     """Check the arguments of `simulate` and describe them: what a run directory can be written of."""
-    check_kinds(data, policy, local, server, partition, uplink, downlink)
+    check_kinds(
+        data=data,
+        policy=policy,
+        local=local,
+        server=server,
+        partition=partition,
+        uplink=uplink,
+        downlink=downlink,
+    )
     check_builder(model)
     options.check_machine()
     # Raises for a window that is no whole number of cycles

@@ -165,11 +165,11 @@ class Server:
         recycle(self.layout, plan.recycled, row, anchor=state.row, slots=slots)
         # What clients are sent. The server adopts what they will decode, so that all copies are equal.
         broadcast = send(
-            self.downlink,
-            state,
-            plan,
-            row,
-            slots,
+            downlink=self.downlink,
+            state=state,
+            plan=plan,
+            row=row,
+            slots=slots,
             place=place,
             window_ends=window_ends,
         )

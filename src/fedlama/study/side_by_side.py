@@ -89,12 +89,12 @@ def run_cells(
         )
     with Forks() as forks:
         side_by_side = _SideBySide(
-            cells,
-            out,
-            workers,
-            watch,
-            forks,
-            sitting or Sitting(),
+            cells=cells,
+            out=out,
+            workers=workers,
+            watch=watch,
+            forks=forks,
+            sitting=sitting or Sitting(),
         )
         with stop_on_signals(side_by_side.stop):
             side_by_side.run()

@@ -148,11 +148,11 @@ class Rounds:
     ) -> None:
         """Raise DivergenceError unless the loss and the weights of one client of the cohort are finite."""
         check_finite(
-            current.cohort.clients[index],
-            loss,
-            weights_are_finite,
-            current,
-            self.job.shards,
+            client=current.cohort.clients[index],
+            loss=loss,
+            weights_are_finite=weights_are_finite,
+            current=current,
+            shards=self.job.shards,
         )
 
     def _download(self, current: Round, clients: int) -> Message:
@@ -181,11 +181,11 @@ class Rounds:
         window_ends = current.steps.stop % self.job.window_steps == 0
         with phase("aggregate"):
             reduce = ExactReduce(
-                self.layout,
-                current,
-                verdict,
-                self.world,
-                self.uplink,
+                layout=self.layout,
+                current=current,
+                verdict=verdict,
+                world=self.world,
+                uplink=self.uplink,
             )
             down = self._download(current, downloads)
             after = self.server.close(

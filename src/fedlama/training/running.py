@@ -115,4 +115,6 @@ def _federation(
         job.options.seed,
     )
     trainer = setup.trainer(binding, batches)
-    return Federation(job, binding, trainer, world, store)
+    return Federation(
+        job=job, binding=binding, trainer=trainer, world=world, store=store
+    )

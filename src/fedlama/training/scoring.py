@@ -77,12 +77,12 @@ class Scoring:
         """The loss and the metric of a row on the test samples; the module stays pointed at it."""
         self.binding.point_at(row)
         return evaluate(
-            self.binding,
-            self.job.data,
-            self.job.loss,
-            self.job.metric,
-            self.world,
-            key,
+            binding=self.binding,
+            data=self.job.data,
+            loss=self.job.loss,
+            metric=self.job.metric,
+            world=self.world,
+            key=key,
         )
 
     def _with_clients(self, key: int) -> ClientScores | None:
@@ -91,12 +91,12 @@ class Scoring:
         if job.client_samples is None or job.metric is None:
             return None
         return evaluate_clients(
-            self.binding,
-            job.data,
-            job.client_samples,
-            job.metric,
-            self.world,
-            key,
+            binding=self.binding,
+            data=job.data,
+            samples=job.client_samples,
+            metric=job.metric,
+            world=self.world,
+            key=key,
         )
 
     def _of_average(self, position: Position, key: int) -> float | None:

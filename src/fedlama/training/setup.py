@@ -110,12 +110,12 @@ class Setup:
         if self.stacked:
             return StackedTrainer(binding, batches, job.local)
         return OneByOneTrainer(
-            binding,
-            batches,
-            job.local,
-            job.loss,
-            job.options.seed,
-            job.options.precision,
+            binding=binding,
+            batches=batches,
+            rule=job.local,
+            loss=job.loss,
+            seed=job.options.seed,
+            precision=job.options.precision,
         )
 
 
@@ -189,11 +189,11 @@ def choose_stacked(module: nn.Module, layout: Layout, job: Job) -> bool:
         return False
     if execution == "auto":
         return suits_stacking(
-            module,
-            layout,
-            job.data,
-            job.loss,
-            job.options.precision,
+            module=module,
+            layout=layout,
+            data=job.data,
+            loss=job.loss,
+            precision=job.options.precision,
         )
     reason = can_stack(module, job.data, job.loss, job.options.precision)
     if execution == "stacked" and reason:

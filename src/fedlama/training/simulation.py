@@ -74,7 +74,15 @@ def simulate(
     `options` are those of them that are numbers, texts and flags; `checkpointing` says where checkpoints go, and what
     to resume from.
     """
-    check_kinds(data, policy, local, server, partition, uplink, downlink)
+    check_kinds(
+        data=data,
+        policy=policy,
+        local=local,
+        server=server,
+        partition=partition,
+        uplink=uplink,
+        downlink=downlink,
+    )
     options.check_machine()
     check_numbers(workers=workers)
     check_window(uplink, policy, participation.window_steps(policy))
@@ -166,11 +174,11 @@ def _run(
         raise RunError(why_stopped(end, setup.job))
     seconds = time.perf_counter() - started
     return result_of(
-        setup,
-        end,
-        observer.records,
-        observer.client_scores,
-        seconds,
+        setup=setup,
+        end=end,
+        records=observer.records,
+        client_scores=observer.client_scores,
+        seconds=seconds,
     )
 
 

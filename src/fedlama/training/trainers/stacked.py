@@ -137,12 +137,12 @@ class StackedTrainer:
             if len(block) < self.block:
                 train = self._train_padded
             losses[part] = train(
-                block,
-                rows[part],
-                own,
-                server_rows,
-                steps,
-                trained,
+                clients=block,
+                rows=rows[part],
+                own=own,
+                server_rows=server_rows,
+                steps=steps,
+                trained=trained,
             )
         return losses
 
@@ -168,12 +168,12 @@ class StackedTrainer:
             slots[height:] = 0
 
         losses = self._train_block(
-            padded,
-            self._rows,
-            self._slots,
-            server_rows,
-            steps,
-            trained,
+            clients=padded,
+            rows=self._rows,
+            own=self._slots,
+            server_rows=server_rows,
+            steps=steps,
+            trained=trained,
         )
 
         rows.copy_(self._rows[:height])
