@@ -11,6 +11,7 @@ from torch import nn
 
 import fedlama
 from fedlama.cli.shared import show_report
+from fedlama.run.planning import plan
 from fedlama.run.recorded import read_run
 from fedlama.run.references import reference_to
 from fedlama.study.runs import find_runs
@@ -57,20 +58,22 @@ def same_weights(first, second):
     return all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_both_ways_take_the_same_arguments_with_the_same_defaults():
+def test_every_argument_is_explained():
+    for name in inspect.signature(fedlama.simulate).parameters:
+        assert f"        {name}: " in fedlama.simulate.__doc__
+
+
+def test_both_ways_are_built_of_the_same_parts_with_the_same_defaults():
     public = inspect.signature(fedlama.simulate).parameters
     inner = inspect.signature(in_memory).parameters
-    assert set(public) - set(inner) == {
-        "out",
-        "resume",
-        "progress",
-        "checkpoint_minutes",
-    }
-    assert set(inner) <= set(public)
-    for name in set(public) & set(inner):
+    planned = inspect.signature(plan).parameters
+    assert set(planned) <= set(inner)
+    assert set(inner) - set(planned) == {"workers", "on_record", "checkpointing"}
+    for name in set(inner) - {"options", "participation"}:
         assert public[name].default == inner[name].default
         assert public[name].annotation == inner[name].annotation
-        assert f"        {name}: " in fedlama.simulate.__doc__
+    for name in planned:
+        assert planned[name] == inner[name]
 
 
 def test_a_run_directory_is_as_fedlama_run_writes_it(tmp_path, capsys):

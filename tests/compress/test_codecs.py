@@ -191,7 +191,7 @@ def test_keys_decide_the_draws():
         (lambda: ErrorFeedback(3), "error feedback goes around a codec, not around 3"),
         (
             lambda: ErrorFeedback(ErrorFeedback(Cast())),
-            "error feedback goes around a codec without memory",
+            "error feedback goes around a codec that keeps nothing itself",
         ),
         (
             lambda: ErrorFeedback(Cast(), lifetime="day"),

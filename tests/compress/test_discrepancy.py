@@ -15,7 +15,7 @@ from fedlama.compress import (
 )
 from fedlama.compress.discrepancy import coherent_spread, measured_echo
 from fedlama.core import Layout
-from fedlama.core import Tensor as Entry
+from fedlama.core import TensorEntry as Entry
 
 CLIENTS = 8
 # The last one is too small to be coded alone: another codec codes it, with another gain

@@ -21,7 +21,7 @@ from fedlama.compress import (
 from fedlama.compress.error_feedback import delivered, window_gain, window_noise
 from fedlama.compress.normal import distortion
 from fedlama.core import Layout
-from fedlama.core import Tensor as Entry
+from fedlama.core import TensorEntry as Entry
 from fedlama.rows import Slot
 
 COUNT = 20 * 1024

@@ -18,7 +18,7 @@ from fedlama.compress import (
 )
 from fedlama.compress.elsewhere import simulate_on_cpu
 from fedlama.core import Layout
-from fedlama.core import Tensor as Entry
+from fedlama.core import TensorEntry as Entry
 from fedlama.rows import Binding, Slot, describe
 
 CODECS = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import InputError, adjust_intervals
-from fedlama.core import RULES, crossing_curves
+from fedlama.core import VARIANTS, crossing_curves
 
 TAU, PHI = 6, 3  # 'accelerate' needs the factor to divide the base interval
 
@@ -62,7 +62,7 @@ def intervals_by_definition(d, sizes, adaptive, rule):
     return [other if layer in changed else TAU for layer in range(len(d))]
 
 
-rules = st.sampled_from(RULES)
+rules = st.sampled_from(VARIANTS)
 
 
 def moved(entries):
@@ -265,7 +265,7 @@ def test_ties_are_walked_in_layer_order():
     assert adjust([1.0, 1.0], [3, 7], rule="accelerate") == [2, 2]
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", VARIANTS)
 def test_all_zero_discrepancy_keeps_the_intervals(rule):
     assert adjust([0.0, 0.0, 0.0], [3, 4, 5], current=[18, 6, 18], rule=rule) == [
         18,
@@ -284,7 +284,7 @@ def test_current_intervals_do_not_sway_a_decision():
 
 
 def test_without_an_adaptive_layer_nothing_changes():
-    for rule in RULES:
+    for rule in VARIANTS:
         assert adjust([1.0, 2.0], [3, 4], adaptive=[False, False], rule=rule) == [6, 6]
 
 

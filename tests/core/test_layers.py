@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlama.core import Layout, Tensor
+from fedlama.core import Layout, TensorEntry
 from fedlama.core.layers import ALIGNMENT
 
 sizes = st.lists(st.integers(1, 100), min_size=1, max_size=8)
@@ -19,8 +19,8 @@ def test_the_alignment_is_64_bytes_of_float32():
 
 def test_a_layout_by_hand():
     layout = Layout.pack(
-        [Tensor("w", 20, adaptive=True), Tensor("b", 3)],
-        [Tensor("mean", 16), Tensor("var", 17)],
+        [TensorEntry("w", 20, adaptive=True), TensorEntry("b", 3)],
+        [TensorEntry("mean", 16), TensorEntry("var", 17)],
     )
     # 20 → 32, 3 → 16: parameters end at 48; 16 → 16, 17 → 32: the row ends at 96
     assert layout.tensor_slices == (slice(0, 20), slice(32, 35))
@@ -35,8 +35,8 @@ def test_a_layout_by_hand():
 @given(sizes, st.lists(st.integers(1, 100), max_size=4))
 def test_slices_are_aligned_disjoint_and_in_order(parameters, statistics):
     layout = Layout.pack(
-        [Tensor(f"p{index}", size) for index, size in enumerate(parameters)],
-        [Tensor(f"s{index}", size) for index, size in enumerate(statistics)],
+        [TensorEntry(f"p{index}", size) for index, size in enumerate(parameters)],
+        [TensorEntry(f"s{index}", size) for index, size in enumerate(statistics)],
     )
     end = 0
     for part, size in zip(parts(layout), [*parameters, *statistics], strict=True):
@@ -57,10 +57,10 @@ def test_slices_are_aligned_disjoint_and_in_order(parameters, statistics):
 def test_padding_is_never_counted(parameters, statistics, groups):
     layout = Layout.pack(
         [
-            Tensor(f"p{index}", size, layer=f"group{index % groups}")
+            TensorEntry(f"p{index}", size, layer=f"group{index % groups}")
             for index, size in enumerate(parameters)
         ],
-        [Tensor(f"s{index}", size) for index, size in enumerate(statistics)],
+        [TensorEntry(f"s{index}", size) for index, size in enumerate(statistics)],
     )
     assert sum(layout.sizes) == sum(parameters)
     assert layout.statistics_size == sum(statistics)
@@ -71,9 +71,9 @@ def test_padding_is_never_counted(parameters, statistics, groups):
 def test_tensors_of_one_layer_are_grouped_also_when_they_are_apart():
     layout = Layout.pack(
         [
-            Tensor("conv.weight", 20, "conv", adaptive=True),
-            Tensor("head.bias", 4, "head"),
-            Tensor("conv.bias", 2, "conv"),
+            TensorEntry("conv.weight", 20, "conv", adaptive=True),
+            TensorEntry("head.bias", 4, "head"),
+            TensorEntry("conv.bias", 2, "conv"),
         ]
     )
     conv, head = layout.layers  # in the order in which they first appear
@@ -89,13 +89,14 @@ def test_tensors_of_one_layer_are_grouped_also_when_they_are_apart():
 
 def test_a_tensor_without_a_layer_name_is_a_layer():
     assert [
-        layer.name for layer in Layout.pack([Tensor("a", 1), Tensor("b", 1)]).layers
+        layer.name
+        for layer in Layout.pack([TensorEntry("a", 1), TensorEntry("b", 1)]).layers
     ] == ["a", "b"]
 
 
 def test_slices_of_due_layers_come_in_the_order_asked():
     layout = Layout.pack(
-        [Tensor("a", 1, "x"), Tensor("b", 1, "y"), Tensor("c", 1, "x")]
+        [TensorEntry("a", 1, "x"), TensorEntry("b", 1, "y"), TensorEntry("c", 1, "x")]
     )
     assert layout.slices_of([0]) == [slice(0, 1), slice(32, 33)]
     assert layout.slices_of([1]) == [slice(16, 17)]
@@ -105,7 +106,8 @@ def test_slices_of_due_layers_come_in_the_order_asked():
 
 def test_the_statistics_come_behind_the_layers():
     layout = Layout.pack(
-        [Tensor("a", 1), Tensor("b", 1)], [Tensor("mean", 1), Tensor("var", 1)]
+        [TensorEntry("a", 1), TensorEntry("b", 1)],
+        [TensorEntry("mean", 1), TensorEntry("var", 1)],
     )
     # Each tensor begins at a multiple of 16 numbers
     statistics = [slice(32, 33), slice(48, 49)]

@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import FedAvg, FedLAMA
-from fedlama.core import Evidence, Layout, Ledger, Message, Tensor, Traffic
+from fedlama.core import Evidence, Layout, Ledger, Message, TensorEntry, Traffic
 
 # Two layers of 90 and 10 numbers and 5 numbers of statistics. Padding (to 96, 16 and 16) is on no account.
 LAYOUT = Layout.pack(
-    [Tensor("a", 90, adaptive=True), Tensor("b", 10)], [Tensor("running_mean", 5)]
+    [TensorEntry("a", 90, adaptive=True), TensorEntry("b", 10)],
+    [TensorEntry("running_mean", 5)],
 )
 
 
@@ -130,7 +131,7 @@ def test_what_goes_up_comes_down(base, factor, iterations, cycles, d_a):
 
 
 def test_statistics_are_in_the_bytes_and_not_in_the_cost():
-    without = Layout.pack([Tensor("a", 90, adaptive=True), Tensor("b", 10)])
+    without = Layout.pack([TensorEntry("a", 90, adaptive=True), TensorEntry("b", 10)])
     with_, bare = account(FedAvg(2), 8)[-1], account(FedAvg(2), 8, layout=without)[-1]
     assert with_.communication_cost == bare.communication_cost == 4 * 100
     assert (

@@ -3,7 +3,7 @@
 import pytest
 
 from fedlama import FedLAMA
-from fedlama.core import Evidence, Layout, Ledger, Tensor, Traffic
+from fedlama.core import Evidence, Layout, Ledger, TensorEntry, Traffic
 
 TENSORS = [
     ("conv1.weight", 5 * 5 * 1 * 32),
@@ -16,7 +16,10 @@ TENSORS = [
     ("fc2.bias", 62),
 ]
 LEAF_CNN = Layout.pack(
-    [Tensor(name, size, adaptive=name.endswith("weight")) for name, size in TENSORS]
+    [
+        TensorEntry(name, size, adaptive=name.endswith("weight"))
+        for name, size in TENSORS
+    ]
 )
 LARGE = 4  # the 3136×2048 kernel
 STEPS, BASE = 2000, 10

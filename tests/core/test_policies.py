@@ -21,7 +21,7 @@ from fedlama.core import (
     Policy,
     PolicyState,
     Shortening,
-    Tensor,
+    TensorEntry,
     shortest_interval,
 )
 from fedlama.core.policies.budget import spread_of_roots
@@ -29,9 +29,9 @@ from fedlama.core.policies.budget import spread_of_roots
 A, B, C = 0, 1, 2
 THREE = Layout.pack(
     [
-        Tensor("conv.weight", 60, adaptive=True),
-        Tensor("fc.weight", 30, adaptive=True),
-        Tensor("fc.bias", 10),
+        TensorEntry("conv.weight", 60, adaptive=True),
+        TensorEntry("fc.weight", 30, adaptive=True),
+        TensorEntry("fc.bias", 10),
     ]
 ).layers
 
@@ -273,7 +273,10 @@ def test_nothing_that_costs_as_little_drifts_less(layers_and_drift, share):
     sizes = [size for size, _ in layers_and_drift]
     d = tuple(drift for _, drift in layers_and_drift)
     layers = Layout.pack(
-        [Tensor(str(index), size, adaptive=True) for index, size in enumerate(sizes)]
+        [
+            TensorEntry(str(index), size, adaptive=True)
+            for index, size in enumerate(sizes)
+        ]
     ).layers
     policy = Budget(1, 4, share)
     ones = (1.0,) * len(d)
@@ -313,7 +316,7 @@ def test_nothing_that_costs_as_little_drifts_less(layers_and_drift, share):
 def test_staggered_layers_take_turns_and_are_averaged_as_often():
     # Four kernels of interval 4 in a cycle of 8 steps, τ' = 1: each is averaged once inside the cycle and at its end,
     # and the shifts 0, 1, −1, 2 make that after 4, 5, 3 and 6 steps.
-    tensors = [Tensor(name, 10, adaptive=True) for name in "abcd"]
+    tensors = [TensorEntry(name, 10, adaptive=True) for name in "abcd"]
     layers = Layout.pack(tensors).layers
     policy = Budget(1, 8, 0.25, staggered=True)
     assert policy.shifts((4, 4, 4, 4, 4)) == [0, 1, -1, 2, 0]
@@ -401,7 +404,7 @@ def test_scores_are_those_of_the_last_average():
 def test_layers_are_drawn_in_proportion_to_one_over_their_score():
     # Scores 1, 2 and 4: p ∝ 4 : 2 : 1. Two without replacement, the pairs by hand: P(12) = 4/7·2/3 + 2/7·4/5 = .6095,
     # P(13) = 4/7·1/3 + 1/7·4/6 = .2857, P(23) = 2/7·1/5 + 1/7·2/6 = .1048.
-    layers = Layout.pack([Tensor(name, 1, adaptive=True) for name in "abc"]).layers
+    layers = Layout.pack([TensorEntry(name, 1, adaptive=True) for name in "abc"]).layers
     policy = FedLUAR(1, 2)
     ones = dict.fromkeys(range(3), 1.0)
     drawn = Counter()
@@ -461,7 +464,7 @@ def test_fedpart_trains_everything_then_group_by_group_and_begins_again():
 def test_the_published_schedule_sends_28_percent():
     # 10 groups of the same size, 5 full rounds, 2 rounds a group: (5 + 20/10) / 25.
     layers = Layout.pack(
-        [Tensor(str(index), 7, adaptive=True) for index in range(10)]
+        [TensorEntry(str(index), 7, adaptive=True) for index in range(10)]
     ).layers
     ones = (1.0,) * 10
     plans, _ = play(FedPart(1), 25, layers=layers, d=ones, moved=ones, norm=ones)
@@ -471,7 +474,8 @@ def test_the_published_schedule_sends_28_percent():
 def test_groups_by_number_and_by_pattern():
     names = ["stem", "bn", "a.weight", "a.bias", "b.weight", "b.bias", "c.weight"]
     tensors = [
-        Tensor(name, 1, adaptive=name == "stem" or "weight" in name) for name in names
+        TensorEntry(name, 1, adaptive=name == "stem" or "weight" in name)
+        for name in names
     ]
     layers = Layout.pack(tensors).layers
     assert FedPart(1).members(layers) == [[0, 1], [2, 3], [4, 5], [6]]

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import FedAvg, FedLAMA, InputError
-from fedlama.core import Evidence, Layout, Policy, Tensor
+from fedlama.core import Evidence, Layout, Policy, TensorEntry
 
 A, B = 0, 1
 # `a` is a kernel of 90 numbers, `b` a bias of 10: with d_a < d_b the crossing is at once at a (1−λ = .1)
-LAYERS = Layout.pack([Tensor("a", 90, adaptive=True), Tensor("b", 10)]).layers
+LAYERS = Layout.pack([TensorEntry("a", 90, adaptive=True), TensorEntry("b", 10)]).layers
 
 
 def play(policy, iterations, d=(1.0, 2.0), layers=LAYERS):
@@ -60,7 +60,7 @@ def test_fedlama_averages_a_long_layer_at_cycle_ends_only():
 
 def test_a_round_lasts_until_the_next_layer_falls_due():
     # One adaptive layer and nothing else: once it is long, no step in between has anything to average.
-    layers = Layout.pack([Tensor("a", 5, adaptive=True)]).layers
+    layers = Layout.pack([TensorEntry("a", 5, adaptive=True)]).layers
     plans, _ = play(FedLAMA(2, 3), 12, d=(1.0,), layers=layers)
     assert steps_and_due(plans) == [(2, (A,))] * 3 + [(6, (A,))]
 
@@ -69,7 +69,7 @@ def test_a_long_layer_becomes_short_again_when_it_drifts():
     # a: n = 30, b: n = 70, both adaptive. d_a < d_b: 1−λ = .7, δ_a = 30·1/(30 + 70·d_b); never crossed at a, so both
     # are long. d_b < d_a: at b 1−λ = .3 < δ_b = 70/(70 + 30·2) = .54, so only b is.
     layers = Layout.pack(
-        [Tensor("a", 30, adaptive=True), Tensor("b", 70, adaptive=True)]
+        [TensorEntry("a", 30, adaptive=True), TensorEntry("b", 70, adaptive=True)]
     ).layers
     policy = FedLAMA(1, 2)
     state = policy.start(layers)

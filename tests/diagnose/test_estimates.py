@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fedlama
-from fedlama.core import Layout, Tensor
+from fedlama.core import Layout, TensorEntry
 from fedlama.data import Batches, Natural
 from fedlama.diagnose.curvature import NoCurvatureError, largest_eigenvalue
 from fedlama.diagnose.gradients import GradientMoments, dissimilarity, gradient_moments
@@ -176,7 +176,7 @@ def test_dropout_does_not_disturb_power_iteration():
 def layout(*sizes):
     return Layout.pack(
         [
-            Tensor(f"layer{index}", size, adaptive=True)
+            TensorEntry(f"layer{index}", size, adaptive=True)
             for index, size in enumerate(sizes)
         ]
     )

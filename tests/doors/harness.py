@@ -4,10 +4,12 @@ import torch
 from torch import nn
 
 import fedlama
+from fedlama.base import annotated_fields
 from fedlama.data import arrays
 from fedlama.run.execute import execute
 from fedlama.run.planning import plan
 from fedlama.training.checkpointing import Checkpointing, Control
+from fedlama.training.options import RunOptions, participation_of
 
 CLIENTS = 6
 
@@ -65,7 +67,13 @@ def run(model=network, **options):
 
 def run_in_folder(folder, observers=(), *, resume=False, **options):
     """The same in a run directory, with a checkpoint at every cycle's end."""
-    planned = plan(network, samples(), checkpoint_minutes=0.0, **arguments(**options))
+    parts = arguments(**options)
+    who = participation_of(parts.pop("participation"), parts.pop("window"))
+    names = [name for name in annotated_fields(RunOptions) if name in parts]
+    run_options = RunOptions(
+        checkpoint_minutes=0.0, **{name: parts.pop(name) for name in names}
+    )
+    planned = plan(network, samples(), run_options, participation=who, **parts)
     return execute(planned, folder, observers, workers=1, resume=resume)
 
 

@@ -23,7 +23,7 @@ from fedlama.compress import (
     Rotate,
     TopK,
 )
-from fedlama.core import FedLAMA, Layout, Ledger, Tensor
+from fedlama.core import FedLAMA, Layout, Ledger, TensorEntry
 from fedlama.run.checkpoints import save_checkpoint
 from fedlama.run.partition_file import PartitionFile
 from fedlama.training.checkpoint import Checkpoint, Shapes
@@ -47,11 +47,11 @@ def _npz(save=np.savez, **arrays) -> bytes:
 
 
 def _checkpoint() -> Checkpoint:
-    layout = Layout.pack([Tensor("conv", 16, adaptive=True), Tensor("fc", 4)])
+    layout = Layout.pack([TensorEntry("conv", 16, adaptive=True), TensorEntry("fc", 4)])
     state = FedLAMA(3, 2).start(layout.layers)
     ledger = Ledger.open(layout)
     return Checkpoint(
-        state=state,
+        policy_state=state,
         ledger=ledger,
         broadcast=ledger.plain_message(),
         row=np.arange(layout.width, dtype=np.float32),
@@ -97,9 +97,12 @@ CODECS = [
     Chain(LowRank(1), Rotate(4)),
 ]
 _TENSOR = torch.linspace(-1, 1, 160).reshape(PAYLOAD_SHAPE)
-_STATISTICS = [Tensor("mean", 8, role="mean"), Tensor("variance", 8, role="variance")]
+_STATISTICS = [
+    TensorEntry("mean", 8, role="mean"),
+    TensorEntry("variance", 8, role="variance"),
+]
 _LAYOUT = Layout.pack(
-    [Tensor("kernel", 1024, shape=(32, 32)), Tensor("bias", 32)], _STATISTICS
+    [TensorEntry("kernel", 1024, shape=(32, 32)), TensorEntry("bias", 32)], _STATISTICS
 )
 CHANNEL = Channel(ErrorFeedback(Rotate(0.5)), _LAYOUT, seed=0)
 MESSAGE_DUE, MESSAGE_PLACE = (0, 1), MessagePlace(1, 2)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import fedlama
-from fedlama.core import Evidence, Layout, Tensor
+from fedlama.core import Evidence, Layout, TensorEntry
 from fedlama.data import Batches, Natural, arrays
 from fedlama.run.config import parse_config
 from fedlama.run.execute import execute
@@ -125,7 +125,7 @@ def test_fedluar_draws_what_the_twin_would_draw():
         momentum=MOMENTUM,
     )
     tensors = [
-        Tensor(name, value.numel(), adaptive=value.dim() > 1)
+        TensorEntry(name, value.numel(), adaptive=value.dim() > 1)
         for name, value in network().named_parameters()
     ]
     layers = Layout.pack(tensors).layers

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from jaxtyping import Float, Float64, jaxtyped
 from torch import Tensor, randn
 
-from fedlama.core import Layout
-from fedlama.core import Tensor as TensorEntry
+from fedlama.core import Layout, TensorEntry
 from fedlama.rows import magnitudes, pack, squared_distances
 from fedlama.server import ListReduce
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlama.core import Layout, Ledger, Message, Tensor, Traffic
+from fedlama.core import Layout, Ledger, Message, TensorEntry, Traffic
 from fedlama.server.exclusions import (
     LATE,
     NOT_FINITE,
@@ -42,7 +42,7 @@ def charged(ledger, *, up, down):
 
 
 def test_attempts_add_up_to_their_entries_and_bytes():
-    start = Ledger.open(Layout.pack([Tensor("weight", 3)]))
+    start = Ledger.open(Layout.pack([TensorEntry("weight", 3)]))
     first = charged(start, up=24, down=36)
     second = charged(first, up=12, down=12)
     once = Attempts().extended([entry(1, LATE)], before=start, after=first)

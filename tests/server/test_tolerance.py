@@ -7,7 +7,7 @@ import torch
 
 import fedlama
 from fedlama.base import InputError
-from fedlama.core import Layout, Tensor
+from fedlama.core import Layout, TensorEntry
 from fedlama.server.exclusions import NOT_FINITE, TOO_LARGE
 from fedlama.server.tolerance import Tolerance, update_norms
 
@@ -69,8 +69,12 @@ def test_what_is_said_where_too_few_are_left():
 
 
 def test_a_norm_is_of_the_due_layers_and_not_of_statistics():
-    tensors = [Tensor("a.weight", 2, "a"), Tensor("b", 2), Tensor("a.bias", 1, "a")]
-    layout = Layout.pack(tensors, [Tensor("mean", 1)])
+    tensors = [
+        TensorEntry("a.weight", 2, "a"),
+        TensorEntry("b", 2),
+        TensorEntry("a.bias", 1, "a"),
+    ]
+    layout = Layout.pack(tensors, [TensorEntry("mean", 1)])
     # Each tensor begins at a multiple of 16 numbers: a at 0 and 32, b at 16, the statistics at 48.
     assert layout.width == 64
     anchor = torch.ones(64)
@@ -89,7 +93,7 @@ def test_a_norm_is_of_the_due_layers_and_not_of_statistics():
 
 
 def test_the_norm_of_large_numbers_is_a_number():
-    layout = Layout.pack([Tensor("a", 4)])
+    layout = Layout.pack([TensorEntry("a", 4)])
     rows = torch.zeros(1, layout.width)
     rows[0, :4] = 3e38
     norms = update_norms(rows, torch.zeros(layout.width), layout, [0])

@@ -100,14 +100,14 @@ def synchronised_rows_checked():
         if current.plan.ends_cycle:
             require(
                 bool(after.row.isfinite().all()),
-                f"the global row is not finite after cycle {after.state.cycle}",
+                f"the global row is not finite after cycle {after.policy_state.cycle}",
             )
         if current.plan.ends_cycle and after.step % self.job.window_steps:
             rows = current.cohort.rows
             same = torch.equal(rows, after.row.expand_as(rows))
             require(
                 same,
-                f"rows differ from the global one at the end of cycle {after.state.cycle}",
+                f"rows differ from the global one at the end of cycle {after.policy_state.cycle}",
             )
         return played
 

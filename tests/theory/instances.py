@@ -8,7 +8,7 @@ import numpy as np
 
 from fedlama.base import random_key
 from fedlama.core import (
-    RULES,
+    VARIANTS,
     FedAvg,
     FedLAMA,
     Policy,
@@ -92,7 +92,7 @@ def random_policy(draws: np.random.Generator) -> Policy:
     """FedAvg or FedLAMA with any of its rules."""
     base_interval = int(draws.integers(1, 5))
     factor = int(draws.integers(1, 5))
-    rule = str(draws.choice(RULES))
+    rule = str(draws.choice(VARIANTS))
     if factor == 1:
         return FedAvg(base_interval)
     if rule == "accelerate":

@@ -6,12 +6,12 @@ from dataclasses import replace
 import torch
 
 from fedlama import FedAvg
-from fedlama.core import Layout, Message, Tensor, Traffic
+from fedlama.core import Layout, Message, TensorEntry, Traffic
 from fedlama.server import Server
 from fedlama.server.exclusions import LATE, TOO_FEW_LEFT, Attempts, entries_of
 from fedlama.training.position import Position, PositionArrays
 
-SERVER = Server(Layout.pack([Tensor("weight", 3)]), FedAvg(2))
+SERVER = Server(Layout.pack([TensorEntry("weight", 3)]), FedAvg(2))
 COUNTERS = torch.zeros(1, dtype=torch.int64)
 
 
@@ -28,7 +28,7 @@ def discarded(position, *, up, down):
 
 def at_step(step):
     start = at_the_start()
-    policy = replace(start.state, step=step)
+    policy = replace(start.policy_state, step=step)
     return replace(start, server_state=replace(start.server_state, policy_state=policy))
 
 
@@ -86,8 +86,8 @@ def test_a_position_is_the_same_after_its_way_between_processes():
     sent = Position(server_state, torch.tensor([7]), attempt=2, discarded=attempts)
     arrays = pickle.loads(pickle.dumps(PositionArrays.of(sent)))
     came = arrays.position()
-    assert (came.state, came.server_state.ledger) == (
-        sent.state,
+    assert (came.policy_state, came.server_state.ledger) == (
+        sent.policy_state,
         sent.server_state.ledger,
     )
     assert came.server_state.broadcast == sent.server_state.broadcast

@@ -10,12 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedlama.base import MAX_SEED, InputError, check_whole, shown
+from fedlama.base import (
+    InputError,
+    annotated_fields,
+    check_option,
+    check_whole,
+    shown,
+)
 from fedlama.core.policy_checks import check_policy
-from fedlama.run.planning import DEFAULTS, plan
+from fedlama.run.planning import plan
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import Resolved
-from fedlama.study.cells import Watch
+from fedlama.study.cells import OnNews
 from fedlama.study.comparison import Comparison
 from fedlama.study.execute import run_study
 from fedlama.study.index import StudyIndex
@@ -26,19 +32,14 @@ from fedlama.study.settings import Cell, Setting, Study, StudySection
 from fedlama.study.study_file import check_names
 from fedlama.training import Participation
 from fedlama.training.arguments import check_flag, check_numbers
-from fedlama.training.options import participation_of
+from fedlama.training.options import RunOptions, participation_of
 from fedlama.training.records import Measure, Summary
 
 SOURCE = "fedlama.compare"
 NEEDED = ("model", "data", "policy", "local", "iterations")
-OTHERS = (
-    "server",
-    "partition",
-    "participation",
-    "window",
-    "metric",
-    "checkpoint_minutes",
-)
+CODED = ("uplink", "downlink")
+OTHERS = ("server", "partition", "participation", "window", "faults", "loss", "metric")
+OPTIONS = tuple(annotated_fields(RunOptions))
 
 
 def compare(
@@ -118,7 +119,7 @@ def _arguments(
         raise InputError(
             f"compare needs settings by name, such as {{'FedAvg': {{…}}}}, not {shown(settings)}"
         )
-    known = {*NEEDED, *OTHERS, *DEFAULTS}
+    known = {*NEEDED, *CODED, *OTHERS, *OPTIONS}
     found: dict[str, dict[str, Any]] = {}
     for name, own in settings.items():
         if not isinstance(own, Mapping):
@@ -150,7 +151,7 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if not numbers:
         raise InputError("seeds must hold at least one seed")
     for number in numbers:
-        check_whole("a seed", number, minimum=0, maximum=MAX_SEED)
+        check_option(RunOptions, "seed", number, name="a seed")
     return numbers
 
 
@@ -199,16 +200,17 @@ def _planned(
     own: Mapping[str, Any], seeds: Sequence[int], window: int
 ) -> list[Resolved]:
     """The runs of one setting, one per seed."""
-    arguments = dict(own)
-    model = arguments.pop("model")
-    data = arguments.pop("data")
-    arguments["participation"] = _participation(own, window)
-    arguments.pop("window", None)  # it is in participation now
+    options = {name: given for name, given in own.items() if name in OPTIONS}
+    parts = {name: given for name, given in own.items() if name not in OPTIONS}
+    model = parts.pop("model")
+    data = parts.pop("data")
+    parts["participation"] = _participation(own, window)
+    parts.pop("window", None)  # it is in participation now
 
     runs: list[Resolved] = []
     for seed in seeds:
-        arguments["seed"] = seed
-        run = plan(model, data, **arguments)
+        run_options = RunOptions(**{**options, "seed": seed})
+        run = plan(model, data, run_options, **parts)
         runs.append(run)
     return runs
 
@@ -234,7 +236,7 @@ def _participation(own: Mapping[str, Any], window: int) -> Participation:
 @contextmanager
 def _watching(
     study: Study, folder: Path, workers: int | None, wanted: bool
-) -> Iterator[Watch]:
+) -> Iterator[OnNews]:
     if not wanted:
         yield lambda cell, news: None
         return

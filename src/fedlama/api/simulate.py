@@ -18,8 +18,8 @@ from fedlama.local import LocalRule
 from fedlama.processes.world import torchrun_rank
 from fedlama.rows import Grouping
 from fedlama.run.directory import CONFIG
-from fedlama.run.execute import Observer, execute
-from fedlama.run.planning import DEFAULT_CHECKPOINT_MINUTES, plan
+from fedlama.run.execute import OnRecord, execute
+from fedlama.run.planning import plan
 from fedlama.run.progress import progress as show_progress
 from fedlama.run.recorded import read_run
 from fedlama.run.result import Result, read_result, result_of
@@ -29,9 +29,13 @@ from fedlama.training import simulate as simulate_in_memory
 from fedlama.training.arguments import check_flag, check_numbers
 from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.evaluation import Loss, MetricFunction
-from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
 from fedlama.training.modules import build
-from fedlama.training.options import Weighting
+from fedlama.training.options import (
+    Evaluated,
+    RunOptions,
+    Weighting,
+    participation_of,
+)
 from fedlama.training.trainers import Execution, Precision
 
 
@@ -60,7 +64,7 @@ def simulate(
     evaluate: Evaluated = "model",
     evaluate_clients: bool = False,
     evaluate_average: bool = False,
-    average_steps: int = DEFAULT_AVERAGE_STEPS,
+    average_steps: int = 120,
     device: str = "auto",
     execution: Execution = "auto",
     precision: Precision = "float32",
@@ -68,7 +72,7 @@ def simulate(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: bool = False,
-    checkpoint_minutes: float = DEFAULT_CHECKPOINT_MINUTES,
+    checkpoint_minutes: float = 5.0,
     checkpointing: Checkpointing | None = None,
 ) -> Result:
     """Train a federation and account for every byte.
@@ -134,26 +138,34 @@ def simulate(
         raise InputError(
             "checkpointing= means nothing with out=, which keeps its own checkpoints"
         )
-    arguments: dict[str, Any] = {
+    options = RunOptions(
+        iterations=iterations,
+        seed=seed,
+        weights=weights,
+        layers=layers,
+        adaptive=adaptive,
+        evaluate_every=evaluate_every,
+        evaluate=evaluate,
+        evaluate_clients=evaluate_clients,
+        evaluate_average=evaluate_average,
+        average_steps=average_steps,
+        device=device,
+        execution=execution,
+        precision=precision,
+        checkpoint_minutes=checkpoint_minutes,
+    )
+    # What a run is built of, beside its model and its data
+    parts: dict[str, Any] = {
         "policy": policy,
         "local": local,
+        "server": server,
         "uplink": uplink,
         "downlink": downlink,
-        "iterations": iterations,
-        "seed": seed,
-        "weights": weights,
-        "layers": layers,
-        "adaptive": adaptive,
+        "partition": partition,
+        "participation": participation_of(participation, window),
         "faults": faults,
         "loss": loss,
-        "evaluate_every": evaluate_every,
-        "evaluate": evaluate,
-        "evaluate_clients": evaluate_clients,
-        "evaluate_average": evaluate_average,
-        "average_steps": average_steps,
-        "device": device,
-        "execution": execution,
-        "precision": precision,
+        "metric": metric,
     }
 
     with _display(iterations, policy, progress) as display:
@@ -162,29 +174,15 @@ def simulate(
             found = simulate_in_memory(
                 model,
                 data,
-                server=server,
-                partition=partition,
-                participation=participation,
+                options,
+                **parts,
                 workers=workers,
-                window=window,
-                metric=metric,
                 on_record=_each(observers),
                 checkpointing=checkpointing,
-                **arguments,
             )
             return result_of(found)
 
-        planned = plan(
-            model,
-            data,
-            server=server,
-            partition=partition,
-            participation=participation,
-            window=window,
-            metric=metric,
-            checkpoint_minutes=checkpoint_minutes,
-            **arguments,
-        )
+        planned = plan(model, data, options, **parts)
         check_numbers(workers=workers)
         folder = Path(out)
         if (folder / CONFIG).exists() and not resume:
@@ -217,7 +215,7 @@ def _draw_page(folder: Path) -> None:
         draw_report(runs, folder)
 
 
-def _each(observers: Sequence[Observer]) -> Observer:
+def _each(observers: Sequence[OnRecord]) -> OnRecord:
     def take(record: Record) -> None:
         for observer in observers:
             observer(record)
@@ -228,11 +226,10 @@ def _each(observers: Sequence[Observer]) -> Observer:
 @contextmanager
 def _display(
     iterations: int, policy: Policy, wanted: bool
-) -> Iterator[Observer | None]:
+) -> Iterator[OnRecord | None]:
     if not wanted:
         yield None
         return
-    check_numbers(iterations=iterations)
     with show_progress(iterations) as display:
         base_interval = getattr(policy, "base_interval", None)
         display.begin(str(policy), base_interval)

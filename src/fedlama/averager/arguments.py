@@ -10,7 +10,7 @@ import torch
 
 from fedlama.base import InputError
 from fedlama.compress import Channel, Codec
-from fedlama.core import FROZEN, FedLAMA, Layout, Policy, PolicyState, Rule
+from fedlama.core import FROZEN, FedLAMA, Layout, Policy, PolicyState, Variant
 from fedlama.core.policy_checks import check_policy
 from fedlama.server import ServerRule
 
@@ -19,7 +19,7 @@ def policy_of(
     policy: Policy | None,
     base_interval: int | None,
     increase_factor: int | None,
-    rule: Rule,
+    variant: Variant,
 ) -> Policy:
     """The policy that was asked for, in one of two ways."""
     if policy is None:
@@ -27,7 +27,7 @@ def policy_of(
             raise InputError(
                 "say how often to average: base_interval and increase_factor, or policy="
             )
-        return FedLAMA(base_interval, increase_factor, rule)
+        return FedLAMA(base_interval, increase_factor, variant)
     if base_interval is not None or increase_factor is not None:
         raise InputError(
             "base_interval and increase_factor belong to the policy: leave them out beside policy="

@@ -32,7 +32,7 @@ from fedlama.core import (
     Policy,
     PolicyState,
     RoundPlan,
-    Rule,
+    Variant,
     asks_for_movement,
 )
 from fedlama.server import Server, ServerRule
@@ -74,7 +74,7 @@ class LayerwiseModelAverager(ModelAverager):
         warmup_steps: int = 0,
         process_group: dist.ProcessGroup | None = None,
         *,
-        rule: Rule = "crossing",
+        rule: Variant = "crossing",
         layers: str = "tensor",
         adaptive: Sequence[str] | None = None,
         buffers: bool = False,

@@ -49,14 +49,14 @@ def close_round(
         step: How many steps were taken, for the sentence where the training diverged.
     """
     if messages is None:
-        return _close_plain(server, state, plan, row, ranks)
+        return _close_plain(server=server, state=state, plan=plan, row=row, ranks=ranks)
     return _close_coded(
-        server,
-        state,
-        plan,
-        row,
-        messages,
-        step,
+        server=server,
+        state=state,
+        plan=plan,
+        row=row,
+        messages=messages,
+        step=step,
     )
 
 

@@ -13,7 +13,15 @@ from fedlama.base.files import (
     reason,
 )
 from fedlama.base.kinds import check_made, missing_members
-from fedlama.base.options import Checked, Limits, annotated_fields, check_options
+from fedlama.base.options import (
+    Checked,
+    Limits,
+    Positive,
+    Seed,
+    annotated_fields,
+    check_option,
+    check_options,
+)
 from fedlama.base.plain import with_tuples
 from fedlama.base.randomness import random_key
 from fedlama.base.text import printable, shown
@@ -27,10 +35,13 @@ __all__ = [
     "DivergenceError",
     "InputError",
     "Limits",
+    "Positive",
     "RunError",
+    "Seed",
     "annotated_fields",
     "check_made",
     "check_number",
+    "check_option",
     "check_options",
     "check_whole",
     "expand_home",

@@ -12,7 +12,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedlama.base.checks import MAX_WHOLE, check_number, check_whole
+from fedlama.base.checks import MAX_SEED, MAX_WHOLE, check_number, check_whole
 from fedlama.base.errors import InputError
 from fedlama.base.text import shown
 
@@ -49,6 +49,10 @@ class Limits:
             if limit is not None:
                 schema[word] = limit
         return schema
+
+
+Seed = Annotated[int, Limits(minimum=0, maximum=MAX_SEED)]
+Positive = Annotated[int, Limits(minimum=1)]
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,21 @@ def check_options(options: object, prefix: str = "") -> None:
         name = field.name
         value = getattr(options, name)
         _check(prefix + name, value, annotations[name])
+
+
+def check_option(
+    kind: type, option: str, value: Any, *, name: str | None = None
+) -> None:
+    """Raise InputError unless a value is what one field of a dataclass allows, as `check_options` does for all.
+
+    Arguments:
+        kind: The dataclass.
+        option: The field.
+        value: What was given for it elsewhere.
+        name: What it is called there (default: as the field).
+    """
+    annotation = annotated_fields(kind)[option]
+    _check(name or option, value, annotation)
 
 
 @cache

@@ -13,7 +13,7 @@ import typer
 from fedlama.cli.shared import Workers
 
 if TYPE_CHECKING:
-    from fedlama.core import Rule
+    from fedlama.core import Variant
 
 DIAGNOSED_ON = "auto"  # the device of the first cycles, whatever train.device says
 
@@ -56,10 +56,10 @@ def diagnose(
     loaded = load_config(config, overrides or [])
     planned = resolve(loaded)
     policy = planned.policy
-    rule: Rule = getattr(policy, "rule", "crossing")
-    if rule == "accelerate":
+    variant: Variant = getattr(policy, "rule", "crossing")
+    if variant == "accelerate":
         # The page is about sending less.
-        rule = "crossing"
+        variant = "crossing"
     preset = frugal(policy.base_interval)
     model_keys = planned.config.model
     with _progress() as progress:
@@ -68,7 +68,7 @@ def diagnose(
             planned.data,
             base_interval=policy.base_interval,
             increase_factor=policy.longest_cycle // policy.base_interval,
-            rule=rule,
+            rule=variant,
             warmup_rounds=getattr(policy, "warmup_rounds", 0),
             local=planned.local,
             iterations=planned.config.train.iterations,

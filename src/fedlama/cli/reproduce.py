@@ -109,11 +109,11 @@ def reproduce(
     selection = Selection(tuple(settings or ()), parse_seeds(seeds))
     if name == FRONTIER:
         reproduce_frontier(
-            scale,
-            selection,
-            out,
-            workers,
-            sitting,
+            scale=scale,
+            selection=selection,
+            out=out,
+            workers=workers,
+            sitting=sitting,
             plan_only=plan,
             train=not finished,
         )
@@ -169,7 +169,13 @@ def _run(
             for panel in made.panels:
                 try:
                     outcome = _outcome(
-                        panel, folder, workers, display, sitting, pages, train=train
+                        panel=panel,
+                        folder=folder,
+                        workers=workers,
+                        display=display,
+                        sitting=sitting,
+                        pages=pages,
+                        train=train,
                     )
                 except InputError as error:
                     if train:

@@ -56,7 +56,7 @@ class ErrorFeedback(Forwarding):
             )
         if self.codec.slots:
             raise InputError(
-                f"error feedback goes around a codec without memory, not around {self.codec!r}"
+                f"error feedback goes around a codec that keeps nothing itself, not around {self.codec!r}"
             )
         profile: object = self.profile
         if profile is not None:

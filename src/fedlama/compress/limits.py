@@ -16,7 +16,7 @@ MIN_BITS, MAX_BITS = 0.1, 8.0  # Rotate: bits per number, any real number betwee
 DEFAULT_SMALL_BITS = 2.5
 Bits = Annotated[float, Limits(minimum=MIN_BITS, maximum=MAX_BITS)]
 Allocation = Literal["uniform", "water"]
-Scale = Literal["unbiased", "least_squares"]
+Scaling = Literal["unbiased", "least_squares"]
 MAX_RANK = 1024
 
 SMALL = 1024  # numbers: a tensor with fewer shares a group with the other small ones

@@ -30,7 +30,7 @@ from fedlama.compress.limits import (
     MIN_BITS,
     Allocation,
     Bits,
-    Scale,
+    Scaling,
 )
 from fedlama.compress.normal import MAX_INDEX, distortion, distortion_at, table
 from fedlama.compress.numbers import NotCodableError
@@ -60,7 +60,7 @@ class Rotate(Codec):
     bits: Bits
     allocation: Allocation = "uniform"
     small_bits: Bits = DEFAULT_SMALL_BITS
-    scale: Scale = "unbiased"
+    scale: Scaling = "unbiased"
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -15,9 +15,9 @@ from fedlama.core.bounds import (
     framework_bound,
     largest_learning_rate,
 )
-from fedlama.core.interval_checks import RULES, Rule
+from fedlama.core.interval_checks import VARIANTS, Variant
 from fedlama.core.intervals import adjust_intervals, crossing_curves
-from fedlama.core.layers import Layer, Layout, Tensor
+from fedlama.core.layers import Layer, Layout, TensorEntry
 from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic, total_of
 from fedlama.core.policies import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed
 from fedlama.core.policy import (
@@ -39,7 +39,7 @@ __all__ = [
     "BYTES_PER_NUMBER",
     "FROZEN",
     "RECYCLED",
-    "RULES",
+    "VARIANTS",
     "BoundTerms",
     "Budget",
     "Evidence",
@@ -55,10 +55,10 @@ __all__ = [
     "Policy",
     "PolicyState",
     "RoundPlan",
-    "Rule",
     "Shortening",
-    "Tensor",
+    "TensorEntry",
     "Traffic",
+    "Variant",
     "adjust_intervals",
     "advance",
     "asks_for_movement",

@@ -10,37 +10,37 @@ from fedlama.base.checks import MAX_SIZE, check_whole
 from fedlama.base.errors import InputError
 from fedlama.base.text import shown
 
-Rule = Literal["crossing", "released", "printed", "accelerate"]
-RULES: tuple[Rule, ...] = get_args(Rule)
+Variant = Literal["crossing", "released", "printed", "accelerate"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
-def check_intervals(base_interval: int, increase_factor: int, rule: str) -> None:
+def check_intervals(base_interval: int, increase_factor: int, variant: str) -> None:
     """Raise InputError, in one sentence, for settings that mean nothing.
 
     Arguments:
         base_interval: τ', in steps.
         increase_factor: φ.
-        rule: Which variant of Algorithm 2.
+        variant: Of Algorithm 2, which a user calls `rule`.
     """
     check_whole("base_interval", base_interval, minimum=1)
     check_whole("increase_factor", increase_factor, minimum=1)
-    check_rule(rule)
-    if rule == "accelerate" and base_interval % increase_factor:
+    check_variant(variant)
+    if variant == "accelerate" and base_interval % increase_factor:
         raise InputError(
             f"rule 'accelerate' shortens intervals to base_interval / increase_factor, "
             f"so increase_factor ({increase_factor}) must divide base_interval ({base_interval})"
         )
 
 
-def check_rule(rule: str) -> None:
-    """Raise InputError for a rule that there is not.
+def check_variant(variant: str) -> None:
+    """Raise InputError for a variant of Algorithm 2 that there is not.
 
     Arguments:
-        rule: Its name.
+        variant: Its name.
     """
-    if rule not in RULES:
-        rules = ", ".join(RULES)
-        raise InputError(f"rule must be one of {rules}, not {shown(rule)}")
+    if variant not in VARIANTS:
+        names = ", ".join(VARIANTS)
+        raise InputError(f"rule must be one of {names}, not {shown(variant)}")
 
 
 def check_layers(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from fedlama.core.interval_checks import check_intervals, check_layers, check_rule
+from fedlama.core.interval_checks import check_intervals, check_layers, check_variant
 
 
 def adjust_intervals(
@@ -83,7 +83,7 @@ def crossing_curves(
     Returns:
         δ_l and 1 − λ_l, each with one number per layer that is walked.
     """
-    check_rule(rule)
+    check_variant(rule)
     flags = _flags(adaptive, len(sizes))
     check_layers(discrepancy, sizes, flags, None)
 

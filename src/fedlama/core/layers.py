@@ -14,7 +14,7 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorEntry:
     """One tensor of a model.
 
     Arguments:
@@ -74,7 +74,9 @@ class Layout:
     roles: tuple[str, ...] = ()
 
     @staticmethod
-    def pack(tensors: Sequence[Tensor], statistics: Sequence[Tensor] = ()) -> Layout:
+    def pack(
+        tensors: Sequence[TensorEntry], statistics: Sequence[TensorEntry] = ()
+    ) -> Layout:
         """Lay out a model.
 
         Arguments:
@@ -130,7 +132,7 @@ class Layout:
         return [*of_layers, *self.statistics]
 
 
-def _place(tensors: Sequence[Tensor], start: int) -> tuple[tuple[slice, ...], int]:
+def _place(tensors: Sequence[TensorEntry], start: int) -> tuple[tuple[slice, ...], int]:
     """The slices of these tensors, from `start` on, and where the next one begins."""
     slices: list[slice] = []
     for tensor in tensors:
@@ -142,7 +144,9 @@ def _place(tensors: Sequence[Tensor], start: int) -> tuple[tuple[slice, ...], in
     return tuple(slices), start
 
 
-def _group(tensors: Sequence[Tensor], slices: Sequence[slice]) -> tuple[Layer, ...]:
+def _group(
+    tensors: Sequence[TensorEntry], slices: Sequence[slice]
+) -> tuple[Layer, ...]:
     """One layer for each name, in the order of their first tensors."""
     layers: dict[str, Layer] = {}
     for tensor, part in zip(tensors, slices, strict=True):

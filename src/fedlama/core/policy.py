@@ -79,7 +79,7 @@ class PolicyState:
         round: Rounds played so far.
         cycle: Cycles finished so far.
         cycle_start: The global step after which this cycle began.
-        own: The memory of the policy itself, in plain JSON: it is saved and restored by those who do not know it. That
+        own: What the policy itself keeps, in plain JSON: it is saved and restored by those who do not know it. That
             is checked (`core/policy_checks.py`); tuples may come back as lists.
     """
 
@@ -98,7 +98,7 @@ class PolicyState:
 
         Arguments:
             intervals: τ_l of every layer, in steps.
-            own: The policy's own memory, if it has any.
+            own: What the policy itself keeps, if anything.
         """
         count = len(intervals)
         return PolicyState(

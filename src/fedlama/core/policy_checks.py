@@ -1,7 +1,7 @@
 """A policy and what it gives back, checked where it is given: it may be anybody's own.
 
-Its memory goes to checkpoints and to other processes, and its plans say which numbers are averaged. What is wrong with
-either would otherwise show much later, far from the policy, or when a run is resumed.
+What it keeps goes to checkpoints and to other processes, and its plans say which numbers are averaged. What is wrong
+with either would otherwise show much later, far from the policy, or when a run is resumed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_policy(name: str, policy: object) -> None:
 
 
 def start_checked(policy: Policy, layers: Sequence[Layer]) -> PolicyState:
-    """A policy's state before the first step, with a memory that can be saved.
+    """A policy's state before the first step, which can be saved.
 
     Arguments:
         policy: Any.
@@ -41,11 +41,11 @@ def start_checked(policy: Policy, layers: Sequence[Layer]) -> PolicyState:
 
 
 def check_own(policy: Policy, own: object, *, saved: bool = False) -> None:
-    """Raise InputError unless JSON gives a policy's memory back; only tuples may come back as lists.
+    """Raise InputError unless JSON gives back what a policy keeps; only tuples may come back as lists.
 
     Arguments:
-        policy: Whose memory it is.
-        own: The memory, as in `PolicyState.own`.
+        policy: Whose it is.
+        own: What it keeps, as in `PolicyState.own`.
         saved: Whether it is about to be saved: then its numbers must be finite, too. A training that diverges may
             bring others, and is to be told what it is.
     """

@@ -20,7 +20,7 @@ CHUNK = 1 << 18
 # Both archives have some 170 million, and a server that sends more has another file
 MAX_BYTES = 200_000_000
 
-Progress = Callable[[int, int | None], None]
+FetchProgress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def fetch(
     folder: Path,
     *,
     url_base: str = URL_BASE,
-    progress: Progress | None = None,
+    progress: FetchProgress | None = None,
 ) -> Path:
     """Download an archive, going on where an earlier attempt stopped; the path of the verified file.
 
@@ -108,7 +108,7 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _download(url: str, part: Path, progress: Progress) -> None:
+def _download(url: str, part: Path, progress: FetchProgress) -> None:
     """Bring the .part file to its full length, from where it ends if the server can do that."""
     start = _size(part)
     try:
@@ -152,7 +152,7 @@ def _first_byte(response: http.client.HTTPResponse, start: int) -> int:
 
 
 def _receive(
-    response: http.client.HTTPResponse, part: Path, start: int, progress: Progress
+    response: http.client.HTTPResponse, part: Path, start: int, progress: FetchProgress
 ) -> None:
     total = None
     length = response.headers.get("Content-Length", "")

@@ -8,14 +8,22 @@ from dataclasses import replace
 from torch import nn
 
 from fedlama.compress import Codec
-from fedlama.core import Budget, FedAvg, FedLAMA, Layout, Policy, Rule, crossing_curves
+from fedlama.core import (
+    Budget,
+    FedAvg,
+    FedLAMA,
+    Layout,
+    Policy,
+    Variant,
+    crossing_curves,
+)
 from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.diagnose.findings import GRADIENT_VARIANCE, Diagnosis
 from fedlama.diagnose.layers import Prediction, predict, profiles_of, spread_of_roots
 from fedlama.diagnose.recommendation import FACTORS, recommend
 from fedlama.diagnose.theory import (
     BEFORE,
-    Progress,
+    DiagnosisProgress,
     constants_of,
     look_at_both_ends,
     theory_of,
@@ -26,6 +34,7 @@ from fedlama.training import Participation, Record, simulate
 from fedlama.training.arguments import task_of
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import build, torch_settings
+from fedlama.training.options import RunOptions
 
 MAX_CLIENTS = 8  # that are looked at
 MAX_CLIENT_STEPS = 400  # of the first cycles, over all clients
@@ -43,7 +52,7 @@ def diagnose(
     increase_factor: int,
     local: LocalRule,
     iterations: int,
-    rule: Rule = "crossing",
+    rule: Variant = "crossing",
     warmup_rounds: int = 0,
     partition: Partition | Shards | None = None,
     participation: Participation | None = None,
@@ -53,7 +62,7 @@ def diagnose(
     loss: Loss | None = None,
     workers: int = 1,
     coded: Mapping[str, tuple[Policy, Codec]] | None = None,
-    progress: Progress | None = None,
+    progress: DiagnosisProgress | None = None,
 ) -> Diagnosis:
     """Estimate the theorem's constants for this federation and predict what policies would send.
 
@@ -96,19 +105,22 @@ def diagnose(
         note(share, "first cycles")
 
     note(0.0, "first cycles")
+    options = RunOptions(
+        iterations=steps * cycles,
+        seed=seed,
+        layers=layers,
+        adaptive=adaptive,
+    )
     first = simulate(
         model,
         _hardly_tested(data),
+        options,
         policy=FedLAMA(base_interval, increase_factor, rule),
         local=local,
         partition=shards,
         participation=Participation(looked_at),
-        iterations=steps * cycles,
-        seed=seed,
-        workers=min(workers, looked_at),
-        layers=layers,
-        adaptive=adaptive,
         loss=loss,
+        workers=min(workers, looked_at),
         on_record=note_cycles,
     )
     first_cycle = _discrepancy(first.records, steps)
@@ -120,7 +132,13 @@ def diagnose(
     layout = describe(start, layers, adaptive)
     batches = Batches(data, shards, local.batch_size, seed)
     points, curvature, omitted = look_at_both_ends(
-        start, first.model, batches, loss, seed, probed, note
+        start=start,
+        end=first.model,
+        batches=batches,
+        loss=loss,
+        seed=seed,
+        probed=probed,
+        note=note,
     )
     if all(shards.size_of(client) == 1 for client in probed):
         omitted[GRADIENT_VARIANCE] = (
@@ -131,18 +149,36 @@ def diagnose(
     constants = constants_of(points, curvature)
     learning_rate, momentum = _rate_and_momentum(local)
     effective_rate = learning_rate / (1 - momentum)
-    theory = theory_of(constants, effective_rate, steps, iterations, active)
+    theory = theory_of(
+        constants=constants,
+        learning_rate=effective_rate,
+        interval=steps,
+        iterations=iterations,
+        clients=active,
+    )
     if theory is None and "smoothness" in omitted:
         omitted["theory"] = "the limit and the terms need L"
-    earlier = profiles_of(base_interval, increase_factor, rule, layout, first_cycle)
-    later = profiles_of(base_interval, increase_factor, rule, layout, last_cycle)
+    earlier = profiles_of(
+        base_interval=base_interval,
+        increase_factor=increase_factor,
+        variant=rule,
+        layout=layout,
+        measured=first_cycle,
+    )
+    later = profiles_of(
+        base_interval=base_interval,
+        increase_factor=increase_factor,
+        variant=rule,
+        layout=layout,
+        measured=last_cycle,
+    )
     root_spread = spread_of_roots(later)
     predictions = _predictions(
-        _policies(base_interval, rule, warmup_rounds),
-        coded or {},
-        layout,
-        last_cycle,
-        iterations,
+        policies=_policies(base_interval, rule, warmup_rounds),
+        coded=coded or {},
+        layout=layout,
+        discrepancy=last_cycle,
+        iterations=iterations,
     )
     note(1.0, "done")
     return Diagnosis(
@@ -203,11 +239,11 @@ def _discrepancy(records: Sequence[Record], step: int) -> list[float]:
     return [value or 0.0 for value in record.discrepancy]
 
 
-def _policies(base_interval: int, rule: Rule, warmup_rounds: int) -> list[Policy]:
+def _policies(base_interval: int, variant: Variant, warmup_rounds: int) -> list[Policy]:
     """What is compared: FedAvg, FedLAMA with each factor, a budget."""
     policies: list[Policy] = [FedAvg(base_interval)]
     for factor in FACTORS:
-        fedlama = FedLAMA(base_interval, factor, rule, warmup_rounds)
+        fedlama = FedLAMA(base_interval, factor, variant, warmup_rounds)
         policies.append(fedlama)
 
     # The budget may spread its intervals as far as FedLAMA does with the largest factor.

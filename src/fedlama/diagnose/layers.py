@@ -17,8 +17,8 @@ from fedlama.core import (
     Ledger,
     Message,
     Policy,
-    Rule,
     Traffic,
+    Variant,
     adjust_intervals,
 )
 
@@ -105,9 +105,9 @@ def predict(
     """
     ledger = Ledger.open(layout)
     state = policy.start(layout.layers)
-    weigh = ledger.plain_message
+    sizes_of = ledger.plain_message
     if codec is not None:
-        weigh = _coded_weight(codec, layout)
+        sizes_of = _coded_sizes(codec, layout)
 
     while state.step < iterations:
         plan = policy.next(state, iterations)
@@ -120,7 +120,7 @@ def predict(
             steps_apart = after - state.synchronised_at[index]
             spread[index] = discrepancy[index] * steps_apart * size
 
-        message = weigh(plan.due)
+        message = sizes_of(plan.due)
         traffic = Traffic(up=message)
         ledger = ledger.charge(traffic, plan.due)
         evidence = Evidence(spread, sent=message.layers, clients=1)
@@ -142,8 +142,8 @@ def predict(
     return prediction, state.intervals
 
 
-def _coded_weight(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Message]:
-    """What a message of these layers weighs; the numbers in it are normal ones, which rotated changes resemble."""
+def _coded_sizes(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Message]:
+    """The bytes of a message of these layers; the numbers in it are normal ones, which rotated changes resemble."""
     width = layout.width
     channel = Channel(codec, layout, seed=0)
     place = MessagePlace(round=1, client=0)
@@ -154,7 +154,7 @@ def _coded_weight(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Mes
 
     # A policy asks for the same few sets of layers again and again, and each costs a pass of the codec.
     @cache
-    def weigh(due: tuple[int, ...]) -> Message:
+    def sizes_of(due: tuple[int, ...]) -> Message:
         message = channel.simulate(
             change,
             due,
@@ -164,7 +164,7 @@ def _coded_weight(codec: Codec, layout: Layout) -> Callable[[Sequence[int]], Mes
         )
         return message.charged
 
-    return lambda due: weigh(tuple(due))
+    return lambda due: sizes_of(tuple(due))
 
 
 def _relative_discrepancy(
@@ -197,7 +197,7 @@ def _relative_discrepancy(
 def profiles_of(
     base_interval: int,
     increase_factor: int,
-    rule: Rule,
+    variant: Variant,
     layout: Layout,
     measured: Sequence[float],
 ) -> list[LayerProfile]:
@@ -208,7 +208,7 @@ def profiles_of(
         base_interval=base_interval,
         increase_factor=max(increase_factor, 2),
         adaptive=layout.adaptive,
-        rule=rule,
+        rule=variant,
     )
     profiles: list[LayerProfile] = []
     for layer, d, interval in zip(layout.layers, measured, intervals, strict=True):

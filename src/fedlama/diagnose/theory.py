@@ -24,7 +24,7 @@ from fedlama.training.modules import torch_settings
 CURVATURE_CLIENTS = 3
 BEFORE = 0.4  # the share of a diagnosis that is done before gradients are looked at
 
-Progress = Callable[[float, str], None]
+DiagnosisProgress = Callable[[float, str], None]
 
 
 def look_at_both_ends(
@@ -34,7 +34,7 @@ def look_at_both_ends(
     loss: Loss,
     seed: int,
     probed: Sequence[int],
-    note: Progress,
+    note: DiagnosisProgress,
 ) -> tuple[list[GradientMoments], float | None, dict[str, str]]:
     """Gradients and curvature at the first weights and after the first cycles."""
     points: list[GradientMoments] = []

@@ -65,7 +65,7 @@ def layerwise(
     """A decorator that makes a ClientApp of `train(model, steps, context)`, for those who have a loop of their own.
 
     The function takes `len(steps)` steps with the module, whose weights are in place, and returns its mean training
-    loss. `steps` is the range of global steps, for schedules. An optimizer with a memory begins anew in every round.
+    loss. `steps` is the range of global steps, for schedules. An optimizer begins anew in every round.
 
     Arguments:
         model: A function without arguments that builds the module.

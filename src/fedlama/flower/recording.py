@@ -151,7 +151,7 @@ class Recording:
         with writing(path):
             path.parent.mkdir(exist_ok=True)
         write_atomically(path, save(tensors))
-        self.save(checkpoint_of(end), end.state)
+        self.save(checkpoint_of(end), end.policy_state)
 
     def load_model(self, module: nn.Module) -> None:
         """Give a module the weights of the run, which is finished.

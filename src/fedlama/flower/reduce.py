@@ -67,11 +67,11 @@ class UpdatesReduce:
             """Nothing to add: all updates are in this process."""
 
         return exact_means(
-            self.rows,
-            self.weights,
-            slices,
-            largest,
-            sum_over_processes,
+            rows_CP=self.rows,
+            weights=self.weights,
+            slices=slices,
+            largest=largest,
+            sum_=sum_over_processes,
         )
 
     def spread(self, mean: Tensor, due: Sequence[int]) -> dict[int, float]:
@@ -83,11 +83,11 @@ class UpdatesReduce:
         """
         if self.uplink is not None:
             return self.uplink.spread(
-                self.weights,
-                self.decoded,
-                mean,
-                self.position,
-                self.plan,
+                weights=self.weights,
+                messages=self.decoded,
+                mean=mean,
+                position=self.position,
+                plan=self.plan,
             )
 
         slices = self.layout.slices_of(due)

@@ -118,14 +118,14 @@ class FlowerRounds:
 
             position = self._discard(position, cohort, excluded, traffic)
             if tolerance.gives_up(position.attempt, maximum=MAX_ATTEMPTS):
-                self.recording.save(checkpoint_of(position), position.state)
+                self.recording.save(checkpoint_of(position), position.policy_state)
                 raise self._too_few(position, reasons)
             self.nodes.wait_for(tolerance.min_clients, self.options.deadline)
 
     def _tag(self, position: Position) -> str:
         """Marks what clients have after this attempt at the next round."""
         run = self.sender.identity.run
-        state = position.state
+        state = position.policy_state
         cycle = state.cycle + 1
         number = state.round + 1
         attempt = position.attempt
@@ -276,7 +276,7 @@ class FlowerRounds:
         why = self.options.tolerance.too_few(
             named,
             option="min_clients",
-            round=position.state.round + 1,
+            round=position.policy_state.round + 1,
         )
         iterations = self.sender.identity.iterations
         return RunError(

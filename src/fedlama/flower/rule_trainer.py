@@ -114,7 +114,9 @@ class RuleTrainer:
         data, shards = self._shard(work.context, task.client, task.seed)
         loss, _ = task_of(data, self.loss, None)
         batches = Batches(data, shards, local.batch_size, task.seed)
-        trainer = OneByOneTrainer(binding, batches, local, loss, task.seed)
+        trainer = OneByOneTrainer(
+            binding=binding, batches=batches, rule=local, loss=loss, seed=task.seed
+        )
         pace = steps_per_interval(
             local.steps,
             samples=shards.size_of(task.client),

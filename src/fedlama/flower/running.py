@@ -162,7 +162,7 @@ class FlowerRun:
             # Only then do clients keep nothing that the next round needs.
             is_window_end = self.cohorts.ends_window(position.step)
             if is_window_end and position.step < self.iterations:
-                recording.save(checkpoint_of(position), position.state)
+                recording.save(checkpoint_of(position), position.policy_state)
 
         self._finish(position, recording)
 
@@ -220,7 +220,7 @@ class FlowerRun:
         if self.evaluate_fn is None or not is_due:
             return {}
 
-        number = position.state.round
+        number = position.policy_state.round
         self.model.write(position)
         metrics = self.evaluate_fn(number, self.model.arrays)
         if metrics is None:

@@ -22,7 +22,7 @@ def checkpoint_of(position: Position) -> bytes:
     server_state = position.server_state
     slots = {name: values.numpy() for name, values in server_state.slots.items()}
     checkpoint = Checkpoint(
-        state=position.state,
+        policy_state=position.policy_state,
         ledger=server_state.ledger,
         broadcast=server_state.broadcast,
         row=position.row.numpy(),
@@ -57,7 +57,7 @@ def position_from(
     for name, values in saved.server_slots.items():
         slots[name] = torch.from_numpy(values)
     server_state = ServerState(
-        policy_state=saved.state,
+        policy_state=saved.policy_state,
         ledger=saved.ledger,
         row=torch.from_numpy(saved.row),
         slots=slots,

@@ -152,7 +152,7 @@ class Sender:
             sent=sent.layers,
             due=list(plan.due),
             trained=trained,
-            since=list(position.state.synchronised_at),
+            since=list(position.policy_state.synchronised_at),
             counters=position.counters.tolist(),
             place=place_to_plain(place),
             sent_place=sent.place,
@@ -257,12 +257,12 @@ class RoundSender:
         self.sent.append(weight)
 
         task = self.sender.task(
-            self.position,
-            self.plan,
-            client,
-            self.tag,
-            expects,
-            shipment,
+            position=self.position,
+            plan=self.plan,
+            client=client,
+            tag=self.tag,
+            expects=expects,
+            sent=shipment,
         )
         return task_record(task, shipment.packed)
 

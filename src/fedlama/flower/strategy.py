@@ -15,12 +15,11 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from fedlama.base import (
-    MAX_SEED,
     InputError,
     RunError,
     check_made,
     check_number,
-    check_whole,
+    check_option,
 )
 from fedlama.compress import Codec, ErrorFeedback
 from fedlama.core import Policy
@@ -33,9 +32,9 @@ from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import Mean, ServerRule
 from fedlama.server.tolerance import OnTooFew, Tolerance
-from fedlama.training.arguments import check_choice, check_codecs
+from fedlama.training.arguments import check_codecs
 from fedlama.training.coding import check_window
-from fedlama.training.options import WEIGHTINGS
+from fedlama.training.options import RunOptions
 from fedlama.training.participation import Participation
 from fedlama.training.records import Record
 
@@ -102,17 +101,16 @@ class LayerwiseStrategy(Strategy):
             if codec is not None:
                 # Refuses those that clients do not know.
                 codec_to_plain(codec)
-        check_choice("weights", weights, WEIGHTINGS)
+        check_option(RunOptions, "weights", weights)
         tolerance = Tolerance(
             min_clients=min_clients,
             on_too_few=on_too_few,
             norm_limit=norm_limit,
         )
-        check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
+        check_option(RunOptions, "seed", seed)
         check_number("deadline", deadline, above=0)
         check_number("wait", wait, above=0)
-        if evaluate_every is not None:
-            check_whole("evaluate_every", evaluate_every, minimum=1)
+        check_option(RunOptions, "evaluate_every", evaluate_every)
         if isinstance(clients, float):
             raise InputError(
                 f"clients must be a whole number, not {clients}: for a share of the clients write fraction={clients}"
@@ -170,7 +168,7 @@ class LayerwiseStrategy(Strategy):
             resume_from: A run directory that an earlier run wrote; this one goes on from the last window's end, or from
                 the beginning where no window had ended, and writes there. Of a finished run, nothing is trained again.
         """
-        check_whole("iterations", iterations, minimum=1)
+        check_option(RunOptions, "iterations", iterations)
         if (
             resume_from is not None
             and save_to is not None
@@ -184,7 +182,13 @@ class LayerwiseStrategy(Strategy):
             module = deepcopy(model)
             module.load_state_dict(tensors_of(initial_arrays))
         self.summary()
-        run = FlowerRun(self.options, grid, module, iterations, evaluate_fn)
+        run = FlowerRun(
+            options=self.options,
+            grid=grid,
+            module=module,
+            iterations=iterations,
+            evaluate_fn=evaluate_fn,
+        )
         self.records = run.records
         if resume_from is not None:
             return run.play(Path(resume_from), resume=True)

@@ -110,7 +110,7 @@ class ReplyReader:
             reason = NOT_FINITE
         except InputError as refusal:
             reason = f"{REFUSED}: {refusal}"
-        upload = self._weight(reply.content)
+        upload = self._size_of(reply.content)
         return Update(reason=reason, upload=upload)
 
     def _accept(self, client: int, content: RecordDict) -> Update:
@@ -127,7 +127,7 @@ class ReplyReader:
         decoded: Decoded | None = None
         if self.uplink is None:
             row = self._plain_row(packed)
-            upload = self._weight(content)
+            upload = self._size_of(content)
         else:
             decoded = self._decoded(client, packed, self.uplink)
             row = self._moved_row(decoded)
@@ -139,7 +139,7 @@ class ReplyReader:
             norm=self._norm(row),
         )
         if refusal is not None:
-            return Update(reason=refusal, upload=self._weight(content))
+            return Update(reason=refusal, upload=self._size_of(content))
         return Update(
             row=row,
             loss=report.loss,
@@ -191,7 +191,7 @@ class ReplyReader:
             anchor=self.position.row,
         )
 
-    def _weight(self, content: RecordDict) -> Bytes:
+    def _size_of(self, content: RecordDict) -> Bytes:
         """The bytes of a reply, whatever is in it, as if they were layers."""
         total = 0
         for record in content.array_records.values():

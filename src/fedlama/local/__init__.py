@@ -5,7 +5,7 @@ from fedlama.local.fednova import FedNova
 from fedlama.local.fedprox import FedProx
 from fedlama.local.rule import MODEL, LocalRule, Taken
 from fedlama.local.scaffold import Scaffold
-from fedlama.local.sgd import SGD
+from fedlama.local.sgd import SGD, LearningRate
 from fedlama.local.steps import steps_per_interval, steps_taken
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "FedDyn",
     "FedNova",
     "FedProx",
+    "LearningRate",
     "LocalRule",
     "Scaffold",
     "Taken",

@@ -15,6 +15,7 @@ from fedlama.rows import Slot
 
 VELOCITY = "velocity"
 LARGEST_FLOAT32 = 3.4e38
+LearningRate = Annotated[float, Limits(above=0, below=LARGEST_FLOAT32)]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class SGD(PlainSync):
             draw it for each client and window (default: as many as the interval has).
     """
 
-    learning_rate: Annotated[float, Limits(above=0, below=LARGEST_FLOAT32)]
+    learning_rate: LearningRate
     batch_size: Annotated[int, Limits(minimum=1)]
     momentum: Annotated[float, Limits(minimum=0, below=1)] = 0.0
     weight_decay: Annotated[float, Limits(minimum=0, below=LARGEST_FLOAT32)] = 0.0

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from fedlama.base import Positive
 from fedlama.data import catalog
-from fedlama.run.keys import Positive
 from fedlama.run.resolve import load_data
 from fedlama.run.sections import Section
 

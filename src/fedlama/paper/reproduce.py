@@ -212,7 +212,9 @@ def _panel(source: PanelSource, scale: ScaleName, changes: Changes) -> Panel:
         folder=folder_of(source.table, group, scale, config),
         study=study,
         rows=tuple(group.rows),
-        scaled=scaled_down(recipe, group, scale, study, changes),
+        scaled=scaled_down(
+            recipe=recipe, group=group, scale=scale, study=study, changes=changes
+        ),
     )
 
 

@@ -71,7 +71,7 @@ class Failure:
         return Failure(kind, traceback.format_exc())
 
 
-Message = Item | Finished | Failure
+FromChild = Item | Finished | Failure
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class Forked:
     messages: Connection
     ended: bool = False  # it has sent its last message
 
-    def receive(self) -> Message:
+    def receive(self) -> FromChild:
         """Its next message; a pipe that was closed without one is a failure."""
         try:
             message = self.messages.recv()
@@ -155,7 +155,9 @@ class Forks:
         self.running.append(forked)
         return forked
 
-    def listen(self, timeout: float | None = None) -> Iterator[tuple[Forked, Message]]:
+    def listen(
+        self, timeout: float | None = None
+    ) -> Iterator[tuple[Forked, FromChild]]:
         """One message of each process that has something to say; waits for the first, at most `timeout` seconds."""
         by_connection: dict[object, Forked] = {}
         connections: list[Connection] = []

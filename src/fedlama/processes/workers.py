@@ -22,7 +22,7 @@ from fedlama.processes.forking import Emit, Failure, Finished, Forked, Forks, It
 from fedlama.processes.signals import ignore_signals
 from fedlama.processes.world import World, local_world
 
-Work = Callable[[World, Emit], Any]
+SharedWork = Callable[[World, Emit], Any]
 
 GRACE = 2.0  # seconds for a process that failed to end
 # Seconds for the others to send what they saw: whoever began it had sent its failure, or was dead, before they saw it
@@ -31,7 +31,7 @@ MAX_TRIMMED = 32 << 20  # glibc keeps no larger blocks than 32 MiB
 
 
 def run_workers(
-    count: int, work: Work, on_item: Callable[[Any], None], backend: str
+    count: int, work: SharedWork, on_item: Callable[[Any], None], backend: str
 ) -> Any:
     """Run `work(world, emit)` in several processes; the result of rank 0.
 
@@ -51,7 +51,14 @@ def run_workers(
     with meeting_folder as folder, Forks() as forks:
         meeting_point = Path(folder) / "meeting-point"
         for rank in range(count):
-            share = _share_of(rank, count, work, meeting_point, backend, exchange)
+            share = _share_of(
+                rank=rank,
+                size=count,
+                work=work,
+                meeting_point=meeting_point,
+                backend=backend,
+                exchange=exchange,
+            )
             forks.start(share, _prepare, daemon=True)
         return _listen(forks, on_item)
 
@@ -59,7 +66,7 @@ def run_workers(
 def _share_of(
     rank: int,
     size: int,
-    work: Work,
+    work: SharedWork,
     meeting_point: Path,
     backend: str,
     exchange: Exchange | None,

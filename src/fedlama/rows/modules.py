@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlama.base import InputError, shown
-from fedlama.core import Layout
-from fedlama.core import Tensor as TensorEntry
+from fedlama.core import Layout, TensorEntry
 
 Grouping = Literal["tensor", "module"]  # what is averaged as one layer
 GROUPINGS = get_args(Grouping)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SerializeAsAny, ValidationError
 
-from fedlama.base import MAX_SEED, InputError
+from fedlama.base import InputError
 from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.importing import make_importable
 from fedlama.run.messages import explain
 from fedlama.run.overrides import apply_overrides
 from fedlama.run.partitions import PartitionSection
 from fedlama.run.presets import with_preset
-from fedlama.run.sections import Section
+from fedlama.run.sections import Section, some_options_of
 from fedlama.run.tables import (
     DataSection,
     EvaluateSection,
@@ -29,12 +29,15 @@ from fedlama.run.tables import (
     TrainSection,
 )
 from fedlama.run.toml import read_toml
+from fedlama.training.options import RunOptions
 
 
-class Config(Section):
+class Config(some_options_of(RunOptions, "seed", after=Section)):
     """A whole run. Only data.name and train.iterations have no default."""
 
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    if TYPE_CHECKING:
+        seed: int
+
     data: DataSection
     model: ModelSection = ModelSection()
     partition: SerializeAsAny[PartitionSection] = PartitionSection.of_choice(
@@ -58,6 +61,14 @@ class Config(Section):
     # of files with code of the user's own, by what refers to them
     hashes: dict[str, str] = Field(default={})
     versions: dict[str, str] = Field(default={})
+
+    @property
+    def options(self) -> RunOptions:
+        """The options of the run that are numbers, texts and flags, from all tables that have some."""
+        found: dict[str, Any] = {}
+        for section in (self, self.model, self.train, self.evaluate):
+            found |= section.values_by_option()
+        return RunOptions(**found)
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -85,7 +96,13 @@ def parse_config(
     try:
         return Config.model_validate(expanded)
     except ValidationError as error:
-        lines = explain(error, Config, expanded, source, overrides)
+        lines = explain(
+            error=error,
+            root=Config,
+            tables=expanded,
+            source=source,
+            overrides=overrides,
+        )
         raise InputError(*lines) from None
 
 

@@ -8,31 +8,34 @@ dataclass again): all else stands there as text, to be read by people.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
 
-from fedlama.base import check_number
 from fedlama.compress import Codec
 from fedlama.compress.forwarding import Forwarding
 from fedlama.core import Policy
 from fedlama.data import Dataset, Partition, Shards
 from fedlama.local import LocalRule
-from fedlama.rows import Grouping
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.codecs import CodecSection
-from fedlama.run.config import parse_config
+from fedlama.run.config import Config, parse_config
 from fedlama.run.partitions import PartitionSection
 from fedlama.run.references import hash_of, reference_to
 from fedlama.run.resolve import Resolved, versions
-from fedlama.run.tables import LocalSection, PolicySection, ServerSection
+from fedlama.run.tables import (
+    EvaluateSection,
+    LocalSection,
+    ModelSection,
+    PolicySection,
+    ServerSection,
+    TrainSection,
+)
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.evaluation import Loss
-from fedlama.training.job import Evaluated
-from fedlama.training.options import Weighting, default_evaluate_every
-from fedlama.training.trainers import Execution, Precision
+from fedlama.training.options import RunOptions
 
 SOURCE = "these arguments"  # where a configuration is from, for messages
 
@@ -40,6 +43,7 @@ SOURCE = "these arguments"  # where a configuration is from, for messages
 def described(
     model: Callable[[], nn.Module],
     data: Dataset,
+    options: RunOptions,
     *,
     policy: Policy,
     local: LocalRule,
@@ -48,39 +52,15 @@ def described(
     downlink: Codec | None,
     partition: Partition,
     participation: Participation,
-    iterations: int,
-    seed: int,
-    weights: Weighting,
-    layers: Grouping,
-    adaptive: Sequence[str] | None,
     faults: Faults | None,
     loss: Loss | None,
     metric: Metric | None,
     has_own_metric: bool,
-    evaluate_every: int | None,
-    evaluate: Evaluated,
-    evaluate_clients: bool,
-    evaluate_average: bool,
-    average_steps: int,
-    device: str,
-    execution: Execution,
-    precision: Precision,
-    checkpoint_minutes: float,
 ) -> Resolved:
     """All that a run is built of, with its configuration; the arguments are those of `fedlama.simulate`, checked."""
-    check_number("checkpoint_minutes", checkpoint_minutes, minimum=0)
-    shards = partition.assign(data, seed)
-    train: dict[str, Any] = {
-        "iterations": int(iterations),
-        "evaluate_every": int(evaluate_every or default_evaluate_every(iterations)),
-        "evaluate": evaluate,
-        "average_steps": int(average_steps),
-        "weights": weights,
-        "checkpoint_minutes": float(checkpoint_minutes),
-        "device": device,
-        "execution": execution,
-        "precision": precision,
-    }
+    shards = partition.assign(data, options.seed)
+    options = replace(options, evaluate_every=options.evaluation_interval)
+    train = TrainSection.table_of_options(options)
 
     # All that may be code of the user's own
     own: list[Any] = [model, policy, local, server]
@@ -96,9 +76,12 @@ def described(
         train["higher_is_better"] = metric.higher_is_better
 
     tables: dict[str, Any] = {
-        "seed": int(seed),
+        **Config.table_of_options(options),
         "data": {"name": data.name, "sha256": data.content_hash()},
-        "model": {"name": reference_to(model), "layers": layers},
+        "model": {
+            "name": reference_to(model),
+            **ModelSection.table_of_options(options),
+        },
         "partition": _partition_table(partition, shards),
         "participation": {
             "active": participation.active,
@@ -109,20 +92,18 @@ def described(
         "server": ServerSection.table_of(server),
         "uplink": CodecSection.table_of(uplink),
         "downlink": CodecSection.table_of(downlink),
-        "evaluate": {"clients": evaluate_clients, "average": evaluate_average},
+        "evaluate": EvaluateSection.table_of_options(options),
         "train": train,
         "versions": versions(),
     }
-    if adaptive is not None:
-        tables["model"]["adaptive"] = list(adaptive)
     if data.transform is not None:
         tables["data"]["transform"] = reference_to(data.transform)
     if callable(data.augment):
         own.append(data.augment)
         tables["data"]["augment"] = reference_to(data.augment)
     if faults is not None:
-        options = asdict(faults).items()
-        tables["faults"] = {key: value for key, value in options if value is not None}
+        given = asdict(faults).items()
+        tables["faults"] = {key: value for key, value in given if value is not None}
     tables["hashes"] = _hashes(own)
 
     return Resolved(

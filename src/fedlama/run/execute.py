@@ -29,13 +29,13 @@ from fedlama.training.checkpoint_file import Source
 from fedlama.training.checkpointing import Check, Checkpointing, Control
 from fedlama.training.modules import build
 
-Observer = Callable[[Record], None]
+OnRecord = Callable[[Record], None]
 
 
 def execute(
     config: Config | Resolved,
     out: Path,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[OnRecord] = (),
     *,
     workers: int | None = None,
     replace: bool = False,
@@ -81,7 +81,7 @@ def execute(
         if run.config.output.tensorboard:
             board = tensorboard_writer(directory.path)
         # The directory first of all: what others are shown is on disk.
-        watching: list[Observer] = [directory.record]
+        watching: list[OnRecord] = [directory.record]
         if board is not None:
             watching.append(board)
         watching.extend(observers)
@@ -123,7 +123,7 @@ def _is_finished(directory: RunDirectory, run: Resolved) -> bool:
 
 
 def train(
-    run: Resolved, workers: int | None, take: Observer, keeping: Checkpointing
+    run: Resolved, workers: int | None, take: OnRecord, keeping: Checkpointing
 ) -> TrainingResult:
     """Train what a configuration describes; nothing is written.
 
@@ -137,6 +137,7 @@ def train(
     return simulate(
         run.model,
         run.data,
+        config.options,
         policy=run.policy,
         local=run.local,
         server=run.server,
@@ -144,23 +145,10 @@ def train(
         downlink=run.downlink,
         partition=run.shards,
         participation=run.participation,
-        iterations=config.train.iterations,
-        seed=config.seed,
-        workers=workers or default_workers(config.train.device),
-        weights=config.train.weights,
-        layers=config.model.layers,
-        adaptive=config.model.adaptive,
         faults=run.faults,
         loss=run.loss,
         metric=run.metric,
-        evaluate_every=config.train.evaluate_every,
-        evaluate=config.train.evaluate,
-        evaluate_clients=config.evaluate.clients,
-        evaluate_average=config.evaluate.average,
-        average_steps=config.train.average_steps,
-        device=config.train.device,
-        execution=config.train.execution,
-        precision=config.train.precision,
+        workers=workers or default_workers(config.train.device),
         on_record=take,
         checkpointing=keeping,
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
-from fedlama.base import MAX_WHOLE, InputError
+from fedlama.base import InputError
 from fedlama.run.references import is_reference
 from fedlama.training import Participation
 
-Positive = Annotated[int, Field(ge=1, le=MAX_WHOLE)]
-Options = dict[str, Any]  # handed to code of the user's own by name
+OwnOptions = dict[str, Any]  # handed to code of the user's own by name
 
 
 def _hash(value: str) -> str:
@@ -45,7 +44,7 @@ Active = Annotated[Any, AfterValidator(_number_or_fraction)]
 
 
 def check_options_are_used(
-    key: str, value: str | None, options: Options | None
+    key: str, value: str | None, options: OwnOptions | None
 ) -> None:
     """Refuse options where no code of the user's own, named by this key, takes them."""
     if options and (value is None or ":" not in value):

@@ -15,7 +15,7 @@ from fedlama.run.sections import Section
 PARTITION = "partition.json"
 MAX_CLIENTS = 1024  # that are described one by one
 MAX_FILE = 64 << 20  # bytes
-Count = Annotated[int, Field(ge=0, le=1 << 40)]
+SampleCount = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
 class PartitionFile(Section):
@@ -30,10 +30,10 @@ class PartitionFile(Section):
     """
 
     data: str
-    clients: Count
-    samples: Count
+    clients: SampleCount
+    samples: SampleCount
     names: list[str] | None
-    counts: list[list[Count]]
+    counts: list[list[SampleCount]]
 
     @staticmethod
     def of(data: Dataset, shards: Shards) -> PartitionFile:

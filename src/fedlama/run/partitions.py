@@ -12,7 +12,7 @@ from fedlama.data.partition import DEFAULT_CLIENTS, Clients, default_kind
 from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.chosen_keys import LEFT_OPEN
-from fedlama.run.keys import Hash, Options, check_options_are_used
+from fedlama.run.keys import Hash, OwnOptions, check_options_are_used
 from fedlama.run.own_values import takes_by_name
 from fedlama.run.references import Reference, reference_to
 from fedlama.run.value_tables import own_values
@@ -37,7 +37,7 @@ class PartitionSection(ChoiceSection[Partition]):
 
     # Every kind has these keys; it may give them another default.
     kind: str | None = None
-    options: Options | None = None
+    options: OwnOptions | None = None
     clients: Clients | None = None
     # Of who has which sample, for a partition of one's own
     sha256: Hash | None = None

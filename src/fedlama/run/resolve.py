@@ -36,7 +36,6 @@ from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation
 from fedlama.training.coding import check_window
 from fedlama.training.evaluation import Loss
-from fedlama.training.options import default_evaluate_every
 from fedlama.version import __version__
 
 
@@ -151,10 +150,7 @@ def _partition_keys(section: PartitionSection, shards: Shards) -> dict[str, Any]
 def _train_keys(config: Config, metric: Metric | None) -> dict[str, Any]:
     """[train] with its defaults written out."""
     train = config.train
-    keys: dict[str, Any] = {"evaluate_every": train.evaluate_every}
-    if not train.evaluate_every:
-        keys["evaluate_every"] = default_evaluate_every(train.iterations)
-
+    keys: dict[str, Any] = {"evaluate_every": config.options.evaluation_interval}
     if metric is not None and train.metric is not None:
         keys["metric_name"] = metric.name
         keys["higher_is_better"] = metric.higher_is_better

@@ -7,18 +7,16 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from fedlama.base import annotated_fields
+from fedlama.base import Positive, annotated_fields
 from fedlama.core import Policy
 from fedlama.local import SGD, LocalRule
-from fedlama.rows import Grouping
 from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
 from fedlama.run.keys import (
     Active,
     Hash,
-    Options,
     OwnCode,
-    Positive,
+    OwnOptions,
     active_of,
     check_options_are_used,
 )
@@ -26,13 +24,16 @@ from fedlama.run.options import known_options
 from fedlama.run.own_values import takes_by_name
 from fedlama.run.partitions import PartitionSection
 from fedlama.run.references import Reference
-from fedlama.run.sections import Section, options_of
+from fedlama.run.sections import (
+    DerivedSection,
+    Section,
+    options_of,
+    some_options_of,
+)
 from fedlama.run.value_tables import names_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Participation
-from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated
-from fedlama.training.options import Weighting
-from fedlama.training.trainers import Execution, Precision
+from fedlama.training.options import RunOptions
 
 
 class DataSection(Section):
@@ -43,7 +44,7 @@ class DataSection(Section):
     """
 
     name: str
-    options: Options | None = None
+    options: OwnOptions | None = None
     sha256: Hash | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     transform: OwnCode | None = None
@@ -55,16 +56,20 @@ class DataSection(Section):
         return self
 
 
-class ModelSection(Section):
+class NamedModelSection(DerivedSection):
+    """[model] without what counts as a layer."""
+
+    name: str | None = None
+    options: OwnOptions | None = None
+
+
+class ModelSection(
+    some_options_of(RunOptions, "layers", "adaptive", after=NamedModelSection)
+):
     """[model] What is trained: a name (default: what suits the data), and what counts as a layer of it.
 
     `name` may refer to a function of the user's own that builds the module.
     """
-
-    name: str | None = None
-    options: Options | None = None
-    layers: Grouping = "tensor"
-    adaptive: list[str] | None = None
 
     @model_validator(mode="after")
     def _options_for_own_code(self) -> ModelSection:
@@ -79,7 +84,7 @@ class ParticipationSection(Section):
     """
 
     active: Active = Participation().active
-    window: Positive | None = None
+    window: Positive | None = Participation.window
 
     @model_validator(mode="before")
     @classmethod
@@ -190,29 +195,42 @@ class FaultsSection(options_of(Faults)):
     """[faults] What may happen to clients, and what the server tolerates. Without this table: nothing."""
 
 
-class TrainSection(Section):
-    """[train] How long, and what is measured on the way."""
+class MeasuredSection(
+    some_options_of(
+        RunOptions, "iterations", "evaluate_every", "evaluate", "average_steps"
+    )
+):
+    """[train] without how it is computed."""
 
-    iterations: Positive
-    evaluate_every: Positive | None = None
-    evaluate: Evaluated = "model"
-    average_steps: Positive = DEFAULT_AVERAGE_STEPS
     loss: OwnCode | None = None
     metric: OwnCode | None = None
     metric_name: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     higher_is_better: bool | None = None
-    weights: Weighting = "uniform"
-    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
-    device: str = "auto"
-    execution: Execution = "auto"
-    precision: Precision = "float32"
 
 
-class EvaluateSection(Section):
+class TrainSection(
+    some_options_of(
+        RunOptions,
+        "weights",
+        "checkpoint_minutes",
+        "device",
+        "execution",
+        "precision",
+        after=MeasuredSection,
+    )
+):
+    """[train] How long, and what is measured on the way."""
+
+
+class EvaluateSection(
+    some_options_of(
+        RunOptions,
+        "evaluate_clients",
+        "evaluate_average",
+        names={"evaluate_clients": "clients", "evaluate_average": "average"},
+    )
+):
     """[evaluate] What else is evaluated: the global model on each client's samples, and a moving average of it."""
-
-    clients: bool = False
-    average: bool = False
 
 
 class OutputSection(Section):

@@ -22,7 +22,7 @@ SECOND = "second moment"
 class Adaptive(ABC):
     """m ← β₁m + (1 − β₁)Δ, v by the rule's own line, and the model becomes anchor + rate·m/(√v + ε), Δ = mean − anchor.
 
-    A layer's moments advance only when the layer is synchronised. Both β are raised to τ_l/τ', so that memory is
+    A layer's moments advance only when the layer is synchronised. Both β are raised to τ_l/τ', so that what is kept is
     counted in steps. v starts at ε², as τ² there.
 
     Arguments:

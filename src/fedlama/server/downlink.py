@@ -68,7 +68,7 @@ def send_coded(
     anchor: Tensor,
     slots: Mapping[str, Tensor],
 ) -> Message:
-    """Replace what is new in a row by what clients will decode; what one client's message weighs.
+    """Replace what is new in a row by what clients will decode; the bytes of one client's message.
 
     Arguments:
         downlink: The code.

@@ -24,7 +24,7 @@ VELOCITY = "server velocity"
 class Momentum:
     """m ← β_l·m + Δ with Δ = mean − anchor, and the model becomes anchor + rate·m.
 
-    A layer's m advances only when the layer is synchronised, with β_l = β^(τ_l/τ'), so that memory is counted in steps.
+    A layer's m advances only when the layer is synchronised, with β_l = β^(τ_l/τ'), so that it is counted in steps.
 
     Arguments:
         beta: β, how much of m is kept over one base interval. 0 with rate 1 is the plain average.

@@ -39,6 +39,6 @@ class ServerRule(Protocol):
             mean: The clients' average; it may be written to and returned.
             own: This rule's slots for these numbers, to be updated in place.
             count: κ_l, how often the layer was synchronised before.
-            periods: τ_l/τ', the steps since then in units of the base interval: memory is counted in steps.
+            periods: τ_l/τ', the steps since then in units of the base interval: what slots keep is counted in steps.
         """
         ...

@@ -165,11 +165,11 @@ class Server:
         recycle(self.layout, plan.recycled, row, anchor=state.row, slots=slots)
         # What clients are sent. The server adopts what they will decode, so that all copies are equal.
         broadcast = send(
-            self.downlink,
-            state,
-            plan,
-            row,
-            slots,
+            downlink=self.downlink,
+            state=state,
+            plan=plan,
+            row=row,
+            slots=slots,
             place=place,
             window_ends=window_ends,
         )
@@ -291,9 +291,9 @@ class Server:
             return message
         rows_sent = len(self.local.sends)
         layers: dict[int, int] = {}
-        for number, weight in message.layers.items():
+        for number, nbytes in message.layers.items():
             layer = self.layout.layers[number]
             row_bytes = BYTES_PER_NUMBER * layer.size
             beside_model = rows_sent * row_bytes
-            layers[number] = weight + beside_model
+            layers[number] = nbytes + beside_model
         return Message(layers, message.statistics)

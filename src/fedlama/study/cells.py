@@ -26,7 +26,7 @@ EVALUATE = "evaluate"
 
 # What a watcher sees of a cell: each record, and how it ended
 End = Literal["done", "diverged"]
-Watch = Callable[[Cell, Record | End], None]
+OnNews = Callable[[Cell, Record | End], None]
 
 
 def is_done(out: Path, cell: Cell) -> bool:

@@ -14,7 +14,7 @@ from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import (
     DIVERGED,
-    Watch,
+    OnNews,
     check_same_config,
     is_done,
     score_of,
@@ -29,7 +29,7 @@ def run_study(
     study: Study,
     out: Path,
     workers: int | None,
-    watch: Watch,
+    watch: OnNews,
     *,
     shared: bool = False,
     sitting: Sitting | None = None,
@@ -67,7 +67,13 @@ def run_study(
         pilots = study.pilots()
         if train:
             pilots_to_run = missing(study.selected_of(pilots), out)
-            run_cells(pilots_to_run, out, processes, watch, sitting)
+            run_cells(
+                cells=pilots_to_run,
+                out=out,
+                workers=processes,
+                watch=watch,
+                sitting=sitting,
+            )
         choices = _choices(study, pilots, out)
         cells = _cells(study, choices)
 
@@ -78,7 +84,13 @@ def run_study(
         if not train:
             return index
 
-        run_cells(study.selected_of(to_run), out, processes, watch, sitting)
+        run_cells(
+            cells=study.selected_of(to_run),
+            out=out,
+            workers=processes,
+            watch=watch,
+            sitting=sitting,
+        )
         # Once more: some of them may have diverged.
         index = _index(study, choices, cells, out)
         _keep(index, others, out)

@@ -223,7 +223,9 @@ def study_progress(
     steps = sum(cell.config.train.iterations for cell in cells)
     baselines = baselines_of(studies)
     if not out.isatty():
-        yield StudyDisplay(len(cells), steps, None, out, baselines)
+        yield StudyDisplay(
+            cells=len(cells), steps=steps, bar=None, stream=out, baselines=baselines
+        )
         return
 
     columns = (
@@ -233,4 +235,6 @@ def study_progress(
     )
     console = Console(file=out)
     with Progress(*columns, console=console) as bar:
-        yield StudyDisplay(len(cells), steps, bar, out, baselines)
+        yield StudyDisplay(
+            cells=len(cells), steps=steps, bar=bar, stream=out, baselines=baselines
+        )

@@ -12,15 +12,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fedlama.base import MAX_SEED
+from fedlama.base import Positive, Seed
+from fedlama.local import LearningRate
 from fedlama.run.config import Config
 from fedlama.run.kept import Kept
-from fedlama.run.keys import Positive
 from fedlama.run.resolve import Resolved
 from fedlama.run.sections import Section
 
-Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
-Rates = list[Annotated[float, Field(gt=0)]]
+Seeds = Annotated[list[Seed], Field(min_length=1)]
 MAX_FOLDER = 120  # bytes: file systems admit 255
 PILOTS = "pilots"
 
@@ -30,7 +29,7 @@ class StudySection(Section):
 
     seeds: Seeds = Field(default=[0, 1, 2])
     baseline: str | None = None
-    learning_rates: Rates = Field(default=[])
+    learning_rates: list[LearningRate] = Field(default=[])
     pilot_seeds: Seeds = Field(default=[0])
     pilot_iterations: Positive | None = None
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1

@@ -18,7 +18,7 @@ import torch
 from fedlama.base import DivergenceError, InputError, RunError
 from fedlama.core import BYTES_PER_NUMBER
 from fedlama.processes.devices import is_on_gpu, max_workers
-from fedlama.processes.forking import Emit, Failure, Forked, Forks, Item, Message
+from fedlama.processes.forking import Emit, Failure, Forked, Forks, FromChild, Item
 from fedlama.processes.memory import available_memory
 from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import launched_by_torchrun
@@ -26,7 +26,7 @@ from fedlama.rows import describe
 from fedlama.run.execute import execute
 from fedlama.run.files import write_atomically
 from fedlama.run.resolve import Resolved
-from fedlama.study.cells import DIVERGED, Watch, is_done, resolved
+from fedlama.study.cells import DIVERGED, OnNews, is_done, resolved
 from fedlama.study.settings import Cell
 from fedlama.study.sitting import Sitting, deliver, take_along
 
@@ -75,7 +75,7 @@ def run_cells(
     cells: Sequence[Cell],
     out: Path,
     workers: int,
-    watch: Watch,
+    watch: OnNews,
     sitting: Sitting | None = None,
 ) -> None:
     """Run these cells into `out`, as many at a time as there are workers and memory.
@@ -89,12 +89,12 @@ def run_cells(
         )
     with Forks() as forks:
         side_by_side = _SideBySide(
-            cells,
-            out,
-            workers,
-            watch,
-            forks,
-            sitting or Sitting(),
+            cells=cells,
+            out=out,
+            workers=workers,
+            watch=watch,
+            forks=forks,
+            sitting=sitting or Sitting(),
         )
         with stop_on_signals(side_by_side.stop):
             side_by_side.run()
@@ -108,7 +108,7 @@ class _SideBySide:
         cells: Sequence[Cell],
         out: Path,
         workers: int,
-        watch: Watch,
+        watch: OnNews,
         forks: Forks,
         sitting: Sitting,
     ) -> None:
@@ -222,7 +222,7 @@ class _SideBySide:
         self.cell_of[process] = cell
         self.workers_of[process] = workers
 
-    def _take(self, process: Forked, message: Message) -> None:
+    def _take(self, process: Forked, message: FromChild) -> None:
         cell = self.cell_of[process]
         if isinstance(message, Item):
             self.watch(cell, message.content)

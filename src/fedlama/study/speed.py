@@ -23,7 +23,6 @@ from fedlama.run.tables import EvaluateSection
 from fedlama.study.phase_times import timed_phases
 from fedlama.training import Participation
 from fedlama.training.checkpointing import Checkpointing, Control
-from fedlama.training.options import default_evaluate_every
 from fedlama.training.trainers.stacked import BLOCK, MAX_PARAMETERS
 
 BUDGET = 7.0  # seconds for all measurements of a plan
@@ -82,15 +81,12 @@ def amount_of(run: Resolved, taken: int = 0) -> Amount:
         run: What is to be run.
         taken: Steps that it has taken already.
     """
-    train = run.config.train
-    steps = max(0, train.iterations - taken)
+    options = run.config.options
+    steps = max(0, options.iterations - taken)
     clients = run.participation.count(len(run.shards))
     rounds = math.ceil(steps / run.policy.base_interval)
 
-    every = train.evaluate_every
-    if not every:
-        every = default_evaluate_every(train.iterations)
-    evaluations = math.ceil(steps / every)
+    evaluations = math.ceil(steps / options.evaluation_interval)
     return Amount(
         client_steps=steps * clients,
         exchanges=rounds * clients,

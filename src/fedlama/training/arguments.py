@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 
@@ -31,6 +31,8 @@ def check_kinds(
     local: LocalRule,
     server: ServerRule | None,
     partition: Partition | None,
+    uplink: Codec | None,
+    downlink: Codec | None,
 ) -> None:
     """Everything was made with what makes it."""
     if partition is not None:
@@ -45,6 +47,7 @@ def check_kinds(
     check_made("local", local, LocalRule, "fedlama.SGD(…)")
     if server is not None:
         check_made("server", server, ServerRule, "fedlama.server.Mean()")
+    check_codecs(uplink=uplink, downlink=downlink)
 
 
 def check_codecs(**codecs: Codec | None) -> None:
@@ -53,14 +56,6 @@ def check_codecs(**codecs: Codec | None) -> None:
         if codec is not None:
             example = "one of fedlama.compress, such as fedlama.compress.Rotate(1.6)"
             check_made(name, codec, Codec, example)
-
-
-def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    """The value is one of those allowed."""
-    if isinstance(value, str) and value in allowed:
-        return
-    choices = ", ".join(allowed)
-    raise InputError(f"{name} must be one of {choices}, not {shown(value)}")
 
 
 def check_flag(name: str, value: bool) -> None:

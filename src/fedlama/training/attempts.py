@@ -71,7 +71,7 @@ class FaultyRounds:
         )
         return FaultPlace(
             seed=self.seed,
-            round=position.state.round + 1,
+            round=position.policy_state.round + 1,
             attempt=position.attempt,
             cycle=cycle,
             steps=current.steps,

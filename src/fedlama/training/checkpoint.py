@@ -41,7 +41,7 @@ COHORT = "cohort/"
 SEEN = "seen/"
 CLIENTS = "seen"
 
-Rows = Mapping[str, NDArray[np.float32]]
+RowsByName = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Checkpoint:
     """A run at a cycle's end, or where a round waits for new clients.
 
     Arguments:
-        state: Where the policy stands.
+        policy_state: Where the policy stands.
         ledger: Aggregations and bytes so far.
         broadcast: What a client that stays downloads next.
         row: The global model.
@@ -85,13 +85,13 @@ class Checkpoint:
         discarded: What those leave to a round that is still to be repeated.
     """
 
-    state: PolicyState
+    policy_state: PolicyState
     ledger: Ledger
     broadcast: Message
     row: NDArray[np.float32]
     counters: NDArray[np.int64]
-    server_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
-    cohort_slots: Rows = field(default_factory=dict[str, NDArray[np.float32]])
+    server_slots: RowsByName = field(default_factory=dict[str, NDArray[np.float32]])
+    cohort_slots: RowsByName = field(default_factory=dict[str, NDArray[np.float32]])
     seen: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     seen_slots: tuple[str, ...] = ()
     attempt: int = 0
@@ -120,10 +120,10 @@ class Checkpoint:
     def _plain(self) -> dict[str, Any]:
         """All but the tensors, as JSON has it."""
         broadcast: dict[str, int] = {}
-        for layer, weight in self.broadcast.layers.items():
-            broadcast[str(layer)] = weight
+        for layer, nbytes in self.broadcast.layers.items():
+            broadcast[str(layer)] = nbytes
         plain: dict[str, Any] = {
-            "state": asdict(self.state),
+            "state": asdict(self.policy_state),
             "ledger": asdict(self.ledger),
             "broadcast": {
                 "layers": broadcast,
@@ -176,7 +176,7 @@ class Checkpoint:
             # Before anything is read that could be large
             _check_forms(file.forms, shapes)
             checkpoint = Checkpoint(
-                state=PolicyState.from_plain(plain["state"]),
+                policy_state=PolicyState.from_plain(plain["state"]),
                 ledger=Ledger.from_plain(plain["ledger"]),
                 broadcast=message_of(
                     plain["broadcast"],

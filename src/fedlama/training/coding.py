@@ -204,7 +204,7 @@ def place_in_window(
     # A layer with an interval of its own counts rounds of that length.
     layer_rounds: dict[int, tuple[int, int]] = {}
     for layer in plan.due:
-        interval = position.state.intervals[layer]
+        interval = position.policy_state.intervals[layer]
         if interval != base_interval:
             layer_rounds[layer] = round_within_window(
                 ends - interval,
@@ -212,7 +212,7 @@ def place_in_window(
                 window_steps,
             )
     return MessagePlace(
-        round=position.state.round + 1,
+        round=position.policy_state.round + 1,
         client=client,
         round_in_window=round_in_window,
         rounds_per_window=rounds_per_window,

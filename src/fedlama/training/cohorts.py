@@ -198,13 +198,13 @@ class Cohorts:
         window = position.step // job.window_steps
         clients = job.participation.cohort(
             len(job.shards),
-            job.seed,
+            job.options.seed,
             window,
             position.attempt,
         )
         samples = [job.shards.size_of(client) for client in clients]
         counts = [1] * len(clients)
-        if job.weights == "samples":
+        if job.options.weights == "samples":
             counts = samples
         # A step takes as long as its batch is large.
         costs = [min(count, job.local.batch_size) for count in samples]
@@ -241,7 +241,7 @@ class Cohorts:
                 local.steps,
                 samples=count,
                 batch_size=local.batch_size,
-                seed=self.job.seed,
+                seed=self.job.options.seed,
                 window=window,
                 client=client,
             )

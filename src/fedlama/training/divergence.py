@@ -25,7 +25,7 @@ def check_finite(
 def diverged(what: str, current: Round) -> DivergenceError:
     """What is said of a training that went wrong in this round."""
     before = current.position
-    number = before.state.round + 1
+    number = before.policy_state.round + 1
     first_step = before.step + 1
     return DivergenceError.because(
         f"{what} not finite in round {number} (from step {first_step})"

@@ -53,11 +53,11 @@ class ExactReduce:
         weights = self.verdict.weights
         own_weights = [weights[index] for index in self.cohort.mine]
         return exact_means(
-            self.cohort.rows,
-            own_weights,
-            slices,
-            self.verdict.largest,
-            self.world.sum_,
+            rows_CP=self.cohort.rows,
+            weights=own_weights,
+            slices=slices,
+            largest=self.verdict.largest,
+            sum_=self.world.sum_,
         )
 
     @phase("spread")
@@ -66,11 +66,11 @@ class ExactReduce:
         if self.uplink is not None:
             # Decoded rows lie further apart than the clients' own: the code's errors would count as drift.
             return self.uplink.spread(
-                self.verdict.weights,
-                self.verdict.decoded,
-                mean,
-                self.current.position,
-                self.current.plan,
+                weights=self.verdict.weights,
+                messages=self.verdict.decoded,
+                mean=mean,
+                position=self.current.position,
+                plan=self.current.plan,
             )
         slices = self.layout.slices_of(due)
         squared = torch.zeros(

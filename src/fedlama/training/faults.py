@@ -88,12 +88,24 @@ class Faults:
     def fails_before(self, place: FaultPlace, client: int) -> bool:
         """Whether a client takes no part at all in the cycle of this `place`."""
         begins = place.cycle.start
-        return _chance(self.fail_before, place, "before", begins, client)
+        return _chance(
+            probability=self.fail_before,
+            place=place,
+            purpose="before",
+            step=begins,
+            client=client,
+        )
 
     def misses(self, place: FaultPlace, client: int) -> str | None:
         """Why the server has no update of this client after the round of this `place`, if so."""
         cycle = place.cycle
-        fails = _chance(self.fail_during, place, "during", cycle.start, client)
+        fails = _chance(
+            probability=self.fail_during,
+            place=place,
+            purpose="during",
+            step=cycle.start,
+            client=client,
+        )
         if fails:
             drawn = _uniform(place, "when", cycle.start, client)
             failing_step = cycle[int(drawn * len(cycle))]
@@ -102,7 +114,13 @@ class Faults:
                 return FAILED_DURING
 
         begins = place.steps.start
-        is_late = _chance(self.straggle, place, "straggle", begins, client)
+        is_late = _chance(
+            probability=self.straggle,
+            place=place,
+            purpose="straggle",
+            step=begins,
+            client=client,
+        )
         if is_late:
             return LATE
         return None
@@ -110,7 +128,13 @@ class Faults:
     def broken_number(self, place: FaultPlace, client: int) -> float | None:
         """What stands in the update of a client that returns a broken one after the round of this `place`."""
         begins = place.steps.start
-        is_broken = _chance(self.corrupt, place, "corrupt", begins, client)
+        is_broken = _chance(
+            probability=self.corrupt,
+            place=place,
+            purpose="corrupt",
+            step=begins,
+            client=client,
+        )
         if not is_broken:
             return None
         numbers = [math.nan, math.inf]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
@@ -15,11 +14,8 @@ from fedlama.rows import Slot, distinct
 from fedlama.server import Server, ServerRule, ServerState
 from fedlama.training.evaluation import ClientSamples, Loss, Metric
 from fedlama.training.faults import Faults
+from fedlama.training.options import RunOptions
 from fedlama.training.participation import Participation
-
-# Ema: the exponential moving average of the server's model
-Evaluated = Literal["model", "ema"]
-DEFAULT_AVERAGE_STEPS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +27,14 @@ class Job:
         local: What a client does with a gradient.
         server_rule: What the server makes of an average.
         participation: How many clients train at a time, and for how long.
-        weights: What a client weighs in an average: "uniform", or "samples".
-        iterations: How many global steps there are.
-        evaluate_every: Cycle ends that pass a multiple of so many steps are evaluated.
-        seed: Decides every random draw.
-        precision: Of local steps.
+        options: How many steps there are, how they are computed, what is evaluated when.
         data: Samples and targets.
         shards: Which samples each client has.
         loss: A function of outputs and targets.
         metric: Another such function, if there is one.
         faults: What may happen to clients, if anything.
-        uplink: The code of what clients send, if any.
-        downlink: The code of what clients that stay are sent, if any.
-        evaluate: What is evaluated and returned: the global model or a moving average of it.
-        evaluate_average: Whether a moving average is also evaluated, beside the global model.
-        average_steps: Over how many steps that average reaches back.
+        uplink_channel: The code of what clients send, if any.
+        downlink_channel: The code of what clients that stay are sent, if any.
         client_samples: What each client is evaluated on, if it is.
     """
 
@@ -53,31 +42,24 @@ class Job:
     local: LocalRule
     server_rule: ServerRule
     participation: Participation
-    weights: str
-    iterations: int
-    evaluate_every: int
-    seed: int
-    precision: str
+    options: RunOptions
     data: Dataset
     shards: Shards
     loss: Loss
     metric: Metric | None
     faults: Faults | None = None
-    uplink: Channel | None = None
-    downlink: Channel | None = None
-    evaluate: Evaluated = "model"
-    evaluate_average: bool = False
-    average_steps: int = DEFAULT_AVERAGE_STEPS
+    uplink_channel: Channel | None = None
+    downlink_channel: Channel | None = None
     client_samples: ClientSamples | None = None
 
     @property
     def client_slots(self) -> tuple[Slot, ...]:
         """What is kept for each client, by whomever."""
         own = self.local.slots
-        if self.uplink is None:
+        if self.uplink_channel is None:
             return own
         # Refused where two of one name would share a row without a word
-        return distinct((*own, *self.uplink.slots))
+        return distinct((*own, *self.uplink_channel.slots))
 
     @property
     def outliving_slots(self) -> tuple[Slot, ...]:
@@ -91,23 +73,24 @@ class Job:
 
     def evaluated(self, server_state: ServerState) -> Tensor:
         """The model that is evaluated and returned."""
-        if self.evaluate == "model":
+        if self.options.evaluate == "model":
             return server_state.row
         assert server_state.average is not None, "the server was asked to keep one"
         return server_state.average
 
     def make_server(self, layout: Layout) -> Server:
         """The server of this run."""
+        options = self.options
         average_steps = None
-        if self.evaluate == "ema" or self.evaluate_average:
-            average_steps = self.average_steps
+        if options.evaluate == "ema" or options.evaluate_average:
+            average_steps = options.average_steps
         return Server(
             layout,
             self.policy,
             rule=self.server_rule,
             local=self.local,
-            uplink=self.uplink,
-            downlink=self.downlink,
+            uplink=self.uplink_channel,
+            downlink=self.downlink_channel,
             average_steps=average_steps,
         )
 

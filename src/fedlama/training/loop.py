@@ -25,7 +25,7 @@ from fedlama.training.scoring import Scoring
 from fedlama.training.seen_rows import Piece, SeenRows
 from fedlama.training.trainers import Trainer
 
-Emit = Callable[[Record | Checkpoint | Piece], None]
+HandOut = Callable[[Record | Checkpoint | Piece], None]
 
 
 class Federation:
@@ -67,11 +67,11 @@ class Federation:
             world,
         )
         if job.faults:
-            self.rounds = FaultyRounds(self.rounds, job.faults, job.seed)
+            self.rounds = FaultyRounds(self.rounds, job.faults, job.options.seed)
 
     def run(
         self,
-        emit: Emit,
+        emit: HandOut,
         control: Control | None = None,
         resume: Checkpoint | None = None,
         seen_rows: Iterable[SeenRows] = (),
@@ -93,8 +93,8 @@ class Federation:
         else:
             position = self.start()
 
-        while position.step < self.job.iterations:
-            plan = self.server.plan(position.server_state, self.job.iterations)
+        while position.step < self.job.options.iterations:
+            plan = self.server.plan(position.server_state, self.job.options.iterations)
             played = self.rounds.play(position, plan)
             if played.verdict is None:
                 saving.given_up(played.position)

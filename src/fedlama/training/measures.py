@@ -9,7 +9,7 @@ from fedlama.base import Limits
 
 # Whole numbers that JSON, float64 and pictures can all hold
 Count = Annotated[int, Limits(minimum=0, maximum=1 << 62)]
-Positive = Annotated[int, Limits(minimum=1, maximum=1 << 62)]
+CountFromOne = Annotated[int, Limits(minimum=1, maximum=1 << 62)]
 Number = Annotated[float, Limits(minimum=-1e100, maximum=1e100)]
 NotNegative = Annotated[float, Limits(minimum=0, maximum=1e100)]
 

@@ -143,7 +143,7 @@ def demand_of(
 
 def _seen_clients(job: Job, active: int) -> int:
     """At most so many clients will have been seen when the run ends."""
-    windows = _rounded_up(job.iterations, job.window_steps)
+    windows = _rounded_up(job.options.iterations, job.window_steps)
     # If no client were drawn twice
     drawn = windows * active
     return min(len(job.shards), drawn)

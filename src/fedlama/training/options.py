@@ -1,67 +1,83 @@
-"""Options of `simulate` that are judged by themselves, and what they mean where they are left out."""
+"""Options of a run: their limits and defaults, for Python and for configuration files."""
 
 from __future__ import annotations
 
 import numbers
-from typing import Literal, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from fedlama.base import MAX_SEED, InputError, check_whole
-from fedlama.compress import Codec
+from fedlama.base import InputError, Limits, Positive, Seed, check_options
 from fedlama.processes.bfloat16 import check_bfloat16
 from fedlama.processes.devices import check_device
-from fedlama.training.arguments import (
-    check_choice,
-    check_codecs,
-    check_flag,
-    check_numbers,
-)
-from fedlama.training.job import Evaluated
+from fedlama.rows import Grouping
+from fedlama.training.arguments import check_flag
 from fedlama.training.participation import Participation
-from fedlama.training.trainers import EXECUTIONS, PRECISIONS, Execution, Precision
+from fedlama.training.trainers import Execution, Precision
 
 Weighting = Literal["uniform", "samples"]  # of a client in an average
-WEIGHTINGS = get_args(Weighting)
-EVALUATED = get_args(Evaluated)
+# Ema: the exponential moving average of the server's model
+Evaluated = Literal["model", "ema"]
 DEFAULT_EVALUATIONS = 20
 
 
-def check_options(
-    *,
-    uplink: Codec | None,
-    downlink: Codec | None,
-    iterations: int,
-    seed: int,
-    weights: Weighting,
-    evaluate_every: int | None,
-    evaluate: Evaluated,
-    evaluate_clients: bool,
-    evaluate_average: bool,
-    average_steps: int,
-    device: str,
-    execution: Execution,
-    precision: Precision,
-) -> None:
-    """Raise InputError unless each of these arguments of `simulate` is allowed by itself."""
-    check_codecs(uplink=uplink, downlink=downlink)
-    check_whole("seed", seed, minimum=0, maximum=MAX_SEED)
-    check_numbers(
-        iterations=iterations,
-        evaluate_every=evaluate_every,
-        average_steps=average_steps,
-    )
-    check_choice("precision", precision, PRECISIONS)
-    check_choice("weights", weights, WEIGHTINGS)
-    check_choice("execution", execution, EXECUTIONS)
-    check_choice("evaluate", evaluate, EVALUATED)
-    check_flag("evaluate_clients", evaluate_clients)
-    check_flag("evaluate_average", evaluate_average)
-    if evaluate_average and evaluate == "ema":
-        raise InputError(
-            'evaluate="ema" evaluates the moving average in place of the model: evaluate_average has nothing to add'
-        )
-    check_device(device)
-    if precision == "bfloat16":
-        check_bfloat16(device)
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The arguments of `fedlama.simulate` that are numbers, texts and flags: what is explained there.
+
+    A configuration file has them in several tables, with these types, limits and defaults (`run/tables.py`).
+
+    Arguments:
+        iterations: How many global steps to train.
+        seed: Decides every random draw.
+        weights: What a client weighs in an average.
+        layers: What is averaged as one.
+        adaptive: Patterns of the names of layers that may get a longer interval.
+        evaluate_every: Cycle ends that pass a multiple of so many steps are evaluated; None for about 20 of them.
+        evaluate: What is evaluated and returned.
+        evaluate_clients: Whether the model is also evaluated on each client's own samples.
+        evaluate_average: Whether a moving average is also evaluated, beside the model.
+        average_steps: Over how many steps that average reaches back.
+        device: Where: "cpu", "cuda" or "auto".
+        execution: How a process trains its clients.
+        precision: Of local steps.
+        checkpoint_minutes: How many minutes lie between two checkpoints in a run directory.
+    """
+
+    iterations: Positive
+    seed: Seed = 0
+    weights: Weighting = "uniform"
+    layers: Grouping = "tensor"
+    adaptive: Sequence[str] | None = None
+    evaluate_every: Positive | None = None
+    evaluate: Evaluated = "model"
+    evaluate_clients: bool = False
+    evaluate_average: bool = False
+    average_steps: Positive = 120
+    device: str = "auto"
+    execution: Execution = "auto"
+    precision: Precision = "float32"
+    checkpoint_minutes: Annotated[float, Limits(minimum=0)] = 5.0
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        check_flag("evaluate_clients", self.evaluate_clients)
+        check_flag("evaluate_average", self.evaluate_average)
+        if self.evaluate_average and self.evaluate == "ema":
+            raise InputError(
+                'evaluate="ema" evaluates the moving average in place of the model: evaluate_average has nothing to add'
+            )
+
+    def check_machine(self) -> None:
+        """Raise InputError unless this machine has the device and can compute in this precision."""
+        check_device(self.device)
+        if self.precision == "bfloat16":
+            check_bfloat16(self.device)
+
+    @property
+    def evaluation_interval(self) -> int:
+        """After how many steps the model is evaluated, also where nobody said."""
+        return self.evaluate_every or default_evaluate_every(self.iterations)
 
 
 def default_evaluate_every(iterations: int) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedlama.base import InputError, Limits, check_options, random_key
+from fedlama.base import InputError, Limits, Positive, check_options, random_key
 from fedlama.core import Policy
 
 
@@ -26,7 +26,7 @@ class Participation:
     """
 
     clients: Annotated[int, Limits(minimum=1)] | None = None
-    window: Annotated[int, Limits(minimum=1)] | None = None
+    window: Positive | None = None
     fraction: Annotated[float, Limits(above=0, maximum=1)] | None = field(
         default=None, kw_only=True
     )
@@ -121,3 +121,6 @@ class Participation:
             shuffle=False,
         )
         return sorted(drawn.tolist())
+
+
+EVERYONE = Participation()

@@ -37,7 +37,7 @@ class Position:
         return self.server_state.step
 
     @property
-    def state(self) -> PolicyState:
+    def policy_state(self) -> PolicyState:
         """Where the policy stands."""
         return self.server_state.policy_state
 

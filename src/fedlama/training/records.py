@@ -18,11 +18,11 @@ from fedlama.training.measures import (
     AS_READ,
     ClientScores,
     Count,
+    CountFromOne,
     EvaluatedOn,
     Measure,
     NotNegative,
     Number,
-    Positive,
 )
 
 __all__ = [
@@ -75,11 +75,11 @@ class Record:
 
     __pydantic_config__: ClassVar = AS_READ
 
-    round: Positive
-    step: Positive
-    cycle: Positive
+    round: CountFromOne
+    step: CountFromOne
+    cycle: CountFromOne
     due: list[str]
-    intervals: list[Positive]
+    intervals: list[CountFromOne]
     discrepancy: list[NotNegative | None]
     loss: Number
     test_loss: Number | None = field(default=None, kw_only=True)
@@ -126,7 +126,7 @@ class Timing:
 
     __pydantic_config__: ClassVar = AS_READ
 
-    round: Positive
+    round: CountFromOne
     seconds: Number
 
 
@@ -147,10 +147,10 @@ class LayerSummary:
     __pydantic_config__: ClassVar = AS_READ
 
     name: str
-    size: Positive
+    size: CountFromOne
     adaptive: bool
     aggregations: Count
-    interval: Positive
+    interval: CountFromOne
     uplink_bytes: Count | None = None
     downlink_bytes: Count | None = None
 
@@ -209,7 +209,7 @@ class Summary:
     uplink_bytes: Count
     downlink_bytes: Count
     statistics_bytes: Count = field(default=0, kw_only=True)
-    iterations: Positive
+    iterations: CountFromOne
     seed: Count
     seconds: Number = field(default=0.0, kw_only=True)
     uplink_share: Number | None = field(default=None, kw_only=True)

@@ -19,7 +19,7 @@ from fedlama.training.setup import Setup
 
 def why_stopped(end: Position, job: Job) -> str:
     """Why a run stopped before its last step, and how to go on."""
-    where = f"stopped at step {end.step} of {job.iterations}"
+    where = f"stopped at step {end.step} of {job.options.iterations}"
     if end.discarded is None:
         return f"{where}, as asked; --resume continues from there"
     assert job.faults, "only faults make a round one to be repeated"
@@ -40,7 +40,7 @@ def why_stopped(end: Position, job: Job) -> str:
     why = job.faults.tolerance.too_few(
         named,
         option="faults.min_clients",
-        round=end.state.round + 1,
+        round=end.policy_state.round + 1,
         tried=tried,
     )
     return f"{where}: {why}; --resume continues from there with new clients"
@@ -62,8 +62,8 @@ def result_of(
     layers = layer_summaries(end, setup.layout)
     job = setup.job
     codec = "none"
-    if job.uplink is not None:
-        codec = str(job.uplink.codec)
+    if job.uplink_channel is not None:
+        codec = str(job.uplink_channel.codec)
     metric = None
     if job.metric is not None:
         metric = job.metric.measure
@@ -80,8 +80,8 @@ def result_of(
         uplink_bytes=ledger.uplink_bytes,
         downlink_bytes=ledger.downlink_bytes,
         statistics_bytes=ledger.statistics_uplink,
-        iterations=job.iterations,
-        seed=job.seed,
+        iterations=job.options.iterations,
+        seed=job.options.seed,
         seconds=seconds,
         uplink_share=end.uplink_share(job.policy, job.cohort_size),
         codec=codec,
@@ -113,7 +113,7 @@ def layer_summaries(end: Position, layout: Layout) -> list[LayerSummary]:
             size=layer.size,
             adaptive=layer.adaptive,
             aggregations=ledger.aggregations[index],
-            interval=end.state.intervals[index],
+            interval=end.policy_state.intervals[index],
             uplink_bytes=ledger.layer_uplink[index],
             downlink_bytes=ledger.layer_downlink[index],
         )

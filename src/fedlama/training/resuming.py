@@ -31,15 +31,17 @@ def check_resumable(saved: Checkpoint, job: Job, layout: Layout) -> None:
     same_statistics = ledger.statistics_size == layout.statistics_size
     if not (same_layers and same_statistics):
         raise InputError("its account is of another model")
-    _check_times(saved.state, job)
+    _check_times(saved.policy_state, job)
     _check_attempts(saved, job)
     _check_slots(saved, job)
-    _check_policy(saved.state, job, layout)
+    _check_policy(saved.policy_state, job, layout)
 
 
 def _check_times(state: PolicyState, job: Job) -> None:
-    if state.step >= job.iterations:
-        raise InputError(f"it is of step {state.step:,} of a run of {job.iterations:,}")
+    if state.step >= job.options.iterations:
+        raise InputError(
+            f"it is of step {state.step:,} of a run of {job.options.iterations:,}"
+        )
 
     # A round takes at least one step, and a cycle at least one round
     is_possible = (
@@ -87,7 +89,7 @@ def _check_discarded(discarded: Attempts, clients: int) -> None:
 
 def _check_slots(saved: Checkpoint, job: Job) -> None:
     """Inside a window there are the slots of its cohort, and nowhere else."""
-    into_window = saved.state.step % job.window_steps
+    into_window = saved.policy_state.step % job.window_steps
     # Where a cohort was given up, the next one begins with nothing
     has_cohort = into_window > 0 and saved.discarded is None
     keeps_slots = bool(job.client_slots)
@@ -99,7 +101,7 @@ def _check_slots(saved: Checkpoint, job: Job) -> None:
 
 def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
     """Let the policy go on for a cycle, with made-up evidence: what it keeps for itself is known to nobody else."""
-    until = min(state.step + job.policy.longest_cycle, job.iterations)
+    until = min(state.step + job.policy.longest_cycle, job.options.iterations)
     for _ in range(MAX_ROUNDS_AHEAD):
         try:
             state = _after_a_round(state, job, layout)
@@ -115,11 +117,11 @@ def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
 
 def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
     """The state after the next round, if everything that is measured were one."""
-    plan = job.policy.next(state, job.iterations)
+    plan = job.policy.next(state, job.options.iterations)
     check_plan(
         job.policy,
         plan,
-        steps_left=job.iterations - state.step,
+        steps_left=job.options.iterations - state.step,
         layers=len(layout.layers),
     )
 

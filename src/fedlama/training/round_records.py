@@ -75,15 +75,15 @@ def record_of(
     # The d_l of Eq. 2 is measured where a layer is averaged
     discrepancy: list[float | None] = [None] * len(layout.layers)
     for layer in plan.due:
-        discrepancy[layer] = after.state.discrepancy[layer]
+        discrepancy[layer] = after.policy_state.discrepancy[layer]
 
     attempts = started.attempts_until(after, excluded)
     return Record(
-        round=after.state.round,
+        round=after.policy_state.round,
         step=after.step,
-        cycle=started.state.cycle + 1,
+        cycle=started.policy_state.cycle + 1,
         due=[layout.layers[layer].name for layer in plan.due],
-        intervals=list(started.state.intervals),
+        intervals=list(started.policy_state.intervals),
         discrepancy=discrepancy,
         loss=loss,
         test_loss=scores.loss,

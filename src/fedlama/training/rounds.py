@@ -46,9 +46,9 @@ class Rounds:
         self.world = world
         self.job = cohorts.job
         self.uplink: Uplink | None = None
-        if self.job.uplink is not None:
+        if self.job.uplink_channel is not None:
             self.uplink = Uplink(
-                self.job.uplink,
+                self.job.uplink_channel,
                 window_steps=self.job.window_steps,
                 base_interval=self.job.policy.base_interval,
             )
@@ -148,11 +148,11 @@ class Rounds:
     ) -> None:
         """Raise DivergenceError unless the loss and the weights of one client of the cohort are finite."""
         check_finite(
-            current.cohort.clients[index],
-            loss,
-            weights_are_finite,
-            current,
-            self.job.shards,
+            client=current.cohort.clients[index],
+            loss=loss,
+            weights_are_finite=weights_are_finite,
+            current=current,
+            shards=self.job.shards,
         )
 
     def _download(self, current: Round, clients: int) -> Message:
@@ -181,11 +181,11 @@ class Rounds:
         window_ends = current.steps.stop % self.job.window_steps == 0
         with phase("aggregate"):
             reduce = ExactReduce(
-                self.layout,
-                current,
-                verdict,
-                self.world,
-                self.uplink,
+                layout=self.layout,
+                current=current,
+                verdict=verdict,
+                world=self.world,
+                uplink=self.uplink,
             )
             down = self._download(current, downloads)
             after = self.server.close(
@@ -259,7 +259,7 @@ class Rounds:
         """Where the server's own message belongs."""
         before = current.position
         if self.uplink is None:
-            return MessagePlace(before.state.round + 1, client=0)
+            return MessagePlace(before.policy_state.round + 1, client=0)
         return self.uplink.place(
             before,
             current.plan,

@@ -21,14 +21,14 @@ from fedlama.processes.world import (
 from fedlama.rows import Binding, ClientStore
 from fedlama.training.checkpoint import Checkpoint
 from fedlama.training.checkpoint_file import Source
-from fedlama.training.loop import Emit, Federation
+from fedlama.training.loop import Federation, HandOut
 from fedlama.training.position import Position, PositionArrays
 from fedlama.training.seen_rows import SeenRows
 from fedlama.training.setup import Setup
 
 
 def run_loop(
-    setup: Setup, store: ClientStore | None, workers: int, take: Emit
+    setup: Setup, store: ClientStore | None, workers: int, take: HandOut
 ) -> Position:
     """Train to the end; where the run stands then.
 
@@ -41,8 +41,8 @@ def run_loop(
     checkpointing = setup.checkpointing
 
     @explain_out_of_memory()
-    def work(world: World, emit: Emit) -> Position:
-        device = world.device(setup.device)
+    def work(world: World, emit: HandOut) -> Position:
+        device = world.device(setup.job.options.device)
         federation = _federation(setup, store, world, device)
         with as_current(device):
             if checkpointing is None:
@@ -60,7 +60,7 @@ def run_loop(
             )
             return end.on_cpu()
 
-    backend = backend_for(setup.device)
+    backend = backend_for(setup.job.options.device)
     if launched_by_torchrun():
         with torchrun_world(backend) as world:
             return work(world, take)
@@ -71,7 +71,7 @@ def run_loop(
             "this process already has a process group: use workers=1, or start the program with torchrun"
         )
 
-    def work_and_send(world: World, emit: Emit) -> PositionArrays:
+    def work_and_send(world: World, emit: HandOut) -> PositionArrays:
         end = work(world, emit)
         return PositionArrays.of(end)
 
@@ -112,7 +112,9 @@ def _federation(
         data,
         job.shards,
         job.local.batch_size,
-        job.seed,
+        job.options.seed,
     )
     trainer = setup.trainer(binding, batches)
-    return Federation(job, binding, trainer, world, store)
+    return Federation(
+        job=job, binding=binding, trainer=trainer, world=world, store=store
+    )

@@ -13,7 +13,7 @@ from fedlama.core.policy_checks import check_own
 from fedlama.processes.world import World
 from fedlama.rows import ClientStore
 from fedlama.server import ServerState
-from fedlama.training.checkpoint import Checkpoint, Rows
+from fedlama.training.checkpoint import Checkpoint, RowsByName
 from fedlama.training.checkpointing import Control
 from fedlama.training.cohorts import Cohorts
 from fedlama.training.position import Position
@@ -59,7 +59,7 @@ class Saving:
         )
         self.world.max_(wishes)
         save, stop = wishes.bool().tolist()
-        is_last = position.step >= job.iterations
+        is_last = position.step >= job.options.iterations
         if save and not is_last:
             self._save(position, inside_window=not at_window_end)
         return stop
@@ -80,7 +80,7 @@ class Saving:
         row = torch.from_numpy(saved.row)
         counters = torch.from_numpy(saved.counters)
         server_state = ServerState(
-            policy_state=saved.state,
+            policy_state=saved.policy_state,
             ledger=saved.ledger,
             row=row.to(device),
             slots=_on_device(saved.server_slots, device),
@@ -132,7 +132,7 @@ class Saving:
             yield SeenRows(clients, rows)
 
     def _save(self, position: Position, *, inside_window: bool) -> None:
-        check_own(self.cohorts.job.policy, position.state.own, saved=True)
+        check_own(self.cohorts.job.policy, position.policy_state.own, saved=True)
         here = position.on_cpu()
         cohort_slots: dict[str, np.ndarray] = {}
         if inside_window:
@@ -153,7 +153,7 @@ class Saving:
             server_slots[name] = values.numpy().copy()
 
         checkpoint = Checkpoint(
-            state=here.state,
+            policy_state=here.policy_state,
             ledger=here.server_state.ledger,
             broadcast=here.server_state.broadcast,
             row=here.row.numpy().copy(),
@@ -172,7 +172,7 @@ class Saving:
                 self.emit(Piece(content))
 
 
-def _on_device(rows: Rows, device: torch.device) -> dict[str, Tensor]:
+def _on_device(rows: RowsByName, device: torch.device) -> dict[str, Tensor]:
     """Rows of a checkpoint as tensors where the run computes."""
     tensors: dict[str, Tensor] = {}
     for name, values in rows.items():

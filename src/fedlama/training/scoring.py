@@ -43,14 +43,14 @@ class Scoring:
         is_due = is_evaluated(
             position.step,
             plan,
-            every=job.evaluate_every,
-            iterations=job.iterations,
+            every=job.options.evaluation_interval,
+            iterations=job.options.iterations,
         )
         if not is_due:
             return Scores()
 
         self.binding.load_counters(position.counters)
-        key = random_key(job.seed, "evaluate", position.step)
+        key = random_key(job.options.seed, "evaluate", position.step)
         with phase("evaluate"):
             # In this order: clients' samples are evaluated with the row that the module is pointed at.
             loss, score = self._tested(job.evaluated(position.server_state), key)
@@ -77,12 +77,12 @@ class Scoring:
         """The loss and the metric of a row on the test samples; the module stays pointed at it."""
         self.binding.point_at(row)
         return evaluate(
-            self.binding,
-            self.job.data,
-            self.job.loss,
-            self.job.metric,
-            self.world,
-            key,
+            binding=self.binding,
+            data=self.job.data,
+            loss=self.job.loss,
+            metric=self.job.metric,
+            world=self.world,
+            key=key,
         )
 
     def _with_clients(self, key: int) -> ClientScores | None:
@@ -91,17 +91,17 @@ class Scoring:
         if job.client_samples is None or job.metric is None:
             return None
         return evaluate_clients(
-            self.binding,
-            job.data,
-            job.client_samples,
-            job.metric,
-            self.world,
-            key,
+            binding=self.binding,
+            data=job.data,
+            samples=job.client_samples,
+            metric=job.metric,
+            world=self.world,
+            key=key,
         )
 
     def _of_average(self, position: Position, key: int) -> float | None:
         """The metric of the model's moving average, where that is asked for."""
-        if not self.job.evaluate_average:
+        if not self.job.options.evaluate_average:
             return None
         average = position.server_state.average
         assert average is not None, "make_server asked for one"
@@ -120,5 +120,5 @@ def _check_finite(
         return
     first_step = position.step - plan.steps + 1
     raise DivergenceError.because(
-        f"the test loss or metric was not finite in round {position.state.round} (from step {first_step})"
+        f"the test loss or metric was not finite in round {position.policy_state.round} (from step {first_step})"
     )

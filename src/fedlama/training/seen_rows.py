@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedlama.base import InputError
 from fedlama.core import BYTES_PER_NUMBER, PolicyState
 from fedlama.rows.store import rows_per_piece
-from fedlama.training.checkpoint import CLIENTS, SEEN, Checkpoint, Rows, Shapes
+from fedlama.training.checkpoint import CLIENTS, SEEN, Checkpoint, RowsByName, Shapes
 from fedlama.training.checkpoint_file import Source, TensorFile, opened
 from fedlama.training.checkpointing import Checkpointing, Sink
 
@@ -37,7 +37,7 @@ class SeenRows:
     """
 
     clients: NDArray[np.int64]
-    rows: Rows
+    rows: RowsByName
 
 
 def read_seen_rows(source: Source, shapes: Shapes) -> Iterator[SeenRows]:
@@ -92,7 +92,7 @@ class Keeping:
             item: It.
         """
         if isinstance(item, Checkpoint):
-            self._sink = self._begin(item.state)
+            self._sink = self._begin(item.policy_state)
             self._sink.write(item.encode())
             self._left = item.bytes_to_follow
         else:

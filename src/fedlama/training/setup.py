@@ -38,7 +38,6 @@ class Setup:
         module: What is trained.
         layout: Where its layers are in a row.
         stacked: Whether clients are trained in stacks.
-        device: Where: "cpu", "cuda" or "auto".
         checkpointing: Where checkpoints go, and what to resume from, if anybody keeps any.
     """
 
@@ -46,7 +45,6 @@ class Setup:
     module: nn.Module
     layout: Layout
     stacked: bool
-    device: str
     checkpointing: Checkpointing | None
 
     @property
@@ -92,7 +90,7 @@ class Setup:
         for _ in self.seen_rows(source):
             # They are checked as they are read
             continue
-        return saved.state.round
+        return saved.policy_state.round
 
     @contextmanager
     def store(self) -> Iterator[ClientStore | None]:
@@ -112,12 +110,12 @@ class Setup:
         if self.stacked:
             return StackedTrainer(binding, batches, job.local)
         return OneByOneTrainer(
-            binding,
-            batches,
-            job.local,
-            job.loss,
-            job.seed,
-            job.precision,
+            binding=binding,
+            batches=batches,
+            rule=job.local,
+            loss=job.loss,
+            seed=job.options.seed,
+            precision=job.options.precision,
         )
 
 
@@ -181,8 +179,9 @@ def _demand_anywhere(setup: Setup, workers: int) -> MemoryDemand:
     )
 
 
-def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) -> bool:
+def choose_stacked(module: nn.Module, layout: Layout, job: Job) -> bool:
     """Whether clients are trained in stacks, which is decided by a rule and never by a timing."""
+    execution = job.options.execution
     refusal = "execution = 'stacked' does not fit this training"
     if job.local.steps is not None:
         if execution == "stacked":
@@ -190,13 +189,13 @@ def choose_stacked(execution: str, module: nn.Module, layout: Layout, job: Job) 
         return False
     if execution == "auto":
         return suits_stacking(
-            module,
-            layout,
-            job.data,
-            job.loss,
-            job.precision,
+            module=module,
+            layout=layout,
+            data=job.data,
+            loss=job.loss,
+            precision=job.options.precision,
         )
-    reason = can_stack(module, job.data, job.loss, job.precision)
+    reason = can_stack(module, job.data, job.loss, job.options.precision)
     if execution == "stacked" and reason:
         raise InputError(f"{refusal}: {reason}")
     return execution == "stacked"

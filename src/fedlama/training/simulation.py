@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from fedlama.data import Dataset, Partition, Shards, default_partition
 from fedlama.local import LocalRule
 from fedlama.processes.devices import check_workers, is_on_gpu
 from fedlama.processes.world import launched_by_torchrun
-from fedlama.rows import Grouping, check_dtypes, describe
+from fedlama.rows import check_dtypes, describe
 from fedlama.server import Mean, ServerRule
 from fedlama.training.arguments import (
     check_faults,
@@ -32,16 +32,11 @@ from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.coding import check_window
 from fedlama.training.evaluation import ClientSamples, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
-from fedlama.training.job import DEFAULT_AVERAGE_STEPS, Evaluated, Job
+from fedlama.training.job import Job
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.observing import Observer
-from fedlama.training.options import (
-    Weighting,
-    check_options,
-    default_evaluate_every,
-    participation_of,
-)
-from fedlama.training.participation import Participation
+from fedlama.training.options import RunOptions
+from fedlama.training.participation import EVERYONE, Participation
 from fedlama.training.records import Record, TrainingResult
 from fedlama.training.results import result_of, why_stopped
 from fedlama.training.running import run_loop
@@ -53,12 +48,12 @@ from fedlama.training.setup import (
     downlink_channel,
     uplink_channel,
 )
-from fedlama.training.trainers import Execution, Precision
 
 
 def simulate(
     model: Callable[[], nn.Module],
     data: Dataset,
+    options: RunOptions,
     *,
     policy: Policy,
     local: LocalRule,
@@ -66,115 +61,85 @@ def simulate(
     uplink: Codec | None = None,
     downlink: Codec | None = None,
     partition: Partition | None = None,
-    participation: float | int | Participation = 1.0,
-    iterations: int,
-    seed: int = 0,
-    workers: int = 1,
-    window: int | None = None,
-    weights: Weighting = "uniform",
-    layers: Grouping = "tensor",
-    adaptive: Sequence[str] | None = None,
+    participation: Participation = EVERYONE,
     faults: Faults | None = None,
     loss: Loss | None = None,
     metric: MetricFunction | Metric | None = None,
-    evaluate_every: int | None = None,
-    evaluate: Evaluated = "model",
-    evaluate_clients: bool = False,
-    evaluate_average: bool = False,
-    average_steps: int = DEFAULT_AVERAGE_STEPS,
-    device: str = "auto",
-    execution: Execution = "auto",
-    precision: Precision = "float32",
+    workers: int = 1,
     on_record: Callable[[Record], None] | None = None,
     checkpointing: Checkpointing | None = None,
 ) -> TrainingResult:
     """Train a federation: `fedlama.simulate` without a run directory, where the arguments are explained.
 
-    `checkpointing` says where checkpoints go, and what to resume from.
+    `options` are those of them that are numbers, texts and flags; `checkpointing` says where checkpoints go, and what
+    to resume from.
     """
-    check_kinds(data, policy, local, server, partition)
-    check_options(
+    check_kinds(
+        data=data,
+        policy=policy,
+        local=local,
+        server=server,
+        partition=partition,
         uplink=uplink,
         downlink=downlink,
-        iterations=iterations,
-        seed=seed,
-        weights=weights,
-        evaluate_every=evaluate_every,
-        evaluate=evaluate,
-        evaluate_clients=evaluate_clients,
-        evaluate_average=evaluate_average,
-        average_steps=average_steps,
-        device=device,
-        execution=execution,
-        precision=precision,
     )
+    options.check_machine()
     check_numbers(workers=workers)
-    participation = participation_of(participation, window)
     check_window(uplink, policy, participation.window_steps(policy))
     if not launched_by_torchrun():
-        check_workers(device, workers)
+        check_workers(options.device, workers)
 
     # Shards that were dealt before give themselves
     dealing = partition or default_partition(data)
-    shards = dealing.assign(data, seed)
+    shards = dealing.assign(data, options.seed)
     check_faults(faults, participation.count(len(shards)))
     loss, metric = task_of(data, loss, metric)
     client_samples = None
-    if evaluate_clients:
+    if options.evaluate_clients:
         client_samples = _client_samples(data, shards, metric)
-    if evaluate_average:
+    if options.evaluate_average:
         _check_has_metric("evaluate_average", metric)
     job = Job(
         policy=policy,
         local=local,
         server_rule=server or Mean(),
         participation=participation,
-        weights=weights,
-        iterations=iterations,
-        evaluate_every=evaluate_every or default_evaluate_every(iterations),
-        seed=seed,
-        precision=precision,
+        options=options,
         data=data,
         shards=shards,
         loss=loss,
         metric=metric,
         faults=faults,
-        evaluate=evaluate,
-        evaluate_average=evaluate_average,
-        average_steps=average_steps,
         client_samples=client_samples,
     )
     started = time.perf_counter()
-    uses_gpu = is_on_gpu(device) and workers == 1
+    uses_gpu = is_on_gpu(options.device) and workers == 1
     with torch_settings(uses_gpu=uses_gpu):
-        module = build(model, seed)
-        layout = _checked_layout(module, job, layers, adaptive)
+        module = build(model, options.seed)
+        layout = _checked_layout(module, job)
         job = replace(
             job,
-            uplink=uplink_channel(uplink, layout, seed),
-            downlink=downlink_channel(downlink, layout, seed),
+            uplink_channel=uplink_channel(uplink, layout, options.seed),
+            downlink_channel=downlink_channel(downlink, layout, options.seed),
         )
         setup = Setup(
             job=job,
             module=module,
             layout=layout,
-            stacked=choose_stacked(execution, module, layout, job),
-            device=device,
+            stacked=choose_stacked(module, layout, job),
             checkpointing=checkpointing,
         )
         setup = _ready(setup, workers)
         return _run(setup, workers, on_record, started)
 
 
-def _checked_layout(
-    module: nn.Module, job: Job, layers: Grouping, adaptive: Sequence[str] | None
-) -> Layout:
+def _checked_layout(module: nn.Module, job: Job) -> Layout:
     """Where the module's layers are in a row, once it is sure that the job can train it."""
     check_dtypes(module)
     check_preparation(job.data)
     check_outputs(module, job.data, job.loss, job.metric)
     check_single_samples(module, job.data, job.shards, job.local.batch_size)
-    layout = describe(module, layers, adaptive)
+    layout = describe(module, job.options.layers, job.options.adaptive)
     # Refuses a policy that does not fit this model before anything is started
     start_checked(job.policy, layout.layers)
     return layout
@@ -182,7 +147,7 @@ def _checked_layout(
 
 def _ready(setup: Setup, workers: int) -> Setup:
     """The setup of a run that fits into memory, with what it goes on from."""
-    if not is_on_gpu(setup.device):
+    if not is_on_gpu(setup.job.options.device):
         choose_when_to_save(setup, workers)
         check_setup_memory(setup, workers)
     return _going_on(setup)
@@ -205,15 +170,15 @@ def _run(
     observer = Observer(on_record, setup.checkpointing)
     with setup.store() as store, closing(observer):
         end = run_loop(setup, store, workers, observer.take)
-    if end.step < setup.job.iterations:
+    if end.step < setup.job.options.iterations:
         raise RunError(why_stopped(end, setup.job))
     seconds = time.perf_counter() - started
     return result_of(
-        setup,
-        end,
-        observer.records,
-        observer.client_scores,
-        seconds,
+        setup=setup,
+        end=end,
+        records=observer.records,
+        client_scores=observer.client_scores,
+        seconds=seconds,
     )
 
 

@@ -25,7 +25,7 @@ def sync_due_layers(
         server_rows: What the local rule may look at.
     """
     cohort = current.cohort
-    synchronised_at = current.position.state.synchronised_at
+    synchronised_at = current.position.policy_state.synchronised_at
     base_interval = job.policy.base_interval
     present = list(cohort.trained_parts(block=1))
     for layer in current.plan.due:

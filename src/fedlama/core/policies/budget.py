@@ -245,7 +245,7 @@ class Budget:
 def _learnt(
     own: Mapping[str, Any], plan: RoundPlan, evidence: Evidence
 ) -> dict[str, Any]:
-    """The policy's memory after a round: what each due layer weighs as encoded, and its norm."""
+    """The policy's own state after a round: the bytes of each due layer as encoded, and its norm."""
     bytes_sent = list(own["bytes"])
     norms = list(own["norm"])
     for layer in plan.due:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from typing import Annotated
 
-from fedlama.base import Limits, check_options
-from fedlama.core.interval_checks import Rule, check_intervals
+from fedlama.base import Limits, Positive, check_options
+from fedlama.core.interval_checks import Variant, check_intervals
 from fedlama.core.intervals import adjust_intervals
 from fedlama.core.layers import Layer
 from fedlama.core.policy import (
@@ -34,9 +34,9 @@ class FedLAMA:
         warmup_rounds: The first adjustment is made at the first cycle end at or after this round.
     """
 
-    base_interval: Annotated[int, Limits(minimum=1)]
+    base_interval: Positive
     increase_factor: Annotated[int, Limits(minimum=1)]
-    rule: Rule = "crossing"
+    rule: Variant = "crossing"
     warmup_rounds: Annotated[int, Limits(minimum=0)] = 0
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class FedAvg(FedLAMA):
 
     # Not shown: the constructor takes none of them.
     increase_factor: int = field(default=1, init=False, repr=False)
-    rule: Rule = field(default="crossing", init=False, repr=False)
+    rule: Variant = field(default="crossing", init=False, repr=False)
     warmup_rounds: int = field(default=0, init=False, repr=False)
 
     # What the constructor shows; it takes the field's name as well, by which dataclasses.replace calls it.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Annotated, Any
 
-from fedlama.base import MAX_SEED, InputError, Limits, check_options, random_key
+from fedlama.base import InputError, Limits, Seed, check_options, random_key
 from fedlama.core.layers import Layer
 from fedlama.core.policy import (
     RECYCLED,
@@ -46,7 +46,7 @@ class FedLUAR:
 
     interval: Annotated[int, Limits(minimum=1)]
     recycled: Annotated[int, Limits(minimum=0)]
-    seed: Annotated[int, Limits(minimum=0, maximum=MAX_SEED)] = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_options(self)

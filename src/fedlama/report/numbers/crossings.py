@@ -115,12 +115,12 @@ def _complete(discrepancy: Sequence[float | None]) -> bool:
 
 
 def _walked(
-    discrepancy: Sequence[float], adaptive: Sequence[bool], rule: str
+    discrepancy: Sequence[float], adaptive: Sequence[bool], variant: str
 ) -> list[int]:
-    """The layers that Algorithm 2 walks, by ascending discrepancy; the rule as printed walks all of them."""
+    """The layers that Algorithm 2 walks, by ascending discrepancy; the variant as printed walks all of them."""
     walked: list[int] = []
     for layer in range(len(discrepancy)):
-        if adaptive[layer] or rule == "printed":
+        if adaptive[layer] or variant == "printed":
             walked.append(layer)
     # Equal discrepancies keep the order of the layers
     walked.sort(key=lambda layer: discrepancy[layer])

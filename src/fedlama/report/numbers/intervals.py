@@ -72,7 +72,9 @@ def _interval_map(index: int, setting: ComparedSetting) -> IntervalMap | None:
     for place, name in enumerate(names):
         own = {cycle: intervals[place] for cycle, intervals in cycles.items()}
         spans += _spans(name, own)
-    return IntervalMap(index, setting.label, run.seed, names, spans)
+    return IntervalMap(
+        index=index, label=setting.label, seed=run.seed, layers=names, spans=spans
+    )
 
 
 def _intervals_by_cycle(run: RecordedRun) -> dict[int, list[int]]:

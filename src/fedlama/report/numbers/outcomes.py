@@ -112,11 +112,11 @@ def _finished(run: RecordedRun, summary: Summary) -> Outcome:
     layers: list[LayerCount] = []
     for layer in summary.layers:
         count = LayerCount(
-            layer.name,
-            layer.size,
-            layer.aggregations,
-            layer.uplink_bytes,
-            layer.adaptive,
+            name=layer.name,
+            size=layer.size,
+            aggregations=layer.aggregations,
+            uplink_bytes=layer.uplink_bytes,
+            adaptive=layer.adaptive,
         )
         layers.append(count)
 

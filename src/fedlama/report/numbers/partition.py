@@ -41,7 +41,11 @@ def view_counts(name: str, counts_CK: NDArray[np.int64], clients: int) -> Partit
         clients: how many there are; counted may be the first of them only.
     """
     return PartitionView(
-        name, counts_CK.sum(axis=1), counts_CK, _entropy(counts_CK), clients
+        name=name,
+        sizes=counts_CK.sum(axis=1),
+        counts_CK=counts_CK,
+        entropy=_entropy(counts_CK),
+        clients=clients,
     )
 
 

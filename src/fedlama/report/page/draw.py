@@ -184,7 +184,13 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
     partitions, left_out = partition_charts(comparison)
     network = _network(comparison, view)
     clients = fairness_section(comparison)
-    charts = charts_of(comparison, network, clients, partitions, number)
+    charts = charts_of(
+        comparison=comparison,
+        network=network,
+        clients=clients,
+        partitions=partitions,
+        number=number,
+    )
     columns = headings(comparison)
     return GroupPart(
         number=number,

@@ -16,13 +16,13 @@ SECONDS_BETWEEN_LOOKS = 2.0
 REFRESH = 5  # seconds after which the page reads itself again
 QUIET_LOOKS = 2  # between two runs of a study nothing is going for a moment
 
-Draw = Callable[[list[RecordedRun], int | None], None]
+DrawRuns = Callable[[list[RecordedRun], int | None], None]
 # Name, time and size: what shows that a file has changed
 FileStates = list[tuple[str, int, int]]
 
 
 def watch(
-    folders: Sequence[Path], draw: Draw, pause: Callable[[float], None] = time.sleep
+    folders: Sequence[Path], draw: DrawRuns, pause: Callable[[float], None] = time.sleep
 ) -> None:
     """Draw at every change; it ends when nothing has been going for two looks, or with Ctrl-C.
 
@@ -77,7 +77,7 @@ def _file_states(folders: Sequence[Path]) -> FileStates:
     return found
 
 
-def _draw_once(folders: Sequence[Path], draw: Draw, now: FileStates) -> bool:
+def _draw_once(folders: Sequence[Path], draw: DrawRuns, now: FileStates) -> bool:
     """Draw what is there; whether there was anything, and it held still."""
     if not now and not any(folder.is_file() for folder in folders):
         # Nothing yet, or not even a folder: a run that is about to start will make it.

@@ -1,10 +1,9 @@
 """How a process trains its clients: one after the other, or in stacks."""
 
-from fedlama.training.trainers.one_by_one import PRECISIONS, OneByOneTrainer, Precision
+from fedlama.training.trainers.one_by_one import OneByOneTrainer, Precision
 from fedlama.training.trainers.stackable import can_stack
 from fedlama.training.trainers.stacked import (
     BLOCK,
-    EXECUTIONS,
     Execution,
     StackedTrainer,
     block_of,
@@ -14,8 +13,6 @@ from fedlama.training.trainers.trainer import Trainer
 
 __all__ = [
     "BLOCK",
-    "EXECUTIONS",
-    "PRECISIONS",
     "Execution",
     "OneByOneTrainer",
     "Precision",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from fedlama.training.trainers.layers import stacked_forward
 from fedlama.training.trainers.stackable import can_stack
 
 Execution = Literal["auto", "stacked", "one-by-one"]
-EXECUTIONS = get_args(Execution)
 BLOCK = 8  # clients in a stack
 # Of a model for which that is high enough: more processes find work in a small cohort
 LOW_BLOCK = 4
@@ -138,12 +137,12 @@ class StackedTrainer:
             if len(block) < self.block:
                 train = self._train_padded
             losses[part] = train(
-                block,
-                rows[part],
-                own,
-                server_rows,
-                steps,
-                trained,
+                clients=block,
+                rows=rows[part],
+                own=own,
+                server_rows=server_rows,
+                steps=steps,
+                trained=trained,
             )
         return losses
 
@@ -169,12 +168,12 @@ class StackedTrainer:
             slots[height:] = 0
 
         losses = self._train_block(
-            padded,
-            self._rows,
-            self._slots,
-            server_rows,
-            steps,
-            trained,
+            clients=padded,
+            rows=self._rows,
+            own=self._slots,
+            server_rows=server_rows,
+            steps=steps,
+            trained=trained,
         )
 
         rows.copy_(self._rows[:height])
