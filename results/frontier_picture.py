@@ -1,225 +1,273 @@
-"""The README's picture, docs/images/frontier.png: python results/frontier_picture.py
+"""Pictures of the frontier, in docs/images: python results/frontier_picture.py
 
-Accuracy beside FedAvg(6) over the share of its uplink on a logarithmic axis, from the summaries below results/frontier:
-FedAvg's line, FedLAMA, what others published, and frugal.
+frontier.png, the README's first: accuracy beside FedAvg(6) over the share of its uplink on a logarithmic axis, with
+FedAvg's line, FedLAMA, what others published, and frugal. frontier-both-ways.png: the same over the bytes of both
+directions. frontier-codes.png is of frontier_codes.py. All have one column, and text that a phone shows legibly.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from frontier_studies import ROOT, has_baseline, headline_studies, pairs_of
+from labels import Label, place_labels
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from paired import comparison_of
 
-from fedlama.report.numbers.pairs import Pair, paired
-from fedlama.report.pictures.style import GRID, MUTED, PALETTE, png, styled, titled
+from fedlama.paper.demo import demo_study
+from fedlama.report.numbers.pairs import Pair
+from fedlama.report.pictures.style import GRID, INK, colour, png, styled, titled
 
-ROOT = Path(__file__).parent.parent
-HERE = Path(__file__).parent / "frontier"
-FRUGAL, OURS, PUBLISHED = PALETTE[1], PALETTE[0], PALETTE[2]
-SHOWN: Mapping[str, str] = {
-    "FedAvg(6)": MUTED,
-    "FedAvg(12)": MUTED,
-    "FedAvg(24)": MUTED,
-    "FedAvg(48)": MUTED,
-    "FedLAMA(6, 4)": OURS,
-    "Budget(6, 24, 0.4)": OURS,
-    "FedLUAR(6, 1)": PUBLISHED,
-    "FedPart(6)": PUBLISHED,
-    "Top 1 % + feedback": PUBLISHED,
-    "Rank 1 + feedback": PUBLISHED,
-    "8 bits": PUBLISHED,
-    "4 bits": PUBLISHED,
-    "Rotate(1)": PUBLISHED,
-    "frugal": FRUGAL,
-    "Rotate(0.135)": FRUGAL,
-    "Rotate(0.15)": FRUGAL,
-    "FedLAMA(6, 4) + Rotate(0.58)": FRUGAL,
-    "frugal, averaged 0.5": FRUGAL,
-}
-NAMES: Mapping[str, str] = {
-    "Rotate(1)": "one-bit EDEN",
-    "Rotate(0.135)": "its code at 0.5 %",
-    "Rotate(0.15)": "its code at 0.5 %",
-    "Top 1 % + feedback": "top 1 %",
-    "Rank 1 + feedback": "rank 1",
-    "FedLAMA(6, 4) + Rotate(0.58)": "FedLAMA(6, 4), coded",
-}
-# Where there is room for a label
-BELOW = (
-    "Rank 1 + feedback",
-    "Budget(6, 24, 0.4)",
-    "Rotate(0.135)",
-    "Rotate(0.15)",
-)
-LEFT = (
-    "Budget(6, 24, 0.4)",
-    "FedLAMA(6, 4)",
-    "FedLUAR(6, 1)",
-    "Top 1 % + feedback",
-    "FedAvg(12)",
-    "FedAvg(24)",
-    "FedAvg(48)",
-)
-DIGITS = "digits, a small CNN"
-WRITERS = "UNIPEN-62 by writer, an MLP"
-RESNET = "CIFAR-10, ResNet20"
-# Where others leave no room for them: the offset of a label in points, and its alignment
-MOVED: Mapping[tuple[str, str], tuple[float, float, str]] = {
-    (DIGITS, "Budget(6, 24, 0.4)"): (8, -9, "left"),
-    (WRITERS, "Budget(6, 24, 0.4)"): (8, -14, "left"),
-    (WRITERS, "FedLUAR(6, 1)"): (8, -14, "left"),
-    (DIGITS, "FedPart(6)"): (8, -13, "left"),
-    (WRITERS, "Rotate(0.15)"): (-8, -24, "left"),
-    (RESNET, "FedLAMA(6, 4) + Rotate(0.58)"): (8, 4, "left"),
-    (RESNET, "frugal, averaged 0.5"): (8, -12, "left"),
-}
-MEANINGS: Mapping[str, str] = {
-    FRUGAL: "codes of about a hundredth: frugal, and FedLAMA with codes",
-    OURS: "layer-wise intervals without codes",
-    PUBLISHED: "what others published",
-    MUTED: "FedAvg at longer intervals",
-}
-COLUMNS = 2
-LEAST_SETTINGS = 4  # of a panel
+IMAGES = ROOT / "docs/images"
+WIDTH = 6.4  # inches: on a phone of 375 pixels a point of text is 0.8 pixels
+PANEL_HEIGHT = 2.75
+TEXT = 11.5
 WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
+LEAST_SETTINGS = 4  # of a panel
 # Points; what lost more is marked at the lower edge, or it would press the others together
 LOWEST = -4.0
-RECIPE = ROOT / "src/fedlama/paper/recipes/frontier.toml"
-PANELS = (
-    (DIGITS, RECIPE, HERE / "digits"),
-    (WRITERS, HERE / "unipen62.toml", HERE / "unipen62"),
-    (RESNET, HERE / "cifar10.toml", HERE / "cifar10"),
+LOWEST_OF_RESNET = -10.5
+
+
+@dataclass(frozen=True)
+class Family:
+    """Settings that look alike."""
+
+    meaning: str
+    colour: str
+    marker: str
+    size: float
+
+
+# A setting has one colour in all pictures of the README: that of its place in the demo.
+DEMO = [setting.name for setting in demo_study().settings]
+FEDAVG = Family("FedAvg", colour(DEMO.index("FedAvg(6)")), "o", 6)
+LONG = Family("FedAvg(24)", colour(DEMO.index("FedAvg(24)")), "o", 6)
+LAYERWISE = Family("FedLAMA", colour(DEMO.index("FedLAMA(6, 4)")), "D", 6)
+FRUGAL = Family("frugal", colour(DEMO.index("frugal")), "D", 10)
+PUBLISHED = Family("published by others", INK, "s", 5)
+SHOWN: Mapping[str, tuple[str, Family]] = {
+    "frugal": ("frugal", FRUGAL),
+    "frugal, averaged 0.5": ("frugal, averaged 0.5", FRUGAL),
+    # Its place says what it is
+    "frugal, 0.5 %": ("", FRUGAL),
+    "frugal, 0.5 %, averaged 0.5": ("", FRUGAL),
+    "FedLAMA(6, 4)": ("FedLAMA(6, 4)", LAYERWISE),
+    "FedAvg(6)": ("FedAvg(6)", FEDAVG),
+    "FedAvg(12)": ("FedAvg(12)", FEDAVG),
+    "FedAvg(24)": ("FedAvg(24)", LONG),
+    "FedLUAR(6, 1)": ("FedLUAR", PUBLISHED),
+    "FedPart(6)": ("FedPart", PUBLISHED),
+    "Top 1 % + feedback": ("top 1 %", PUBLISHED),
+    "Rank 1 + feedback": ("PowerSGD", PUBLISHED),
+    "4 bits": ("4 bits", PUBLISHED),
+    "Rotate(1)": ("1 bit, EDEN", PUBLISHED),
+}
+BOTH_WAYS: Mapping[str, tuple[str, Family]] = {
+    "frugal": ("frugal", FRUGAL),
+    "frugal, downlink Rotate(1.6)": ("1.6 bits down", FRUGAL),
+    "frugal, downlink Rotate(0.8)": ("0.8", FRUGAL),
+    "frugal, downlink Rotate(0.32)": ("0.32", FRUGAL),
+    "frugal, averaged 0.5": ("frugal, averaged 0.5", FRUGAL),
+    "FedLAMA(6, 4)": ("FedLAMA(6, 4)", LAYERWISE),
+    "FedAvg(6)": ("FedAvg(6)", FEDAVG),
+    "FedAvg(12)": ("FedAvg(12)", FEDAVG),
+    "FedAvg(24)": ("FedAvg(24)", LONG),
+    "4 bits": ("4 bits up", PUBLISHED),
+}
+DIRECTIONS: Mapping[str, str] = {
+    "digits, small CNN, window of 48 steps": "digits",
+    "UNIPEN-62, MLP, window of 96 steps": "unipen62",
+    "UNIPEN-62, MLP, window of 24 steps": "unipen62-window24",
+    "CIFAR-10, ResNet20, window of 24 steps": "cifar10",
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What all panels of a picture have in common."""
+
+    shown: Mapping[str, tuple[str, Family]]
+    share: Callable[[Pair], float]
+    axis: str
+    smallest: float
+
+
+UPLINK = Chart(
+    shown=SHOWN,
+    share=lambda pair: pair.uplink_share,
+    axis="uplink bytes, as a share of FedAvg(6)'s",
+    smallest=0.0016,
 )
-
-
-def shown_pairs(file: Path, folder: Path) -> list[Pair]:
-    """The settings of the picture, of those that are finished."""
-    pairs = paired(comparison_of(file, folder))
-    return [pair for pair in pairs if pair.label in SHOWN]
-
-
-def draw(axes: Axes, title: str, pairs: Sequence[Pair]) -> None:
-    """One data set."""
-    axes.axhspan(-WITHIN, WITHIN, color=GRID, alpha=0.6, linewidth=0)
-    line = sorted(
-        (pair for pair in pairs if pair.is_plain), key=lambda pair: pair.uplink_share
-    )
-    axes.plot(
-        [pair.uplink_share for pair in line],
-        [100 * pair.mean for pair in line],
-        color=MUTED,
-        linewidth=1.5,
-    )
-    for pair in pairs:
-        if 100 * pair.mean < LOWEST:
-            _mark_below(axes, pair)
-            continue
-        error = None if pair.error is None else 100 * pair.error
-        colour = SHOWN[pair.label]
-        is_frugal = pair.label.startswith("frugal")
-        across, up, side = _label_place(title, pair.label)
-        axes.errorbar(
-            pair.uplink_share,
-            100 * pair.mean,
-            error,
-            fmt="o" if pair.is_plain else "D",
-            color=colour,
-            markersize=9 if is_frugal else 5,
-            capsize=2,
-            elinewidth=1,
-        )
-        axes.annotate(
-            f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]",
-            (pair.uplink_share, 100 * pair.mean),
-            xytext=(across, up),
-            textcoords="offset points",
-            ha=side,
-            fontsize=11 if is_frugal else 7.5,
-            fontweight="bold" if is_frugal else "normal",
-            color=colour,
-        )
-    axes.set_ylim(LOWEST - 0.3, 0.7)
-    axes.set_xscale("log")
-    axes.set_xlim(0.003, 3.0)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("uplink bytes, as a share of FedAvg(6)'s")
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    titled(axes, f"{title}; seeds in brackets")
-
-
-def _label_place(title: str, label: str) -> tuple[float, float, str]:
-    """Where the label of a point stands beside it."""
-    moved = MOVED.get((title, label))
-    if moved is not None:
-        return moved
-    up = -14 if label in BELOW else 6
-    if label in LEFT:
-        return -8, up, "right"
-    return 8, up, "left"
-
-
-def _mark_below(axes: Axes, pair: Pair) -> None:
-    colour = SHOWN[pair.label]
-    axes.plot(pair.uplink_share, LOWEST, "v", color=colour, markersize=6)
-    is_left = pair.label in BELOW or pair.is_plain
-    axes.annotate(
-        f"{NAMES.get(pair.label, pair.label)} [{len(pair.seeds)}]: {100 * pair.mean:.1f}".replace(
-            "-", "−"
-        ),
-        (pair.uplink_share, LOWEST),
-        xytext=(-8 if is_left else 8, -2),
-        textcoords="offset points",
-        ha="right" if is_left else "left",
-        fontsize=7.5,
-        color=colour,
-    )
+TOTAL = Chart(
+    shown=BOTH_WAYS,
+    share=lambda pair: pair.total_share,
+    axis="bytes of both directions, as a share of FedAvg(6)'s",
+    smallest=0.03,
+)
 
 
 @styled
 def picture() -> Figure:
-    """The data sets side by side, those of which enough is finished; seeds are in brackets."""
-    panels: list[tuple[str, list[Pair]]] = []
-    for title, file, folder in PANELS:
-        pairs = shown_pairs(file, folder)
+    """The README's first: the data sets one below the other."""
+    return _draw(UPLINK, headline_studies())
+
+
+@styled
+def both_ways() -> Figure:
+    """The same settings' bytes in both directions, and coded downlinks."""
+    return _draw(TOTAL, DIRECTIONS)
+
+
+def _draw(chart: Chart, studies: Mapping[str, str]) -> Figure:
+    panels: list[tuple[str, str, list[Pair]]] = []
+    for title, name in studies.items():
+        pairs = _shown_pairs(chart, name)
         if len(pairs) >= LEAST_SETTINGS:
-            panels.append((title, pairs))
-    rows = math.ceil(len(panels) / COLUMNS)
-    figure = Figure(figsize=(14.5, 4.6 * rows), layout="constrained")
-    places = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
-    for axes, (title, pairs) in zip(places, panels, strict=False):
-        draw(axes, title, pairs)
-    for axes in places[::COLUMNS]:
-        axes.set_ylabel("accuracy beside FedAvg(6), points")
-    for axes in places[len(panels) :]:
-        explain(axes)
+            panels.append((title, name, pairs))
+    height = 0.8 + PANEL_HEIGHT * len(panels)
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure.get_layout_engine().set(hspace=0.06)  # type: ignore[union-attr]
+    _explain(figure)
+    places = list(figure.subplots(len(panels), 1, squeeze=False).flat)
+    for axes, (title, name, pairs) in zip(places, panels, strict=True):
+        _draw_points(axes, chart, pairs, _lowest(name))
+        _label_axes(axes, chart)
+        titled(axes, f"{title}: {_seeds(pairs)}")
+    places[-1].set_xlabel(chart.axis, fontsize=TEXT)
+    # One label for all, or it would be longer than a panel is high
+    figure.supylabel("points of accuracy beside FedAvg(6)", fontsize=TEXT, color=INK)
+    # The layout must be settled before places are looked for.
+    for axes, (_, name, pairs) in zip(places, panels, strict=True):
+        _name_points(axes, chart, pairs, _lowest(name))
     return figure
 
 
-def explain(axes: Axes) -> None:
-    """What the colours mean, where no data set is."""
-    axes.set_axis_off()
-    for number, (colour, meaning) in enumerate(MEANINGS.items()):
-        height = 0.8 - 0.14 * number
-        marker = "o" if colour == MUTED else "D"
-        axes.plot(0.06, height, marker, color=colour, markersize=8)
-        axes.text(0.1, height, meaning, color=colour, fontsize=12, va="center")
-    axes.text(
-        0.06,
-        0.8 - 0.14 * len(MEANINGS),
-        f"grey band: within {WITHIN} points of FedAvg(6)\nbars: one standard error of paired differences",
-        fontsize=11,
-        va="center",
+def _shown_pairs(chart: Chart, name: str) -> list[Pair]:
+    """The settings of the picture, of those that are finished."""
+    if not has_baseline(name):
+        return []
+    pairs = [pair for pair in pairs_of(name) if pair.label in chart.shown]
+    # In this order labels choose their places.
+    order = list(chart.shown)
+    return sorted(pairs, key=lambda pair: order.index(pair.label))
+
+
+def _lowest(name: str) -> float:
+    return LOWEST_OF_RESNET if name == "cifar10" else LOWEST
+
+
+def _seeds(pairs: Sequence[Pair]) -> str:
+    """How many seeds the settings of a panel have."""
+    counts = sorted({len(pair.seeds) for pair in pairs})
+    if counts == [1]:
+        return "one seed"
+    if len(counts) == 1:
+        return f"{counts[0]} seeds"
+    return f"{counts[0]} to {counts[-1]} seeds"
+
+
+def _height(pair: Pair, lowest: float) -> float:
+    return max(100 * pair.mean, lowest)
+
+
+def _draw_points(
+    axes: Axes, chart: Chart, pairs: Sequence[Pair], lowest: float
+) -> None:
+    axes.axhspan(-WITHIN, WITHIN, color=GRID, alpha=0.7, linewidth=0)
+    line = _fedavg_line(chart, pairs)
+    axes.plot(*zip(*line, strict=True), color=FEDAVG.colour, linewidth=1.5)
+    heights = [WITHIN]
+    for pair in pairs:
+        _, family = chart.shown[pair.label]
+        height = 100 * pair.mean
+        if height < lowest:
+            axes.plot(chart.share(pair), lowest, "v", color=family.colour, markersize=7)
+            heights.append(lowest)
+            continue
+        error = 100 * (pair.error or 0.0)
+        heights += [height - error, height + error]
+        axes.errorbar(
+            chart.share(pair),
+            height,
+            error or None,
+            fmt=family.marker,
+            color=family.colour,
+            markersize=family.size,
+            elinewidth=1,
+        )
+    room = 0.08 * (max(heights) - min(heights))
+    axes.set_ylim(max(min(heights), lowest) - room, max(heights) + room)
+
+
+def _fedavg_line(chart: Chart, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+    plain = [pair for pair in pairs if chart.shown[pair.label][1] in (FEDAVG, LONG)]
+    points = [(chart.share(pair), 100 * pair.mean) for pair in plain]
+    return sorted(points)
+
+
+def _label_axes(axes: Axes, chart: Chart) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(chart.smallest, 3.5)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.get_major_locator().set_params(integer=True, nbins=6)  # type: ignore[attr-defined]
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.tick_params(labelsize=TEXT)
+
+
+def _name_points(
+    axes: Axes, chart: Chart, pairs: Sequence[Pair], lowest: float
+) -> None:
+    labels: list[Label] = []
+    for pair in pairs:
+        text, family = chart.shown[pair.label]
+        error = None if pair.error is None else 100 * pair.error
+        if 100 * pair.mean < lowest:
+            error = None
+            text = f"{text} {100 * pair.mean:.1f}".replace("-", "−")
+        is_frugal = family is FRUGAL and text.startswith("frugal")
+        style = {
+            "color": family.colour,
+            "fontsize": TEXT + 1.5 if is_frugal else TEXT,
+            "fontweight": "bold" if is_frugal else "normal",
+        }
+        place = (chart.share(pair), _height(pair, lowest))
+        labels.append(Label(text, *place, error, style))
+    place_labels(axes, labels, [_fedavg_line(chart, pairs)])
+
+
+def _explain(figure: Figure) -> None:
+    """What colours and markers mean, above all panels."""
+    handles: list[Line2D | Patch] = []
+    for family in (FEDAVG, FRUGAL, LAYERWISE, PUBLISHED):
+        handle = Line2D(
+            [],
+            [],
+            color=family.colour,
+            marker=family.marker,
+            markersize=family.size,
+            linestyle="-" if family is FEDAVG else "none",
+            label=family.meaning,
+        )
+        handles.append(handle)
+    handles.append(Patch(color=GRID, label=f"within {WITHIN} points"))
+    figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=3,
+        frameon=False,
+        fontsize=TEXT,
+        columnspacing=1.2,
+        handletextpad=0.5,
     )
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
 
 
 if __name__ == "__main__":
-    (ROOT / "docs/images/frontier.png").write_bytes(png(picture()))
+    (IMAGES / "frontier.png").write_bytes(png(picture()))
+    (IMAGES / "frontier-both-ways.png").write_bytes(png(both_ways()))

@@ -1,7 +1,8 @@
 """Fill the tables of results/frontier.md from the summaries below results/frontier: python results/frontier_tables.py
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->`, where NAME is a key of TABLES. A study without a
-finished baseline leaves its table as it is. The README's first table, `headline`, has some settings of three studies.
+A table stands between `<!-- table NAME -->` and `<!-- end -->`, where NAME is a study's, `pilots` of a study, or a key
+of SUMMARIES. A study without a finished baseline leaves its tables as they are. The README's first table, `headline`,
+has some settings of three studies.
 """
 
 from __future__ import annotations
@@ -9,56 +10,36 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from statistics import fmean, stdev
+from typing import Any
 
+import frontier_line
 from averages import table as averages
+from frontier_studies import (
+    BASELINE,
+    HERE,
+    NAMES,
+    ROOT,
+    STUDIES,
+    file_of,
+    has_baseline,
+    headline_studies,
+    pairs_of,
+)
 from paired import comparison_of
 
-from fedlama.report.numbers.pairs import Pair, paired
+from fedlama.report.numbers.pairs import Pair
 from fedlama.report.tables.paired import paired_grid, points
 from fedlama.report.words.formats import UNKNOWN, share_text
 from fedlama.study.study_file import load_study
 
-HERE = Path(__file__).parent
 PAGE = HERE / "frontier.md"
-AVERAGES = "averages"  # the table of moving averages beside the models of CIFAR-10
-README = HERE.parent / "README.md"
-STUDIES = HERE / "frontier"
-RECIPE = HERE.parent / "src/fedlama/paper/recipes/frontier.toml"
-TABLES: Mapping[str, tuple[Path, Path]] = {
-    "choose-digits": (STUDIES / "choose-digits.toml", STUDIES / "choose-digits"),
-    "choose-unipen62": (STUDIES / "choose-unipen62.toml", STUDIES / "choose-unipen62"),
-    "choose-unipen62-rates": (
-        STUDIES / "choose-unipen62-rates.toml",
-        STUDIES / "choose-unipen62-rates",
-    ),
-    "digits": (RECIPE, STUDIES / "digits"),
-    "unipen62": (STUDIES / "unipen62.toml", STUDIES / "unipen62"),
-    "cifar10": (STUDIES / "cifar10.toml", STUDIES / "cifar10"),
-    "screening-digits": (
-        STUDIES / "screening/digits.toml",
-        STUDIES / "screening/digits",
-    ),
-    "screening-unipen62": (
-        STUDIES / "screening/unipen62.toml",
-        STUDIES / "screening/unipen62",
-    ),
-    "unipen62-window24": (
-        STUDIES / "unipen62-window24.toml",
-        STUDIES / "unipen62-window24",
-    ),
-}
-# The README's first table: what its columns are called, and which study they show
-COLUMNS: Mapping[str, str] = {
-    "digits": "digits, small CNN",
-    "unipen62": "UNIPEN-62 by writer, MLP",
-    "cifar10": "CIFAR-10, ResNet20",
-}
-# Its rows: what a setting is called there, and what the studies call it, which have other rates
-ROWS: Mapping[str, tuple[str, ...]] = {
-    "FedAvg(6)": ("FedAvg(6)",),
+README = ROOT / "README.md"
+PILOTS = "pilots "  # and a study's name
+# Rows: what a setting is called, and what the studies call it, which have other rates; the first that is there is shown
+HEADLINE_ROWS: Mapping[str, tuple[str, ...]] = {
+    "FedAvg(6)": (BASELINE,),
     "FedLUAR(6, 1)": ("FedLUAR(6, 1)",),
     "FedPart(6)": ("FedPart(6)",),
     "FedAvg(12)": ("FedAvg(12)",),
@@ -67,44 +48,87 @@ ROWS: Mapping[str, tuple[str, ...]] = {
     "4 bits per number": ("4 bits",),
     "1 bit, EDEN": ("Rotate(1)",),
     "the largest 1 %, with feedback": ("Top 1 % + feedback",),
+    "rank 1, with feedback (PowerSGD)": ("Rank 1 + feedback",),
     "**frugal**": ("frugal",),
     "**frugal**, `averaged = 0.5`": ("frugal, averaged 0.5",),
+    "**frugal**, `share = 0.005`": ("frugal, 0.5 %",),
     "FedLAMA(6, 4), coded": (
         "FedLAMA(6, 4) + Rotate(0.85)",
+        "FedLAMA(6, 4) + Rotate(0.85) + window feedback",
         "FedLAMA(6, 4) + Rotate(0.78)",
+        "FedLAMA(6, 4) + Rotate(0.78) + window feedback",
         "FedLAMA(6, 4) + Rotate(0.58)",
     ),
+}
+PUBLISHED_ROWS: Mapping[str, tuple[str, ...]] = {
+    "FedLUAR(6, 1)": ("FedLUAR(6, 1)",),
+    "FedLUAR(6, 2)": ("FedLUAR(6, 2)",),
+    "FedPart(6)": ("FedPart(6)",),
+    "8 bits": ("8 bits",),
+    "4 bits": ("4 bits",),
+    "2 bits": ("2 bits",),
+    "1 bit, EDEN (`Rotate(1)`)": ("Rotate(1)",),
+    "the top 5 %, feedback over the run": ("Top 5 % + feedback",),
+    "the top 1 %, the same": ("Top 1 % + feedback",),
+    "rank 2 (PowerSGD), the same": ("Rank 2 + feedback",),
+    "rank 1, the same": ("Rank 1 + feedback",),
+    "`frugal`": ("frugal",),
+}
+PUBLISHED_COLUMNS: Mapping[str, str] = {
+    "digits": "digits, 0.1",
+    "digits-rates": "digits, pilots' rates",
+    "unipen62": "UNIPEN-62, 0.3",
+    "unipen62-rates": "UNIPEN-62, pilots' rates",
+    "cifar10": "CIFAR-10",
 }
 
 
 def headline() -> str:
     """Some settings on all data sets: the share of FedAvg(6)'s uplink, and the difference in points."""
     of_columns: dict[str, dict[str, Pair]] = {}
-    for name in COLUMNS:
-        file, folder = TABLES[name]
-        pairs = paired(comparison_of(file, folder))
-        of_columns[name] = {pair.label: pair for pair in pairs}
+    for title, name in headline_studies().items():
+        pairs = {pair.label: pair for pair in pairs_of(name)}
+        accuracy = 100 * pairs[BASELINE].score
+        of_columns[f"{title} ({accuracy:.1f} %)"] = pairs
+    return side_by_side(HEADLINE_ROWS, of_columns)
 
-    heads: list[str] = []
-    for name, title in COLUMNS.items():
-        baseline = of_columns[name]["FedAvg(6)"]
-        heads.append(f"{title} ({100 * baseline.score:.1f} %)")
-    lines = [
-        f"| setting | {' | '.join(heads)} |",
-        "|---|" + "---:|" * len(heads),
-    ]
-    for shown, names in ROWS.items():
+
+def published() -> str:
+    """What others published, at every budget that was run."""
+    names = [label for labels in PUBLISHED_ROWS.values() for label in labels]
+    names.remove("frugal")
+    of_columns: dict[str, dict[str, Pair]] = {}
+    for name, title in PUBLISHED_COLUMNS.items():
+        if not has_baseline(name):
+            continue
+        pairs = {pair.label: pair for pair in pairs_of(name)}
+        if any(label in pairs for label in names):
+            of_columns[title] = pairs
+    return side_by_side(PUBLISHED_ROWS, of_columns)
+
+
+def side_by_side(
+    rows: Mapping[str, tuple[str, ...]], columns: Mapping[str, Mapping[str, Pair]]
+) -> str:
+    """A Markdown table with a column per study.
+
+    Arguments:
+        rows: what a setting is called, and the labels that it may have.
+        columns: by heading, the settings of a study by label.
+    """
+    lines = [f"| setting | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    for shown, labels in rows.items():
         cells: list[str] = []
-        for pairs in of_columns.values():
-            found = [pairs[name] for name in names if name in pairs]
-            cells.append(_headline_cell(found[0]) if found else UNKNOWN)
+        for pairs in columns.values():
+            found = [pairs[label] for label in labels if label in pairs]
+            cells.append(_cell(found[0]) if found else UNKNOWN)
         lines.append(f"| {shown} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _headline_cell(pair: Pair) -> str:
+def _cell(pair: Pair) -> str:
     share = share_text(pair.uplink_share)
-    if pair.label == "FedAvg(6)":
+    if pair.label == BASELINE:
         return share
     difference = points(pair.mean)
     if pair.error is None:
@@ -112,11 +136,31 @@ def _headline_cell(pair: Pair) -> str:
     return f"{difference} ± {100 * pair.error:.2f} at {share}"
 
 
+def pilots(name: str) -> str:
+    """The scores by which a study's learning rates were chosen, per cent."""
+    path = STUDIES / name / "pilots.json"
+    choices = json.loads(path.read_text(encoding="utf-8"))["choices"]
+    rates = sorted(
+        {rate for own in choices.values() for rate in own["scores"]}, key=float
+    )
+    lines = [f"| setting | {' | '.join(rates)} |", "|---|" + "---:|" * len(rates)]
+    for setting, own in choices.items():
+        cells = [_score(own["scores"], rate) for rate in rates]
+        lines.append(f"| {setting} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _score(scores: Mapping[str, Any], rate: str) -> str:
+    if rate not in scores:
+        return UNKNOWN
+    score = scores[rate]
+    return "diverged" if score is None else f"{100 * score:.1f}"
+
+
 def table(name: str) -> str:
     """The rows as Markdown, with the difference of losses; the page says once what all tables have in common."""
-    file, folder = TABLES[name]
-    grid = paired_grid(comparison_of(file, folder))
-    losses = loss_differences(file, folder)
+    grid = paired_grid(comparison_of(file_of(name), STUDIES / name))
+    losses = loss_differences(name)
     lines: list[str] = []
     for number, line in enumerate(grid.markdown().splitlines()):
         if not line.startswith("|"):
@@ -129,12 +173,12 @@ def table(name: str) -> str:
     return "\n".join(lines)
 
 
-def loss_differences(file: Path, folder: Path) -> dict[str, str]:
+def loss_differences(name: str) -> dict[str, str]:
     """The loss of each setting beside the baseline's at the same seeds, mean ± standard error."""
-    study = load_study(file)
+    study = load_study(file_of(name))
     losses: dict[str, dict[int, float]] = {}
     for cell in study.cells({}):
-        path = folder / cell.path / "summary.json"
+        path = STUDIES / name / cell.path / "summary.json"
         if path.exists():
             summary = json.loads(path.read_text(encoding="utf-8"))
             losses.setdefault(cell.setting, {})[cell.config.seed] = summary["loss"]
@@ -155,17 +199,32 @@ def loss_differences(file: Path, folder: Path) -> dict[str, str]:
     return texts
 
 
+SUMMARIES: Mapping[str, Callable[[], str]] = {
+    "averages": lambda: averages(file_of("cifar10"), STUDIES / "cifar10"),
+    "line": frontier_line.table,
+    "published": published,
+}
+
+
+def content_of(name: str) -> str | None:
+    """What a table of the page says now; None if its runs are not there."""
+    if name in SUMMARIES:
+        return SUMMARIES[name]()
+    if name.startswith(PILOTS):
+        study = name.removeprefix(PILOTS)
+        has_pilots = (STUDIES / study / "pilots.json").exists()
+        return pilots(study) if has_pilots else None
+    assert name in NAMES, f"no study is called {name}"
+    return table(name) if has_baseline(name) else None
+
+
 def main() -> None:
-    """Every table of the page whose baseline is finished."""
+    """Every table of the page whose runs are there."""
     text = PAGE.read_text(encoding="utf-8")
-    text = filled(text, AVERAGES, averages(*TABLES["cifar10"]))
     for name in re.findall("<!-- table (.*) -->", text):
-        if name == AVERAGES:
-            continue
-        _, folder = TABLES[name]
-        if not any(folder.glob("fedavg-6/seed*/summary.json")):
-            continue
-        text = filled(text, name, table(name))
+        content = content_of(name)
+        if content is not None:
+            text = filled(text, name, content)
     PAGE.write_text(text, encoding="utf-8")
 
     text = README.read_text(encoding="utf-8")

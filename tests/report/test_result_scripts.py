@@ -114,33 +114,6 @@ def test_records_are_kept_where_that_is_asked_for(tmp_path):
     assert collected(target, "--records") == ("1 files\n", {*without, records})
 
 
-def test_the_readmes_picture_is_drawn_from_the_runs_that_are_kept():
-    program = (
-        "from frontier_picture import picture; print(len(picture().axes[0].texts))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=SCRIPT.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) >= 15  # a label per setting
-
-
-def test_the_readmes_first_table_is_what_the_runs_that_are_kept_say():
-    program = "from frontier_tables import headline; print(headline())"
-    said = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=SCRIPT.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    readme = (SCRIPT.parents[1] / "README.md").read_text(encoding="utf-8")
-    assert said in readme
-
-
 def test_moving_averages_stand_beside_the_models(tmp_path):
     study = tmp_path / "study.toml"
     study.write_text(
