@@ -26,6 +26,7 @@ from fedlama.flower.queries import MAX_CLIENTS, EndedRun
 from fedlama.flower.recording import Recording, recorded_local
 from fedlama.flower.results import result_of, scores_of
 from fedlama.flower.rounds import FlowerRounds, PlayedRound
+from fedlama.flower.samples import SamplesLimit
 from fedlama.flower.saving import checkpoint_of, position_from
 from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
@@ -78,6 +79,7 @@ class FlowerRun:
             deadline=options.deadline,
             rule=options.rule_name,
             weights=options.weights,
+            limit=SamplesLimit(options),
         )
         self.cohorts = FlowerCohorts(
             self.nodes,

@@ -57,6 +57,8 @@ class LayerwiseStrategy(Strategy):
             momentum, a run that is resumed begins its last window anew: the longer it is, the more is lost.
         weights: What a client weighs: "uniform", or "samples" for as much as it has samples, as Flower's FedAvg weighs
             them.
+        max_samples: The most samples that a client may say it has; one that says more takes no part (default: where
+            weights or epochs depend on them, a hundred times the median of the clients that answer before the run).
         norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded until the next
             cycle (default: none, and one client that sends large numbers can ruin the model).
         min_clients: With fewer updates a round does not count; at most as many as train at a time.
@@ -84,6 +86,7 @@ class LayerwiseStrategy(Strategy):
         clients: int | None = None,
         window: int | None = None,
         weights: str = "uniform",
+        max_samples: int | None = None,
         norm_limit: float | None = None,
         min_clients: int = 1,
         on_too_few: OnTooFew = "repeat",
@@ -105,6 +108,8 @@ class LayerwiseStrategy(Strategy):
                 # Refuses those that clients do not know.
                 codec_to_plain(codec)
         check_choice("weights", weights, WEIGHTINGS)
+        if max_samples is not None:
+            check_whole("max_samples", max_samples, minimum=1)
         tolerance = Tolerance(
             min_clients=min_clients,
             on_too_few=on_too_few,
@@ -134,6 +139,7 @@ class LayerwiseStrategy(Strategy):
             downlink=downlink,
             participation=participation,
             weights=weights,
+            max_samples=max_samples,
             tolerance=tolerance,
             deadline=deadline,
             wait=wait,
