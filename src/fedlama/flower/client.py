@@ -67,7 +67,10 @@ def layerwise(
     samples: Callable[[Context], int] | None = None,
     threads: int = 1,
 ) -> Callable[[TrainFunction], ClientApp]:
-    """A decorator that makes a ClientApp of `train(model, steps, context)`, for those who have a loop of their own.
+    """What makes a ClientApp of `train(model, steps, context)`, for those who have a loop of their own.
+
+    Write `app = fedlama.flower.layerwise(build_model)(train)`. As a decorator above `def app` it makes the same app, but
+    `flwr run` finds only names that are assigned to.
 
     The function takes `len(steps)` steps with the module, whose weights are in place, and returns its mean training
     loss. `steps` is the range of global steps, for schedules. An optimizer with a memory begins anew in every round.
