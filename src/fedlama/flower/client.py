@@ -69,8 +69,8 @@ def layerwise(
 ) -> Callable[[TrainFunction], ClientApp]:
     """What makes a ClientApp of `train(model, steps, context)`, for those who have a loop of their own.
 
-    Write `app = fedlama.flower.layerwise(build_model)(train)`. As a decorator above `def app` it makes the same app, but
-    `flwr run` finds only names that are assigned to.
+    Write `app = fedlama.flower.layerwise(build_model)(train)`. As a decorator above `def app` it makes the same app,
+    but `flwr run` finds only names that are assigned to.
 
     The function takes `len(steps)` steps with the module, whose weights are in place, and returns its mean training
     loss. `steps` is the range of global steps, for schedules. An optimizer with a memory begins anew in every round.
