@@ -1,6 +1,8 @@
 """Flower runs that are resumed: killed in the first window, finished, or without a score."""
 
 import json
+import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,17 +12,24 @@ pytest.importorskip("flwr", reason="fedlama[flower] is not installed")
 from flwr.app import Message, MetricRecord, RecordDict
 from safetensors.torch import load_file
 
+import fedlama
 from fedlama.base import InputError, RunError
-from fedlama.flower import initial_arrays
+from fedlama.compress import Quantize, Rotate
+from fedlama.flower import initial_arrays, layerwise
+from fedlama.report.numbers.groups import compare_groups
+from fedlama.report.page.parts import facts, setting_row
 from fedlama.run.recorded import read_run
 from flower.grid import MemoryGrid
 from flower.test_strategy import (
     CLIENTS,
     ITERATIONS,
+    LOCAL,
+    PLAIN_SGD,
     SEED,
     app,
     evaluate,
     network,
+    task_of,
     train,
 )
 from flower.test_strategy import strategy as strategy_of
@@ -145,7 +154,13 @@ def accuracy_alone(round_, arrays):
 def test_a_run_without_a_loss_writes_its_model_and_is_finished(tmp_path, evaluate_fn):
     plan = strategy()
     expected = start(plan, grid(), evaluate_fn, save_to=tmp_path)
-    assert read_run(tmp_path).summary is None
+    summary = read_run(tmp_path).summary
+    assert summary.loss is None
+    assert summary.iterations == ITERATIONS
+    assert summary.seconds > 0
+    compared = compare_groups([read_run(tmp_path)])[0].comparison
+    assert setting_row(0, compared.settings[0], compared).progress == ""
+    assert "a run took" in dict(facts(compared))
     written = load_file(tmp_path / "checkpoint" / "model.safetensors")
     for name, values in expected.arrays.to_torch_state_dict().items():
         assert torch.equal(written[name], values)
@@ -171,3 +186,155 @@ def test_resume_from_is_recommended_only_where_something_was_saved(tmp_path):
         with pytest.raises(RunError) as stopped:
             train(nodes, strategy(on_too_few="stop"), **options)
         assert ("resume_from" in str(stopped.value)) == is_recommended
+
+
+def after_round(last):
+    """An evaluation in which the run is killed once so many rounds have ended."""
+
+    def dies(round_, arrays):
+        if round_ >= last:
+            raise KilledError
+        return evaluate(round_, arrays)
+
+    return dies
+
+
+def mixed(apps):
+    """An app that is another one on some clients."""
+    usual = app()
+
+    def choose(message, context):
+        client = context.node_config["partition-id"]
+        return apps.get(client, usual)(message, context)
+
+    return choose
+
+
+OTHER = fedlama.SGD(learning_rate=0.1, batch_size=4, momentum=0.5)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"), [({}, {1: app(OTHER)}), ({1: app(OTHER)}, {})]
+)
+def test_how_clients_train_is_no_part_of_which_run_it_is(tmp_path, before, now, caplog):
+    with pytest.raises(KilledError):
+        start(
+            strategy(),
+            MemoryGrid(mixed(before), range(CLIENTS)),
+            after_round(7),
+            save_to=tmp_path,
+        )
+    recorded = read_run(tmp_path).config.get("local")
+    assert (recorded is None) == bool(before)
+
+    plan = strategy()
+    train(MemoryGrid(mixed(now), range(CLIENTS)), plan, resume_from=tmp_path)
+    assert plan.records[-1].step == ITERATIONS
+    assert read_run(tmp_path).config.get("local") == recorded
+
+
+def test_a_run_goes_on_without_the_client_that_trained_otherwise(tmp_path):
+    differs = mixed({4: app(OTHER)})
+    with pytest.raises(KilledError):
+        start(
+            strategy(),
+            MemoryGrid(differs, range(CLIENTS)),
+            after_round(7),
+            save_to=tmp_path,
+        )
+    plan = strategy(wait=0.1)
+    there = MemoryGrid(differs, range(CLIENTS - 1), population=CLIENTS)
+    train(there, plan, resume_from=tmp_path)
+    assert plan.records[-1].step == ITERATIONS
+
+
+def test_clients_that_all_train_otherwise_than_before_are_told_of(tmp_path, caplog):
+    with pytest.raises(KilledError):
+        start(strategy(), grid(), after_round(7), save_to=tmp_path)
+    lines = logged(
+        caplog,
+        lambda: train(
+            MemoryGrid(app(OTHER), range(CLIENTS)), strategy(), resume_from=tmp_path
+        ),
+    )
+    (line,) = {one for one in lines if "train otherwise" in one}
+    assert "batch_size=4" in line
+
+
+def logged(caplog, do):
+    caplog.set_level("INFO", logger="flwr")
+    logger = logging.getLogger("flwr")
+    logger.addHandler(caplog.handler)
+    try:
+        do()
+    finally:
+        logger.removeHandler(caplog.handler)
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("code", [{}, {"uplink": Quantize(4), "downlink": Rotate(2.0)}])
+def test_clients_that_keep_nothing_else_go_on_inside_a_window(tmp_path, code):
+    def nodes(misbehave=None):
+        return MemoryGrid(app(PLAIN_SGD), range(CLIENTS), misbehave=misbehave)
+
+    options = {"window": ITERATIONS, **code}
+    whole = strategy(**options)
+    expected = train(nodes(), whole)
+    # Four rounds are a cycle of eight steps, and the window is three of them.
+    with pytest.raises(KilledError):
+        start(strategy(**options), nodes(), after_round(7), save_to=tmp_path)
+
+    steps = []
+
+    def listen(partition, message, reply):
+        if message.metadata.message_type == "train":
+            steps.append(task_of(message)["step"])
+        return reply
+
+    resumed = strategy(**options)
+    result = train(nodes(listen), resumed, resume_from=tmp_path)
+    assert min(steps) == 8
+    assert_same_weights(result, expected)
+    for mine, theirs in zip(resumed.records, whole.records, strict=True):
+        # The same clients, which are sent the whole model again
+        if mine.step == 10:
+            assert mine.downlink_bytes >= theirs.downlink_bytes
+        else:
+            assert mine.downlink_bytes == theirs.downlink_bytes
+        assert replace(mine, downlink_bytes=0) == replace(theirs, downlink_bytes=0)
+
+
+def test_momentum_and_error_feedback_need_the_whole_window(tmp_path):
+    feedback = {"uplink": fedlama.compress.ErrorFeedback(Rotate(2.0))}
+    for name, local, options in (
+        ("momentum", LOCAL, {}),
+        ("feedback", PLAIN_SGD, feedback),
+    ):
+        folder = tmp_path / name
+        plan = strategy(window=ITERATIONS, **options)
+        nodes = MemoryGrid(app(local), range(CLIENTS))
+        with pytest.raises(KilledError):
+            start(plan, nodes, after_round(7), save_to=folder)
+        assert not list(folder.glob("checkpoint/step-*"))
+
+
+def test_a_folder_without_a_run_is_told_of(tmp_path, caplog):
+    folder = tmp_path / "none"
+    lines = logged(caplog, lambda: train(grid(), strategy(), resume_from=folder))
+    assert any(f"{folder} has no checkpoint" in line for line in lines)
+
+
+def test_a_loop_of_ones_own_has_no_learning_rate_that_nobody_set(tmp_path):
+    def train_by_hand(module, steps, context):
+        return 0.5
+
+    nodes = MemoryGrid(layerwise(network)(train_by_hand), range(CLIENTS))
+    train(nodes, strategy(), iterations=8, save_to=tmp_path)
+    run = read_run(tmp_path)
+    assert "local" not in run.config
+    assert run.summary.local == "a function"
+    compared = compare_groups([run])[0].comparison
+    shown = dict(facts(compared))
+    assert "learning rate" not in shown
+    assert "batch size" not in shown
+    assert shown["steps"] == "8"

@@ -33,8 +33,8 @@ def arrays(
         x_train: Training samples, the first dimension counting them. uint8 samples are taken as pixels and divided by
             255; floats and whole numbers are used as they are.
         y_train: Their targets. Whole numbers are classes, counted from 0; floats are for losses of your own.
-        x_test: Test samples, of the same shape and type.
-        y_test: Their targets.
+        x_test: Test samples, of the same shape and type; None where nothing is evaluated, as on a client of Flower's.
+        y_test: Their targets, or None.
         clients: An id (a number or a text) for each training sample. Clients are numbered in the order of their ids, as
             texts or numbers sort, and keep them as their names.
         test_clients: Such an id for each test sample, where that is known: then a client can be evaluated on its own
@@ -44,9 +44,13 @@ def arrays(
         augment: "crop-flip", or a function of a batch of inputs that is applied in training only.
     """
     x_train = _samples("x_train", x_train)
-    x_test = _samples("x_test", x_test)
     y_train = _targets("y_train", y_train)
-    y_test = _targets("y_test", y_test)
+    if x_test is None and y_test is None:
+        x_test = x_train[:0]
+        y_test = y_train[:0]
+    else:
+        x_test = _samples("x_test", x_test)
+        y_test = _targets("y_test", y_test)
     _check_lengths("train", x_train, y_train)
     _check_lengths("test", x_test, y_test)
     _check_alike("x", x_train, x_test)
@@ -226,7 +230,9 @@ def _names(ids: NDArray[Any]) -> tuple[str, ...] | None:
 def _count_classes(y_train: Tensor, y_test: Tensor) -> int | None:
     if y_train.is_floating_point():
         return None
-    largest = max(int(y_train.max()), int(y_test.max()))
+    largest = int(y_train.max())
+    if len(y_test):
+        largest = max(largest, int(y_test.max()))
     if largest > y_train.numel() + MAX_UNSEEN_CLASSES:
         raise InputError(
             f"there is a label {largest}, far more than there are samples: labels are counted from 0"

@@ -18,13 +18,14 @@ from fedlama.base import InputError, check_made
 from fedlama.data import Partition
 from fedlama.flower.client_round import ClientRound
 from fedlama.flower.function_trainer import FunctionTrainer, TrainFunction
-from fedlama.flower.queries import RECORD, read_forget
-from fedlama.flower.rule_trainer import Data, RuleTrainer
+from fedlama.flower.queries import KEEPS, RECORD, read_forget
+from fedlama.flower.rule_trainer import Data, RuleTrainer, check_data
 from fedlama.flower.state import forget_run
 from fedlama.flower.tasks import read_task
 from fedlama.flower.trainers import ClientTrainer
 from fedlama.local import LocalRule
 from fedlama.training.evaluation import Loss
+from fedlama.training.modules import built, check_builder
 
 PARTITION = "partition-id"  # in the node's configuration
 PARTITIONS = "num-partitions"
@@ -42,8 +43,9 @@ def client_app(
     """A Flower ClientApp that trains with one of fedlama's local rules.
 
     Arguments:
-        model: A function without arguments that builds the module.
-        data: What the client trains on: a data set, or a function of Flower's context that returns one.
+        model: A function without arguments that builds the module; the function itself, not what it returns.
+        data: What the client trains on, made by `fedlama.data.arrays(x, y, None, None)`, or a function of Flower's
+            context that returns such a data set. No test samples are needed.
         local: How it trains, such as `fedlama.SGD(learning_rate=0.1, batch_size=16)`; a rule with a part on the server
             (Scaffold, FedNova, FedDyn) must be given to the strategy, too.
         partition: How the data is dealt to clients, of which this one is the node's `partition-id`, where all nodes
@@ -51,7 +53,10 @@ def client_app(
         loss: A function of outputs and targets (default: cross entropy, where targets are classes).
         threads: How many threads torch uses; results are the same bits for the same number.
     """
+    check_data(data)
     check_made("local", local, LocalRule, "fedlama.SGD(…)")
+    if partition is not None:
+        check_made("partition", partition, Partition, "fedlama.Dirichlet(…)")
     trainer = RuleTrainer(data, local, partition, loss)
     return _app(model, trainer, threads)
 
@@ -62,7 +67,10 @@ def layerwise(
     samples: Callable[[Context], int] | None = None,
     threads: int = 1,
 ) -> Callable[[TrainFunction], ClientApp]:
-    """A decorator that makes a ClientApp of `train(model, steps, context)`, for those who have a loop of their own.
+    """What makes a ClientApp of `train(model, steps, context)`, for those who have a loop of their own.
+
+    Write `app = fedlama.flower.layerwise(build_model)(train)`. As a decorator above `def app` it makes the same app,
+    but `flwr run` finds only names that are assigned to.
 
     The function takes `len(steps)` steps with the module, whose weights are in place, and returns its mean training
     loss. `steps` is the range of global steps, for schedules. An optimizer begins anew in every round.
@@ -84,6 +92,7 @@ def layerwise(
 def _app(
     model: Callable[[], nn.Module], trainer: ClientTrainer, threads: int
 ) -> ClientApp:
+    check_builder(model)
     app = ClientApp()
 
     @app.query()
@@ -109,6 +118,7 @@ def _app(
                 "samples": trainer.samples(context, client, seed),
                 "local": trainer.name,
                 "options": json.dumps(trainer.options),
+                KEEPS: bool(trainer.slots),
             }
         )
         content = RecordDict({RECORD: answer})
@@ -120,7 +130,7 @@ def _app(
         task, download = read_task(message)
         trainer.check_rule(task.rule)
         torch.set_num_threads(threads)
-        module = model()
+        module = built(model)
         current = ClientRound(module, task, trainer, context)
         content = current.play(download)
         return Message(content, reply_to=message)

@@ -84,7 +84,9 @@ class FlowerCohorts:
         there = self.nodes.present(cohort.clients)
         cohort.absent = set(cohort.clients) - set(there)
         absent_in_order = sorted(cohort.absent)
-        reasons = dict.fromkeys(absent_in_order, FAILED_BEFORE)
+        reasons: dict[int, str] = {}
+        for client in absent_in_order:
+            reasons[client] = self.nodes.refusals.get(client, FAILED_BEFORE)
         return cohort, reasons
 
     def _draw(self, position: Position) -> FlowerCohort:

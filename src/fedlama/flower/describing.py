@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from flwr import __version__ as flower_version
@@ -36,7 +37,7 @@ def config_of(
         population: How many clients there are.
         iterations: How many global steps the run has.
         evaluate_every: After how many steps the model is evaluated.
-        local: How the clients train, as they say; they may say anything.
+        local: How the clients train, as they say; they may say anything, or nothing.
     """
     policy = options.policy
     participation = options.participation
@@ -65,11 +66,13 @@ def config_of(
     tables["server"] = ServerSection.table_of(options.server)
     tables["uplink"] = CodecSection.table_of(options.uplink)
     tables["downlink"] = CodecSection.table_of(options.downlink)
-    try:
-        return parse_config({**tables, "local": local}, "the strategy")
-    except InputError:
-        # What clients say of themselves is no configuration, and the run is described without it.
-        return parse_config(tables, "the strategy")
+    if local:
+        # What clients say of themselves may be no configuration: the run is then described without it.
+        with suppress(InputError):
+            return parse_config({**tables, "local": local}, "the strategy")
+    described = parse_config(tables, "the strategy")
+    # Its defaults are nobody's.
+    return described.model_copy(update={"local": None})
 
 
 def local_rules(members: Iterable[Member]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Context
-from torch import nn
+from torch import Tensor, nn
 
 from fedlama.base import InputError
 from fedlama.flower.trainers import BY_SAMPLES, ROW, LocalWork
@@ -83,12 +84,7 @@ class FunctionTrainer:
         binding.point_at(row.clone())
         binding.load_counters(work.counters)
         loss = self.function(binding.module, work.task.global_steps, work.context)
-        if not isinstance(loss, int | float):
-            kind = type(loss).__name__
-            raise InputError(
-                f"the training function must return its mean loss, a number, not {kind}"
-            )
-
+        mean_loss = _number(loss)
         after = binding.read()
         parts = work.trained_slices
         if parts is None:
@@ -97,4 +93,16 @@ class FunctionTrainer:
         for part in [*parts, *layout.statistics]:
             row[part] = after[part]
         binding.save_counters(work.counters)
+        return mean_loss
+
+
+def _number(loss: object) -> float:
+    """A loss as loops have it: a number of Python's or numpy's, or a tensor of one."""
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        return float(loss.detach())
+    if isinstance(loss, numbers.Real):
         return float(loss)
+    kind = type(loss).__name__
+    raise InputError(
+        f"the training function must return its mean loss, a number, not {kind}"
+    )

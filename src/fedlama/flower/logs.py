@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from logging import INFO
+from logging import INFO, WARNING
 
 from flwr.common import log
 
@@ -69,6 +69,19 @@ def log_end(last: Record, *, share: float, reference: str, where: str) -> None:
         100 * share,
         reference,
         where,
+    )
+
+
+def log_other_training(said: str) -> None:
+    """A warning where a run goes on with clients that train otherwise than before.
+
+    Arguments:
+        said: How they train now, as they say.
+    """
+    log(
+        WARNING,
+        "the clients say that they train otherwise than the run directory has it: %s",
+        said,
     )
 
 

@@ -14,6 +14,8 @@ from flwr.serverapp import Grid
 from fedlama.base import InputError, RunError
 from fedlama.flower.exchange import FollowUp, NodeExchange, Request
 from fedlama.flower.queries import RECORD, EndedRun, Member, forget_record, read_member
+from fedlama.flower.samples import SamplesLimit
+from fedlama.server.exclusions import REFUSED
 
 # After an answer that could not be used: the node may just have started
 ASK_AGAIN_SECONDS = 5.0
@@ -37,6 +39,7 @@ class Nodes:
         deadline: Seconds after which a reply is late.
         rule: The local rule that the server expects of all clients; empty for any.
         weights: What the server weighs clients by, which they must be able to say.
+        limit: How many samples they may say they have.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Nodes:
         deadline: float,
         rule: str,
         weights: str,
+        limit: SamplesLimit,
     ) -> None:
         self.grid = grid
         self.exchange = NodeExchange(grid, deadline=deadline)
@@ -54,6 +58,9 @@ class Nodes:
         self.members: dict[int, Member] = {}  # by client
         self.samples: dict[int, int] = {}  # by client, also of those that left
         self.population = 0
+        self.limit = limit
+        # Why clients that said who they are take no part, by client
+        self.refusals: dict[int, str] = {}
         self.last_refusal = ""
         self._waited = 0.0
         question = ConfigRecord({"seed": str(seed), "rule": rule, "weights": weights})
@@ -202,7 +209,27 @@ class Nodes:
             raise InputError(
                 "the nodes have no num-partitions in their configuration: start them with --node-config"
             )
+        self._limit_samples()
         return self.population
+
+    def _limit_samples(self) -> None:
+        """Let no client that answered before the run say more than is believed."""
+        self.limit.settle(self.samples[client] for client in self.members)
+        for client, member in list(self.members.items()):
+            try:
+                self._check_samples(member)
+            except InputError as error:
+                del self.members[client]
+                self._refuse(member.node, str(error), pause=ASK_AGAIN_SECONDS)
+
+    def _check_samples(self, member: Member) -> None:
+        client = member.client
+        try:
+            self.limit.check(member.samples)
+        except InputError as error:
+            self.refusals[client] = f"{REFUSED}: {error}"
+            raise
+        self.refusals.pop(client, None)
 
     def _newcomers(self, there: set[int]) -> list[int]:
         known = {member.node for member in self.members.values()}
@@ -226,6 +253,7 @@ class Nodes:
             raise InputError(f"another node is client {client} already")
 
         self._check_agrees(member)
+        self._check_samples(member)
         self.members[client] = member
         self.samples[client] = member.samples
 

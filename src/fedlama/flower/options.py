@@ -25,6 +25,7 @@ class Options:
     downlink: Codec | None
     participation: Participation
     weights: str
+    max_samples: int | None
     tolerance: Tolerance
     deadline: float
     wait: float

@@ -12,6 +12,7 @@ from fedlama.flower.tasks import Keep
 RECORD = "fedlama"  # the name of the ConfigRecord of a question, and of its answer
 FORGET = "forget"  # in that record, where a run has ended: its name
 KEEP = "keep"  # beside it: what a client should keep all the same
+KEEPS = "keeps"  # in an answer: whether the way to train keeps something from round to round
 MAX_REASON = 400  # characters of a node's error
 MAX_RULE = 200  # characters of what a client says of its local rule
 MAX_OPTIONS = 2000
@@ -53,7 +54,10 @@ def read_forget(question: ConfigRecord) -> EndedRun | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A node that said who it is: its partition id, of how many, its samples, and how it trains."""
+    """A node that said who it is: its partition id, of how many, its samples, and how it trains.
+
+    `keeps` says whether its way to train keeps something from round to round.
+    """
 
     node: int
     client: int
@@ -61,6 +65,7 @@ class Member:
     samples: int
     local: str  # in words
     options: str  # as JSON
+    keeps: bool = True
 
 
 def read_member(node: int, reply: Message) -> Member:
@@ -100,6 +105,7 @@ def read_member(node: int, reply: Message) -> Member:
         samples=samples,
         local=printable(local, MAX_RULE),
         options=options[:MAX_OPTIONS],
+        keeps=answer.get(KEEPS) is not False,
     )
 
 

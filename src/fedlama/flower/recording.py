@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from logging import WARNING
 from pathlib import Path
+from typing import Any
 
+from flwr.common import log
 from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor, nn
+from safetensors.torch import load
+from torch import nn
 
 from fedlama.base import InputError, printable, read_regular
 from fedlama.core import PolicyState
-from fedlama.flower.saving import checkpoint_of
 from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import Config
 from fedlama.run.directory import (
     CHECKPOINTS,
+    CONFIG,
     ROUNDS,
     WEIGHTS,
     RunDirectory,
 )
-from fedlama.run.files import write_atomically, writing
+from fedlama.run.files import write_atomically
 from fedlama.run.reading import read_records
-from fedlama.training.position import Position
+from fedlama.run.tables import LocalSection
+from fedlama.run.toml import read_toml
 from fedlama.training.records import (
     Record,
     TrainingResult,
@@ -72,6 +77,11 @@ class Recording:
         found = find_checkpoint(folder, tables, recorded)
         # It was ended in its first window, and begins anew; its first record replaces those that are there.
         if found is None:
+            log(
+                WARNING,
+                "resume_from: %s has no checkpoint, so the run begins at its first step",
+                printable(directory.path),
+            )
             return
 
         self.checkpoint = read_regular(found.path, MAX_WEIGHTS, "a checkpoint")
@@ -132,27 +142,6 @@ class Recording:
         if self.directory is not None:
             self.directory.finish(result)
 
-    def finish_without_score(self, module: nn.Module, end: Position) -> None:
-        """Write the model, and a checkpoint by which a run that is resumed sees that nothing is left to train.
-
-        A summary has the loss of the global model, which nobody evaluated.
-
-        Arguments:
-            module: The model with the global weights.
-            end: Where the run stands.
-        """
-        if self.directory is None:
-            return
-        tensors: dict[str, Tensor] = {}
-        for name, tensor in module.state_dict().items():
-            # safetensors refuses tensors that share memory, as tied weights do.
-            tensors[name] = tensor.detach().clone().contiguous()
-        path = self.directory.path / WEIGHTS
-        with writing(path):
-            path.parent.mkdir(exist_ok=True)
-        write_atomically(path, save(tensors))
-        self.save(checkpoint_of(end), end.policy_state)
-
     def load_model(self, module: nn.Module) -> None:
         """Give a module the weights of the run, which is finished.
 
@@ -168,6 +157,21 @@ class Recording:
             raise InputError(
                 f"{printable(path)} does not hold the weights of this model, although the run has ended"
             ) from None
+
+
+def recorded_local(folder: Path) -> Mapping[str, Any] | None:
+    """How clients trained in the run of a folder, as its configuration says; None where there is none.
+
+    Arguments:
+        folder: A run directory, or what is to become one.
+    """
+    path = folder / CONFIG
+    if not path.exists():
+        return None
+    local: Any = read_toml(path).get(LocalSection.table, {})
+    if not isinstance(local, dict):
+        return {}
+    return local
 
 
 def _check_free(folder: Path, config: Config) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from flwr.app import Context
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedlama.base import InputError
+from fedlama.base import InputError, check_made
 from fedlama.core import Layout
 from fedlama.data import Batches, Dataset, Partition, Shards
 from fedlama.flower.codes import rule_to_plain
@@ -21,7 +21,22 @@ from fedlama.training.arguments import task_of
 from fedlama.training.evaluation import Loss
 from fedlama.training.trainers import OneByOneTrainer
 
+ARRAYS = "fedlama.data.arrays(x, y, None, None)"
 Data = Dataset | Callable[[Context], Dataset]
+
+
+def check_data(data: Data) -> None:
+    """Refuse what is neither a data set nor a function that returns one.
+
+    Arguments:
+        data: What `client_app` was given.
+    """
+    # Modules can be called, and classes, too
+    is_function = callable(data) and not isinstance(data, type | nn.Module)
+    if is_function:
+        return
+    example = f"{ARRAYS}, or be a function of Flower's context that returns such"
+    check_made("data", data, Dataset, example)
 
 
 class RuleTrainer:
@@ -184,6 +199,7 @@ class RuleTrainer:
         data = self.data
         if not isinstance(data, Dataset):
             data = data(context)
+            check_made("what data(context) returns", data, Dataset, ARRAYS)
         if self.partition is not None:
             shards = self.partition.assign(data, seed)
             return data, shards

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from torch import nn
@@ -16,15 +16,17 @@ from torch import nn
 from fedlama.core import RoundPlan
 from fedlama.flower.cohorts import FlowerCohorts
 from fedlama.flower.describing import config_of, local_options, local_rules
+from fedlama.flower.evaluating import Evaluate, Evaluation, numbers_of
 from fedlama.flower.global_model import GlobalModel
-from fedlama.flower.logs import log_end, log_round, log_scores
+from fedlama.flower.logs import log_end, log_other_training, log_round, log_scores
 from fedlama.flower.making import make_downlink, make_server, make_uplink
 from fedlama.flower.nodes import Nodes
 from fedlama.flower.options import Options
 from fedlama.flower.queries import MAX_CLIENTS, EndedRun
-from fedlama.flower.recording import Recording
+from fedlama.flower.recording import Recording, recorded_local
 from fedlama.flower.results import result_of, scores_of
 from fedlama.flower.rounds import FlowerRounds, PlayedRound
+from fedlama.flower.samples import SamplesLimit
 from fedlama.flower.saving import checkpoint_of, position_from
 from fedlama.flower.sending import Sender
 from fedlama.flower.shipments import Identity
@@ -35,9 +37,7 @@ from fedlama.server.reduce import weighted_sum
 from fedlama.training.options import default_evaluate_every
 from fedlama.training.position import Position
 from fedlama.training.records import Record, fedavg_at
-from fedlama.training.round_records import is_evaluated, record_of
-
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+from fedlama.training.round_records import record_of
 
 
 class FlowerRun:
@@ -63,17 +63,23 @@ class FlowerRun:
         self.policy = options.policy
         self.seed = options.seed
         self.iterations = iterations
-        self.evaluate_fn = evaluate_fn
         usual_interval = default_evaluate_every(iterations)
         self.evaluate_every = options.evaluate_every or usual_interval
         self.layout = describe(module, options.layers, options.adaptive)
         self.model = GlobalModel(module, self.layout)
+        self.evaluation = Evaluation(
+            evaluate_fn,
+            self.model,
+            every=self.evaluate_every,
+            iterations=iterations,
+        )
         self.nodes = Nodes(
             grid,
             seed=self.seed,
             deadline=options.deadline,
             rule=options.rule_name,
             weights=options.weights,
+            limit=SamplesLimit(options),
         )
         self.cohorts = FlowerCohorts(
             self.nodes,
@@ -159,12 +165,22 @@ class FlowerRun:
             weights = rounds.weights(list(played.losses))
             self._say(played, weights, plan, recording)
 
-            # Only then do clients keep nothing that the next round needs.
-            is_window_end = self.cohorts.ends_window(position.step)
-            if is_window_end and position.step < self.iterations:
+            can_go_on = self._can_go_on_after(plan, position.step)
+            if can_go_on and position.step < self.iterations:
                 recording.save(checkpoint_of(position), position.policy_state)
 
         self._finish(position, recording)
+
+    def _can_go_on_after(self, plan: RoundPlan, step: int) -> bool:
+        """Whether clients keep nothing after this round that the next one needs and the server does not have."""
+        if self.cohorts.ends_window(step):
+            return True
+        if not plan.ends_cycle:
+            return False
+        # All copies are equal now. What else clients keep, the server can give nobody back.
+        if self.uplink is not None and self.uplink.keeps_on_clients:
+            return False
+        return not any(member.keeps for member in self.nodes.members.values())
 
     def _forget(self, rounds: FlowerRounds, *, keep: Keep) -> None:
         """Have clients free what they keep: Flower holds it until a SuperNode is started anew."""
@@ -183,7 +199,11 @@ class FlowerRun:
         """Record a round, for Flower too."""
         losses = list(played.losses.values())
         loss = weighted_sum(weights, losses)
-        scores = self._scores(played.after, plan)
+        number = played.after.policy_state.round
+        metrics = self.evaluation.metrics(played.after, plan)
+        if metrics is not None:
+            self.result.evaluate_metrics_serverapp[number] = metrics
+        scores = numbers_of(metrics)
         record = record_of(
             started=played.started,
             after=played.after,
@@ -198,8 +218,7 @@ class FlowerRun:
         self.records.append(record)
         recording.record(record)
 
-        metrics = MetricRecord({"loss": loss})
-        self.result.train_metrics_clientapp[record.round] = metrics
+        self.result.train_metrics_clientapp[number] = MetricRecord({"loss": loss})
         log_round(record, played.excluded)
         if scores:
             log_scores(record.round, scores, played.after.server_state.ledger)
@@ -209,42 +228,11 @@ class FlowerRun:
         population = self.nodes.population
         return self.options.participation.count(population)
 
-    def _scores(self, position: Position, plan: RoundPlan) -> dict[str, float]:
-        """What `evaluate_fn` says, where an evaluation is due."""
-        is_due = is_evaluated(
-            position.step,
-            plan,
-            every=self.evaluate_every,
-            iterations=self.iterations,
-        )
-        if self.evaluate_fn is None or not is_due:
-            return {}
-
-        number = position.policy_state.round
-        self.model.write(position)
-        metrics = self.evaluate_fn(number, self.model.arrays)
-        if metrics is None:
-            return {}
-
-        self.result.evaluate_metrics_serverapp[number] = metrics
-        scores: dict[str, float] = {}
-        for name, value in metrics.items():
-            if isinstance(value, int | float):
-                scores[name] = float(value)
-        return scores
-
     def _finish(self, position: Position, recording: Recording) -> None:
-        """Give Flower the model, and write it; with a summary, where its loss is known."""
+        """Give Flower the model, and write it with a summary."""
         self.model.write(position)
         self.result.arrays = self.model.arrays
         self.model.release()
-        last = self.records[-1]
-        if last.test_loss is None:
-            recording.finish_without_score(self.model.module, position)
-            self._say_how_it_ended(position, recording)
-            return
-
-        own = getattr(self.evaluate_fn, "higher_is_better", None)
         seconds = time.perf_counter() - self.started
         result = result_of(
             position,
@@ -254,18 +242,13 @@ class FlowerRun:
             options=self.options,
             population=self.nodes.population,
             local=local_rules(self.nodes.members.values()),
-            higher_is_better=own is not False,
+            higher_is_better=self.evaluation.higher_is_better,
             seconds=seconds,
         )
         recording.finish(result)
-        self._say_how_it_ended(position, recording)
-
-    def _say_how_it_ended(self, position: Position, recording: Recording) -> None:
-        """The last line of the log: what came of it, at which price, and where it is."""
-        share = position.uplink_share(self.policy, self._cohort_size())
         log_end(
             self.records[-1],
-            share=share,
+            share=position.uplink_share(self.policy, self._cohort_size()),
             reference=fedavg_at(self.policy.base_interval),
             where=recording.where,
         )
@@ -288,8 +271,17 @@ class FlowerRun:
         name = secrets.token_hex(8)
         if folder is None:
             return Recording(None, None, run_name=name, resume=False)
-        local = local_options(self.nodes.members.values())
-        config = self._config(population, local)
+        said = local_options(self.nodes.members.values())
+        config = self._config(population, said)
+        recorded: Mapping[str, Any] | None = None
+        if resume:
+            recorded = recorded_local(folder)
+        if recorded is not None:
+            # Who is there, and what it says, is no part of which run this is: one client could keep it from going on.
+            now = config
+            config = self._config(population, recorded)
+            if said and now.local != config.local:
+                log_other_training(local_rules(self.nodes.members.values()))
         return Recording(folder, config, run_name=name, resume=resume)
 
     def _config(self, population: int, local: Mapping[str, Any]) -> Config:

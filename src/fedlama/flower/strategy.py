@@ -20,14 +20,16 @@ from fedlama.base import (
     check_made,
     check_number,
     check_option,
+    check_whole,
 )
 from fedlama.compress import Codec, ErrorFeedback
 from fedlama.core import Policy
 from fedlama.core.policy_checks import check_policy
 from fedlama.flower.codes import codec_to_plain
+from fedlama.flower.evaluating import Evaluate
 from fedlama.flower.modules import module_of, tensors_of
 from fedlama.flower.options import Options
-from fedlama.flower.running import Evaluate, FlowerRun
+from fedlama.flower.running import FlowerRun
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import Mean, ServerRule
@@ -51,9 +53,12 @@ class LayerwiseStrategy(Strategy):
         downlink: The code of what clients that stay are sent.
         fraction: Which share of all clients trains at a time (default: all of them).
         clients: How many clients train at a time, in place of a share.
-        window: How many steps a cohort stays (default: one cycle of the policy).
+        window: How many steps a cohort stays (default: one cycle of the policy). Where clients keep something, such as
+            momentum, a run that is resumed begins its last window anew: the longer it is, the more is lost.
         weights: What a client weighs: "uniform", or "samples" for as much as it has samples, as Flower's FedAvg weighs
             them.
+        max_samples: The most samples that a client may say it has; one that says more takes no part (default: where
+            weights or epochs depend on them, a hundred times the median of the clients that answer before the run).
         norm_limit: The largest L2 norm of an update of the due layers; clients above it are excluded until the next
             cycle (default: none, and one client that sends large numbers can ruin the model).
         min_clients: With fewer updates a round does not count; at most as many as train at a time.
@@ -81,6 +86,7 @@ class LayerwiseStrategy(Strategy):
         clients: int | None = None,
         window: int | None = None,
         weights: str = "uniform",
+        max_samples: int | None = None,
         norm_limit: float | None = None,
         min_clients: int = 1,
         on_too_few: OnTooFew = "repeat",
@@ -102,6 +108,8 @@ class LayerwiseStrategy(Strategy):
                 # Refuses those that clients do not know.
                 codec_to_plain(codec)
         check_option(RunOptions, "weights", weights)
+        if max_samples is not None:
+            check_whole("max_samples", max_samples, minimum=1)
         tolerance = Tolerance(
             min_clients=min_clients,
             on_too_few=on_too_few,
@@ -130,6 +138,7 @@ class LayerwiseStrategy(Strategy):
             downlink=downlink,
             participation=participation,
             weights=weights,
+            max_samples=max_samples,
             tolerance=tolerance,
             deadline=deadline,
             wait=wait,
@@ -164,9 +173,11 @@ class LayerwiseStrategy(Strategy):
                 directory has no summary.
             model: The module itself, where a record of arrays does not say enough: with frozen or tied weights, or
                 with buffers other than BatchNorm's.
-            save_to: A run directory to write: a record of every round and a checkpoint at each window's end.
-            resume_from: A run directory that an earlier run wrote; this one goes on from the last window's end, or from
-                the beginning where no window had ended, and writes there. Of a finished run, nothing is trained again.
+            save_to: A run directory to write: a record of every round, and a checkpoint at each cycle's end, or at each
+                window's where clients keep something that the next cycle needs (momentum, error feedback, the rows of
+                Scaffold and FedDyn).
+            resume_from: A run directory that an earlier run wrote; this one goes on from the last checkpoint, or from
+                the beginning where there is none, and writes there. Of a finished run, nothing is trained again.
         """
         check_option(RunOptions, "iterations", iterations)
         if (

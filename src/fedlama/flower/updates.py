@@ -22,12 +22,11 @@ from fedlama.flower.packing import (
 )
 from fedlama.flower.reports import check_counters, read_reply
 from fedlama.rows import unpack
-from fedlama.server.exclusions import FAILED_DURING, LATE, NOT_FINITE
+from fedlama.server.exclusions import FAILED_DURING, LATE, NOT_FINITE, REFUSED
 from fedlama.server.tolerance import Tolerance, update_norms
 from fedlama.training.coding import Uplink
 from fedlama.training.position import Position
 
-REFUSED = "refused"
 MAX_REASON = 200  # characters of a client's error
 
 

@@ -18,7 +18,7 @@ class Relative:
         downlink: Downlink bytes as a share of the other's.
         total: Bytes up and down as a share of the other's.
         score: The metric minus the other's; None where one of them has none, or they have different ones.
-        loss: The test loss minus the other's.
+        loss: The test loss minus the other's; None where one of them has none.
         measure: What the metric is called, and which direction is better.
     """
 
@@ -27,7 +27,7 @@ class Relative:
     downlink: float
     total: float
     score: float | None
-    loss: float
+    loss: float | None
     measure: records.Measure | None
 
     def __str__(self) -> str:
@@ -58,8 +58,9 @@ class Relative:
             difference = _difference(score, measure)
             found.append((measure.name, difference))
 
-        loss = f"{self.loss:+.3f}"
-        found.append(("test loss", loss))
+        if self.loss is not None:
+            loss = f"{self.loss:+.3f}"
+            found.append(("test loss", loss))
         return found
 
 

@@ -36,7 +36,7 @@ class Result(records.TrainingResult):
 
     Arguments:
         accuracy: The accuracy of the averaged global model on the test set; None where another metric was evaluated.
-        loss: Its loss there.
+        loss: Its loss there; None where nobody evaluated it, which only a run over Flower leaves out.
         cost: C of Eq. 5, relative to aggregating everything every base interval: to what `cost_of` names.
         uplink_bytes: What all clients sent.
         downlink_bytes: What all clients received.
@@ -87,6 +87,10 @@ class Result(records.TrainingResult):
         ):
             score = own_score - other_score
 
+        loss = None
+        if self.loss is not None and other.loss is not None:
+            loss = self.loss - other.loss
+
         own_bytes = self.uplink_bytes + self.downlink_bytes
         other_bytes = other.uplink_bytes + other.downlink_bytes
         return Relative(
@@ -95,7 +99,7 @@ class Result(records.TrainingResult):
             downlink=share_of(self.downlink_bytes, other.downlink_bytes),
             total=share_of(own_bytes, other_bytes),
             score=score,
-            loss=self.loss - other.loss,
+            loss=loss,
             measure=self.metric,
         )
 
@@ -166,7 +170,8 @@ class Result(records.TrainingResult):
         if self.metric is not None and self.score is not None:
             score = score_text(self.score, self.metric)
             facts.append((self.metric.name, score))
-        facts.append(("test loss", f"{self.loss:.4g}"))
+        if self.loss is not None:
+            facts.append(("test loss", f"{self.loss:.4g}"))
 
         whom = self.cost_of or "FedAvg"
         cost = f"{self.cost:.1%} of {whom}"

@@ -19,6 +19,7 @@ FAILED_BEFORE = "failed before the cycle"
 FAILED_DURING = "failed during the cycle"
 LATE = "missed the deadline"
 NOT_FINITE = "not finite"
+REFUSED = "refused"
 TOO_LARGE = "norm beyond the limit"
 # It did nothing wrong, but the attempt did not count
 TOO_FEW_LEFT = "too few clients left"

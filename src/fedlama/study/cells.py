@@ -38,7 +38,7 @@ def is_done(out: Path, cell: Cell) -> bool:
 
 
 def score_of(out: Path, cell: Cell) -> float | None:
-    """A finished cell's metric, or its loss if it has none, so that more is better; None if it diverged."""
+    """A finished cell's metric, or its loss if it has none, so that more is better; None where there is neither."""
     folder = out / cell.path
     if (folder / DIVERGED).is_file():
         return None
@@ -50,8 +50,11 @@ def score_of(out: Path, cell: Cell) -> float | None:
         return None
 
     score = run.summary.score
+    loss = run.summary.loss
+    if score is None and loss is not None:
+        return -loss
     if score is None:
-        return -run.summary.loss
+        return None
     if run.measure.higher_is_better:
         return score
     return -score

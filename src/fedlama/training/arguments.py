@@ -43,6 +43,10 @@ def check_kinds(
             "fedlama.IID(…) or fedlama.Dirichlet(…)",
         )
     check_made("data", data, Dataset, "fedlama.data.arrays(…) or fedlama.data.load(…)")
+    if not len(data.x_test):
+        raise InputError(
+            "data has no test samples, on which the model is evaluated: pass x_test and y_test to fedlama.data.arrays"
+        )
     check_policy("policy", policy)
     check_made("local", local, LocalRule, "fedlama.SGD(…)")
     if server is not None:

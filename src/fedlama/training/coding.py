@@ -39,6 +39,12 @@ class Uplink:
         self.window_steps = window_steps
         self.base_interval = base_interval
 
+    @property
+    def keeps_on_clients(self) -> bool:
+        """Whether clients keep something for the next message, such as the residual of error feedback."""
+        channel = self.channel
+        return bool(channel.slots) or channel.codec.wants_warm
+
     def place(self, position: Position, plan: RoundPlan, client: int) -> MessagePlace:
         """Where a message belongs: its round and client, and how far the window has come."""
         return place_in_window(

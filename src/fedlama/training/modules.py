@@ -16,11 +16,16 @@ def build(model: Callable[[], nn.Module], seed: int) -> nn.Module:
     check_builder(model)
     key = random_key(seed, "model")
     seed_module_draws(key, torch.device("cpu"))
+    return built(model).train()
+
+
+def built(model: Callable[[], nn.Module]) -> nn.Module:
+    """What the user's builder returns, which must be a module."""
     module = model()
     if not isinstance(module, nn.Module):
         kind = type(module).__name__
         raise InputError(f"model() must build an nn.Module, but it returned {kind}")
-    return module.train()
+    return module
 
 
 def check_builder(model: Callable[[], nn.Module]) -> None:

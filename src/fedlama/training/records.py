@@ -204,7 +204,7 @@ class Summary:
     __pydantic_config__: ClassVar = AS_READ
 
     accuracy: Number | None
-    loss: Number
+    loss: Number | None
     cost: Number
     uplink_bytes: Count
     downlink_bytes: Count

@@ -10,11 +10,10 @@ from statistics import median
 
 from fedlama.base import InputError
 from fedlama.report.numbers.outcomes import MAX_SECONDS
+from fedlama.report.numbers.reading import DEPLOYED
 from fedlama.run.directory import TIMINGS
 from fedlama.run.reading import read_timings
 from fedlama.run.recorded import RecordedRun
-
-DEPLOYED = "flwr"  # in the versions of a run over Flower
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 from fedlama.base import printable
 from fedlama.core import FedAvg
-from fedlama.report.numbers.reading import config_of
+from fedlama.report.numbers.reading import config_of, tells_local
 from fedlama.run.config import Config
 from fedlama.run.recorded import RecordedRun
-from fedlama.run.tables import PolicySection
+from fedlama.run.tables import LocalSection, PolicySection
 
 # Runs of one setting differ in these; what is written or evaluated beside a run changes nothing in it.
 IGNORED = ("seed", "versions", "output", "hashes", "evaluate")
@@ -86,6 +86,8 @@ def flat_config(run: RecordedRun) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for table, keys in tables.items():
         if table in IGNORED or keys is None:  # [faults] may be left out
+            continue
+        if table == LocalSection.table and not tells_local(run):
             continue
         if not isinstance(keys, dict):  # a key at the top of the file
             flat[table] = keys
