@@ -120,7 +120,7 @@ class LayerwiseModelAverager(ModelAverager):
         # PostLocalSGDOptimizer sets this when it loads a checkpoint: without our own state, a new cycle starts there
         self._step = value
         trained = max(0, value - self.warmup_steps)
-        plan = self.policy.next(self.state, NO_END)
+        plan = self._server.plan(self._server_state, NO_END)
         begun = self.state.step
         this_round = range(begun, begun + plan.steps)
         if trained in this_round:

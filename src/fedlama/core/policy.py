@@ -181,7 +181,7 @@ class Policy(Protocol):
         """The state after a round that went as planned.
 
         Arguments:
-            state: Where the run stood before it.
+            state: Where the run stood before it; its `own` is a copy, which may be changed in place and returned.
             plan: The round.
             evidence: What it showed.
             layers: The model's.

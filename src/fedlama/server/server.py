@@ -24,7 +24,11 @@ from fedlama.core import (
     Traffic,
     asks_for_movement,
 )
-from fedlama.core.policy_checks import check_own, check_plan, start_checked
+from fedlama.core.policy_checks import (
+    next_checked,
+    observe_checked,
+    start_checked,
+)
 from fedlama.local import LocalRule
 from fedlama.rows import ReadOnly, Slot, distinct, views, with_unpacked
 from fedlama.server.changes import move_average, movement, note_last_change, recycle
@@ -110,14 +114,12 @@ class Server:
             state: The state before it.
             iterations: How many steps the whole run has.
         """
-        plan = self.policy.next(state.policy_state, iterations)
-        check_plan(
+        return next_checked(
             self.policy,
-            plan,
-            steps_left=iterations - state.step,
+            state.policy_state,
+            iterations,
             layers=len(self.layout.layers),
         )
-        return plan
 
     def download(self, state: ServerState, *, entering: bool) -> Message:
         """What one client downloads before the next round.
@@ -197,13 +199,13 @@ class Server:
             sent=sent,
             clients=reduce.clients,
         )
-        policy_state = self.policy.observe(
+        policy_state = observe_checked(
+            self.policy,
             state.policy_state,
             plan,
             evidence,
             self.layout.layers,
         )
-        check_own(self.policy, policy_state.own)
         return ServerState(
             policy_state=policy_state,
             # κ_l and C of Eq. 5, and every byte
