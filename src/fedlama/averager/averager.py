@@ -35,7 +35,7 @@ from fedlama.core import (
     Rule,
     asks_for_movement,
 )
-from fedlama.server import Server, ServerRule
+from fedlama.server import Server, ServerRule, check_server_rule
 
 # The training loop belongs to someone else: nobody here knows when it ends
 NO_END = sys.maxsize
@@ -85,6 +85,8 @@ class LayerwiseModelAverager(ModelAverager):
     ) -> None:
         self.policy = policy_of(policy, base_interval, increase_factor, rule)
         check_whole("warmup_steps", warmup_steps, minimum=0)
+        if server is not None:
+            check_server_rule("server", server)
         if process_group is None and not dist.is_initialized():
             raise InputError(
                 "there is no process group: call torch.distributed.init_process_group first"

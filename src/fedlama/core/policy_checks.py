@@ -45,7 +45,7 @@ def check_policy(name: str, policy: object) -> None:
         minimum=1,
         maximum=MAX_SIZE,
     )
-    uses: object = own.uses
+    uses: Any = own.uses
     if not isinstance(uses, Iterable) or isinstance(uses, str):
         raise InputError(f"{name}.uses must be a tuple of texts, not {shown(uses)}")
     for used in cast("Iterable[object]", uses):
@@ -139,7 +139,7 @@ def _check_state(
         raise InputError(
             f"{kind} must return a PolicyState from `{method}`, not {shown(state)}"
         )
-    per_layer: Mapping[str, object] = {
+    per_layer: Mapping[str, Any] = {
         "intervals": state.intervals,
         "discrepancy": state.discrepancy,
         "synchronised_at": state.synchronised_at,
@@ -205,9 +205,7 @@ def _not_plain(value: Any, saved: bool, depth: int) -> str | None:
     return None
 
 
-def check_plan(
-    policy: Policy, plan: RoundPlan, *, steps_left: int, layers: int
-) -> None:
+def check_plan(policy: Policy, plan: object, *, steps_left: int, layers: int) -> None:
     """Raise InputError unless a planned round can be played.
 
     Arguments:
@@ -217,10 +215,9 @@ def check_plan(
         layers: How many layers the model has.
     """
     kind = type(policy).__name__
-    planned: object = plan
-    if not isinstance(planned, RoundPlan):
+    if not isinstance(plan, RoundPlan):
         raise InputError(
-            f"{kind} must return a RoundPlan from `next`, not {shown(planned)}"
+            f"{kind} must return a RoundPlan from `next`, not {shown(plan)}"
         )
     # Whole numbers of numpy are welcome, too
     steps: object = plan.steps
@@ -241,11 +238,11 @@ def check_plan(
     # Both ask for more than the average: the server keeps a row, and not every runtime can freeze layers.
     if plan.recycled and RECYCLED not in policy.uses:
         raise InputError(
-            f"{kind} plans to recycle layers, and its `uses` must name {RECYCLED!r} for that"
+            f"{kind} plans to recycle layers, and its `uses` must name '{RECYCLED}' for that"
         )
     if plan.trained is not None and FROZEN not in policy.uses:
         raise InputError(
-            f"{kind} plans to train some layers only, and its `uses` must name {FROZEN!r} for that"
+            f"{kind} plans to train some layers only, and its `uses` must name '{FROZEN}' for that"
         )
 
 
@@ -255,7 +252,7 @@ def _check_layers(
     """Raise InputError unless these are layers of the model, each of them once."""
     seen: set[object] = set()
     for number in some_layers:
-        is_there = isinstance(number, numbers.Integral) and 0 <= number < layers
+        is_there = isinstance(number, numbers.Integral) and number in range(layers)
         if not is_there:
             raise InputError(
                 f"{kind} plans to {what} layer {shown(number)}, and there are {layers}, counted from 0"

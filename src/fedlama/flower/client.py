@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from fedlama.base import InputError, check_made
+from fedlama.base import InputError
 from fedlama.data import Partition
 from fedlama.flower.client_round import ClientRound
 from fedlama.flower.function_trainer import FunctionTrainer, TrainFunction
@@ -23,7 +23,7 @@ from fedlama.flower.rule_trainer import Data, RuleTrainer
 from fedlama.flower.state import forget_run
 from fedlama.flower.tasks import read_task
 from fedlama.flower.trainers import ClientTrainer
-from fedlama.local import LocalRule
+from fedlama.local import LocalRule, check_local_rule
 from fedlama.training.evaluation import Loss
 
 PARTITION = "partition-id"  # in the node's configuration
@@ -51,7 +51,7 @@ def client_app(
         loss: A function of outputs and targets (default: cross entropy, where targets are classes).
         threads: How many threads torch uses; results are the same bits for the same number.
     """
-    check_made("local", local, LocalRule, "fedlama.SGD(…)")
+    check_local_rule("local", local)
     trainer = RuleTrainer(data, local, partition, loss)
     return _app(model, trainer, threads)
 

@@ -18,7 +18,6 @@ from fedlama.base import (
     MAX_SEED,
     InputError,
     RunError,
-    check_made,
     check_number,
     check_whole,
 )
@@ -29,9 +28,9 @@ from fedlama.flower.codes import codec_to_plain
 from fedlama.flower.modules import module_of, tensors_of
 from fedlama.flower.options import Options
 from fedlama.flower.running import Evaluate, FlowerRun
-from fedlama.local import LocalRule
+from fedlama.local import LocalRule, check_local_rule
 from fedlama.rows import Grouping
-from fedlama.server import Mean, ServerRule
+from fedlama.server import Mean, ServerRule, check_server_rule
 from fedlama.server.tolerance import OnTooFew, Tolerance
 from fedlama.training.arguments import check_choice, check_codecs
 from fedlama.training.coding import check_window
@@ -94,9 +93,9 @@ class LayerwiseStrategy(Strategy):
     ) -> None:
         check_policy("policy", policy)
         if server is not None:
-            check_made("server", server, ServerRule, "fedlama.server.Mean()")
+            check_server_rule("server", server)
         if local is not None:
-            check_made("local", local, LocalRule, "fedlama.FedNova(…) or the like")
+            check_local_rule("local", local, "fedlama.FedNova(…) or the like")
         check_codecs(uplink=uplink, downlink=downlink)
         for codec in (uplink, downlink):
             if codec is not None:

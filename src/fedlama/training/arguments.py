@@ -15,8 +15,8 @@ from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.core.policy_checks import check_policy
 from fedlama.data import Dataset, Partition, Shards, Transform
-from fedlama.local import LocalRule
-from fedlama.server import ServerRule
+from fedlama.local import LocalRule, check_local_rule
+from fedlama.server import ServerRule, check_server_rule
 from fedlama.training.evaluation import DEFAULT_METRIC, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
 from fedlama.training.modules import is_about_single_samples
@@ -42,9 +42,9 @@ def check_kinds(
         )
     check_made("data", data, Dataset, "fedlama.data.arrays(…) or fedlama.data.load(…)")
     check_policy("policy", policy)
-    check_made("local", local, LocalRule, "fedlama.SGD(…)")
+    check_local_rule("local", local)
     if server is not None:
-        check_made("server", server, ServerRule, "fedlama.server.Mean()")
+        check_server_rule("server", server)
 
 
 def check_codecs(**codecs: Codec | None) -> None:
