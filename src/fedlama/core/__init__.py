@@ -19,7 +19,15 @@ from fedlama.core.interval_checks import RULES, Rule
 from fedlama.core.intervals import adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, Tensor
 from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic, total_of
-from fedlama.core.policies import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed
+from fedlama.core.policies import (
+    Budget,
+    FedAvg,
+    FedLAMA,
+    FedLUAR,
+    FedPart,
+    Fixed,
+    canonical,
+)
 from fedlama.core.policy import (
     FROZEN,
     RECYCLED,
@@ -62,6 +70,7 @@ __all__ = [
     "adjust_intervals",
     "advance",
     "asks_for_movement",
+    "canonical",
     "convergence_bound",
     "convergence_terms",
     "crossing_curves",

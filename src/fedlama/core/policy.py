@@ -134,9 +134,8 @@ class Policy(Protocol):
     recycle, for which the server keeps the last change of every layer, and `FROZEN` if they may train some layers only,
     which not every runtime can do.
 
-    Two parts are optional, so that policies without them are policies all the same: where intervals may be shorter than
-    `base_interval`, a policy is `Shortening`, too; one that averages the whole model every `base_interval` steps says
-    so by a property `is_fedavg`.
+    One part is optional, so that policies without it are policies all the same: where intervals may be shorter than
+    `base_interval`, a policy is `Shortening`, too.
     """
 
     @property
