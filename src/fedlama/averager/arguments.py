@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedlama.base import InputError
+from fedlama.base import InputError, identity_of
 from fedlama.compress import Channel, Codec
 from fedlama.core import (
     FROZEN,
@@ -110,21 +110,6 @@ def _policy_settings(policy: Policy) -> dict[str, Any]:
         settings = asdict(own)
     settings["policy"] = identity_of(own)
     return settings
-
-
-def identity_of(value: object) -> str:
-    """A policy, rule or codec as text that is the same in every process, whether or not it is a dataclass.
-
-    Arguments:
-        value: Any object.
-    """
-    kind = type(value)
-    if kind.__repr__ is not object.__repr__:
-        return repr(value)
-    # Python's own text has an address in it.
-    fields = [f"{name}={field!r}" for name, field in vars(value).items()]
-    listed = ", ".join(fields)
-    return f"{kind.__qualname__}({listed})"
 
 
 def facts_of(
