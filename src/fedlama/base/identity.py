@@ -22,10 +22,11 @@ def by_its_fields(value: object) -> str:
     Arguments:
         value: Any object.
     """
+    kind = type(value).__qualname__
     held: dict[str, object] = getattr(value, "__dict__", {})
     fields: list[str] = []
     for name, field in held.items():
         text = identity_of(field)
         fields.append(f"{name}={text}")
     listed = ", ".join(fields)
-    return f"{type(value).__qualname__}({listed})"
+    return f"{kind}({listed})"

@@ -109,11 +109,12 @@ class FaultyRounds:
             row_index: Which of this process's rows is the client's.
             number: How far the number is off the server's.
         """
-        layout = self.rounds.layout
-        slices = layout.slices_with_statistics(current.plan.due)
-        first = slices[0].start
+        due = current.plan.due
+        slices = self.rounds.layout.slices_with_statistics(due)
+        place = slices[0].start
+        of_server = current.position.row[place]
         row = current.cohort.rows[row_index]
-        row[first] = current.position.row[first] + number
+        row[place] = of_server + number
 
     def _judge(
         self,
