@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
 from fedlama.averager.arguments import channel_of, facts_of, policy_of, settings_of
-from fedlama.averager.closing import close_round
+from fedlama.averager.closing import close_round, plan_of_the_rest
 from fedlama.averager.messages import Messages
 from fedlama.averager.ranks import HASH_BYTES, Ranks
 from fedlama.averager.state import MODEL, OWN, AveragerState, kept_rows
@@ -178,20 +178,9 @@ class LayerwiseModelAverager(ModelAverager):
 
     def average_all(self) -> None:
         """Average what is not yet: for the end of a training that stops inside a cycle. Call on every rank."""
-        trained = self._trained_steps
-        behind: list[int] = []
-        for layer, synchronised_at in enumerate(self.state.synchronised_at):
-            if synchronised_at < trained:
-                behind.append(layer)
-        if not behind:
-            return
-        plan = RoundPlan(
-            steps=trained - self.state.step,
-            due=tuple(behind),
-            cycle=range(self.state.cycle_start, trained),
-            ends_cycle=True,
-        )
-        self._aggregate(plan)
+        plan = plan_of_the_rest(self.state, self._trained_steps)
+        if plan.due:
+            self._aggregate(plan)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on: plain values, and rows of tensors where a rule, codec or policy needs some."""

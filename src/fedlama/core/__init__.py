@@ -1,8 +1,8 @@
 """The paper in plain Python: which layers are due, how intervals change, what it cost.
 
 Read beside "Layer-wise Adaptive Model Aggregation for Scalable Federated Learning" (Lee, Zhang, He, Avestimehr).
-Suggested order: `layers`, `intervals` (Algorithm 2), `policy` and `policies` (Algorithm 1), `ledger` (Eq. 5), `bounds`
-(Theorem 5.3), `speedup` (Remark 1).
+Suggested order: `layers`, `intervals` (Algorithm 2), `policy`, `rounds` and `policies` (Algorithm 1), `ledger` (Eq. 5),
+`bounds` (Theorem 5.3), `speedup` (Remark 1).
 Nothing here imports anything but the standard library and `base`.
 """
 
@@ -36,11 +36,10 @@ from fedlama.core.policy import (
     PolicyState,
     RoundPlan,
     Shortening,
-    advance,
     asks_for_movement,
-    plan_by_intervals,
     shortest_interval,
 )
+from fedlama.core.rounds import advance, plan_by_intervals
 from fedlama.core.speedup import linear_speedup_rounds
 
 __all__ = [

@@ -36,16 +36,16 @@ def check_policy(name: str, policy: object) -> None:
         policy: Anything.
     """
     check_made(name, policy, Policy, "fedlama.FedLAMA(…) or fedlama.FedAvg(…)")
-    own = cast("Policy", policy)
-    check_whole(f"{name}.base_interval", own.base_interval, minimum=1)
+    given = cast("Policy", policy)
+    check_whole(f"{name}.base_interval", given.base_interval, minimum=1)
     # A product of two intervals may be beyond the limit of one.
     check_whole(
         f"{name}.longest_cycle",
-        own.longest_cycle,
+        given.longest_cycle,
         minimum=1,
         maximum=MAX_SIZE,
     )
-    uses: Any = own.uses
+    uses: Any = given.uses
     if not isinstance(uses, Iterable) or isinstance(uses, str):
         raise InputError(f"{name}.uses must be a tuple of texts, not {shown(uses)}")
     for used in cast("Iterable[object]", uses):
@@ -139,13 +139,13 @@ def _check_state(
         raise InputError(
             f"{kind} must return a PolicyState from `{method}`, not {shown(state)}"
         )
-    per_layer: Mapping[str, Any] = {
+    per_layer: Mapping[str, object] = {
         "intervals": state.intervals,
         "discrepancy": state.discrepancy,
         "synchronised_at": state.synchronised_at,
     }
     for name, entries in per_layer.items():
-        if not isinstance(entries, Sequence) or len(entries) != layers:
+        if _length(entries) != layers:
             raise InputError(
                 f"{kind} returns a state from `{method}` whose {name} has not one entry for each of the {layers} "
                 f"layers: {shown(entries)}"
@@ -156,6 +156,12 @@ def _check_state(
             f"{kind} returns a state of step {shown(state.step)} and round {shown(state.round)} from `{method}`, and "
             f"the run is at step {step:,} and round {round_:,}: fedlama.core.advance counts both"
         )
+
+
+def _length(entries: object) -> int | None:
+    if isinstance(entries, Sequence):
+        return len(cast("Sequence[object]", entries))
+    return None
 
 
 def check_own(policy: Policy, own: object, *, saved: bool = False) -> None:
