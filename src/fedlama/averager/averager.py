@@ -35,7 +35,8 @@ from fedlama.core import (
     Rule,
     asks_for_movement,
 )
-from fedlama.server import Server, ServerRule, check_server_rule
+from fedlama.server import Server, ServerRule
+from fedlama.server.rule import check_server_rule
 
 # The training loop belongs to someone else: nobody here knows when it ends
 NO_END = sys.maxsize

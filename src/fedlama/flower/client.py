@@ -23,7 +23,8 @@ from fedlama.flower.rule_trainer import Data, RuleTrainer
 from fedlama.flower.state import forget_run
 from fedlama.flower.tasks import read_task
 from fedlama.flower.trainers import ClientTrainer
-from fedlama.local import LocalRule, check_local_rule
+from fedlama.local import LocalRule
+from fedlama.local.rule import check_local_rule
 from fedlama.training.evaluation import Loss
 
 PARTITION = "partition-id"  # in the node's configuration

@@ -28,9 +28,11 @@ from fedlama.flower.codes import codec_to_plain
 from fedlama.flower.modules import module_of, tensors_of
 from fedlama.flower.options import Options
 from fedlama.flower.running import Evaluate, FlowerRun
-from fedlama.local import LocalRule, check_local_rule
+from fedlama.local import LocalRule
+from fedlama.local.rule import check_local_rule
 from fedlama.rows import Grouping
-from fedlama.server import Mean, ServerRule, check_server_rule
+from fedlama.server import Mean, ServerRule
+from fedlama.server.rule import check_server_rule
 from fedlama.server.tolerance import OnTooFew, Tolerance
 from fedlama.training.arguments import check_choice, check_codecs
 from fedlama.training.coding import check_window

@@ -3,7 +3,7 @@
 from fedlama.local.feddyn import FedDyn
 from fedlama.local.fednova import FedNova
 from fedlama.local.fedprox import FedProx
-from fedlama.local.rule import MODEL, LocalRule, Taken, check_local_rule
+from fedlama.local.rule import MODEL, LocalRule, Taken
 from fedlama.local.scaffold import Scaffold
 from fedlama.local.sgd import SGD
 from fedlama.local.steps import steps_per_interval, steps_taken
@@ -17,7 +17,6 @@ __all__ = [
     "LocalRule",
     "Scaffold",
     "Taken",
-    "check_local_rule",
     "steps_per_interval",
     "steps_taken",
 ]

@@ -5,7 +5,7 @@ from fedlama.server.mean import Mean
 from fedlama.server.momentum import Momentum
 from fedlama.server.participants import Participant, Participants
 from fedlama.server.reduce import ListReduce, Reduce
-from fedlama.server.rule import ServerRule, check_server_rule
+from fedlama.server.rule import ServerRule
 from fedlama.server.server import Server
 from fedlama.server.state import LAST_CHANGE, ServerState
 from fedlama.server.yogi import Yogi
@@ -23,5 +23,4 @@ __all__ = [
     "ServerRule",
     "ServerState",
     "Yogi",
-    "check_server_rule",
 ]

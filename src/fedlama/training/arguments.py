@@ -15,8 +15,10 @@ from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.core.policy_checks import check_policy
 from fedlama.data import Dataset, Partition, Shards, Transform
-from fedlama.local import LocalRule, check_local_rule
-from fedlama.server import ServerRule, check_server_rule
+from fedlama.local import LocalRule
+from fedlama.local.rule import check_local_rule
+from fedlama.server import ServerRule
+from fedlama.server.rule import check_server_rule
 from fedlama.training.evaluation import DEFAULT_METRIC, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
 from fedlama.training.modules import is_about_single_samples
