@@ -9,7 +9,6 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fedlama"
 QUOTED = {
     "__init__.py": {"name"},  # as Python's own error has it
     "flower/__init__.py": {"name"},
-    "averager/arguments.py": {"field"},  # no sentence: what must be equal on all ranks
     "compress/chain.py": {"self.first", "_first_of(self.second)"},
     "compress/channel.py": {"codec"},  # no sentence: what coded bytes depend on
     "compress/error_feedback.py": {"self.codec", "RESIDUAL"},

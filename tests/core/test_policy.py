@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlama import FedAvg, FedLAMA, InputError
-from fedlama.core import Evidence, Layout, Policy, TensorEntry
+from fedlama.core import Evidence, Layout, Policy, TensorEntry, advance
 
 A, B = 0, 1
 # `a` is a kernel of 90 numbers, `b` a bias of 10: with d_a < d_b the crossing is at once at a (1−λ = .1)
@@ -244,6 +244,37 @@ def test_policies_are_values():
 def test_fedavg_is_fedlama_with_factor_one():
     assert FedLAMA(6, 1) == FedAvg(6) != FedLAMA(6, 2)
     assert hash(FedLAMA(6, 1)) == hash(FedAvg(6))
+    # Where nothing is ever made longer, it does not matter which rule chose what, nor from when on
+    assert FedLAMA(6, 1, "released", 3) == FedAvg(6)
+    assert hash(FedLAMA(6, 1, "released", 3)) == hash(FedAvg(6))
+
+
+def test_a_class_derived_from_a_policy_equals_only_its_own_kind():
+    class Watching(FedLAMA):
+        def observe(self, state, plan, evidence, layers):
+            return advance(state, plan, evidence, layers)
+
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Damped(FedLAMA):
+        factor: float = 0.5
+
+    class Counting(FedAvg):
+        pass
+
+    for policy, other in [
+        (FedLAMA(6, 4), Watching(6, 4)),
+        (FedLAMA(6, 4), Damped(6, 4)),
+        (FedLAMA(6, 1), Watching(6, 1)),
+        (FedAvg(6), Watching(6, 1)),
+        (FedAvg(6), Counting(6)),
+        (Watching(6, 4), Damped(6, 4)),
+        (Damped(6, 4), Damped(6, 4, factor=0.1)),
+    ]:
+        assert policy != other
+        assert other != policy
+    assert Watching(6, 4) == Watching(6, 4) != Watching(6, 2)
+    assert Damped(6, 4, factor=0.1) == Damped(6, 4, factor=0.1)
+    assert hash(Damped(6, 4)) == hash(Damped(6, 4))
 
 
 def test_fedavg_is_known_by_its_factor_whatever_it_is_called():

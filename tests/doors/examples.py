@@ -81,6 +81,23 @@ class Rotating:
 
 
 @dataclass(frozen=True)
+class TurningInPlace(Rotating):
+    """A memory that is changed in place: the state before the round must not notice."""
+
+    uses: tuple = ()
+
+    def observe(self, state, plan, evidence, layers):
+        after = advance(state, plan, evidence, layers)
+        after.own["turn"] += 1
+        after.own["moved"].append(after.step)
+        if not plan.adjusts:
+            return after
+        intervals = [2] * len(layers)
+        intervals[after.own["turn"] % len(layers)] = 6
+        return replace(after, intervals=tuple(intervals))
+
+
+@dataclass(frozen=True)
 class HeavyBall:
     """A server momentum of our own."""
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import fedlama
-from doors.examples import Counting, Halves, HeavyBall, Rotating, Spring
+from doors.examples import Counting, Halves, HeavyBall, Rotating, Spring, TurningInPlace
 from doors.harness import run_in_folder
 
 # Of three rounds in a cycle and six in a window, the second of the second: slots are saved, and two rounds are lost.
@@ -20,6 +20,7 @@ KILLED_IN = 11
 DOORS = {
     "local": {"local": Spring(fedlama.SGD(0.05, 4, momentum=0.5))},
     "policy": {"policy": Rotating()},
+    "policy in place": {"policy": TurningInPlace()},
     "server": {"server": HeavyBall()},
     "codec": {"uplink": fedlama.compress.ErrorFeedback(Halves())},
     "run slot": {"local": Counting(fedlama.SGD(0.05, 4))},

@@ -4,7 +4,15 @@ import pytest
 import torch
 
 import fedlama
-from doors.examples import Counting, Forgetful, Halves, HeavyBall, Rotating, Spring
+from doors.examples import (
+    Counting,
+    Forgetful,
+    Halves,
+    HeavyBall,
+    Rotating,
+    Spring,
+    TurningInPlace,
+)
 from doors.harness import check_door, run, same_bits, weights
 from fedlama.rows import Slot
 
@@ -34,6 +42,14 @@ def test_a_policy_with_a_memory():
     ]
     # Of 24 rounds, a layer skips two in the one cycle in which it is long; layer 0 is long in none that is run
     assert [layer.aggregations for layer in result.layers] == [24] + [22] * 7
+
+
+def test_a_policy_with_a_memory_that_it_changes_in_place():
+    # A resumed run rehearses a cycle first, and must go on from what was saved.
+    result = check_door(policy=TurningInPlace())
+    # Three rounds per cycle with a layer of interval 6 among others of 2: turn = 3, 6, 9, … of eight layers
+    long = [record.intervals.index(6) for record in result.records[3::3]]
+    assert long == [3, 6, 1, 4, 7, 2, 5]
 
 
 def test_a_server_rule():

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from two_hosts import REPOSITORY, SECONDS, TwoHosts, why_not
 
@@ -319,18 +320,45 @@ GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed b
 @pytest.mark.parametrize(
     "error", [RuntimeError(GLOO), dist.DistNetworkError("Broken pipe")]
 )
-def test_a_connection_that_was_lost_becomes_a_sentence(alone_under_torchrun, error):
+@pytest.mark.parametrize("collective", ["sum_", "max_"])
+def test_a_connection_that_was_lost_becomes_a_sentence(
+    alone_under_torchrun, monkeypatch, error, collective
+):
+    def lose(values, op=None):
+        raise error
+
+    monkeypatch.setattr(dist, "all_reduce", lose)
     with (
         pytest.raises(RunError, match=r"rank 0 of 1 lost its connection .* --resume"),
-        world.torchrun_world("gloo"),
+        world.torchrun_world("gloo") as alone,
     ):
-        raise error
+        getattr(alone, collective)(torch.ones(1))
     assert not dist.is_initialized()
+
+
+def test_an_error_of_a_collective_that_is_no_lost_connection_stays(
+    alone_under_torchrun, monkeypatch
+):
+    def fail(values, op=None):
+        raise RuntimeError("no backend for this device")
+
+    monkeypatch.setattr(dist, "all_reduce", fail)
+    with (
+        pytest.raises(RuntimeError, match="no backend") as caught,
+        world.torchrun_world("gloo") as alone,
+    ):
+        alone.sum_(torch.ones(1))
+    assert caught.type is RuntimeError
 
 
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("a shape that does not fit"), RunError("gloo is not to blame")],
+    [
+        RuntimeError("a shape that does not fit"),
+        # Of a module of the user's
+        RuntimeError("my gloo layer takes 3 channels"),
+        RunError("gloo is not to blame"),
+    ],
 )
 def test_other_errors_stay_what_they_are(alone_under_torchrun, error):
     with pytest.raises(RuntimeError) as caught, world.torchrun_world("gloo"):

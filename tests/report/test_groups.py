@@ -34,9 +34,11 @@ def test_fedlama_with_factor_one_is_fedavg(tmp_path):
         write_run(tmp_path / "c"),
     ]
     comparison = compare(runs)
-    assert [setting.adapts for setting in comparison.settings] == [False, False, True]
+    # One setting, whatever the files call it
+    labels = [setting.label for setting in comparison.settings]
+    assert labels == ["FedAvg(6)", "FedLAMA(6, 4)"]
+    assert [setting.adapts for setting in comparison.settings] == [False, True]
     assert [one.label for one in interval_maps(comparison)] == ["FedLAMA(6, 4)"]
-    # One setting under one name, whatever the files call it
     named = {run.path: "plain" for run in runs[:2]}
     (one,) = compare(runs[:2], labels=named).settings
     assert one.label == "plain"

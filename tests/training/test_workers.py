@@ -119,6 +119,18 @@ def test_a_worker_that_raises_is_named_with_its_own_error_not_a_lost_connection(
     assert "the reason" in str(caught.value)
 
 
+def test_an_error_that_names_gloo_is_no_lost_connection():
+    def work(world, emit):
+        if world.rank == 2:
+            raise KeyError("my gloo layer")
+        world.sum_(torch.ones(3))
+
+    # Under this name the processes really add up through gloo, and lose each other.
+    with pytest.raises(fedlama.RunError, match="worker 2 of 3 failed") as caught:
+        run_workers(3, work, print, "cpu:gloo")
+    assert "my gloo layer" in str(caught.value)
+
+
 def test_no_process_is_left_behind_when_the_parent_is_killed(tmp_path):
     pids = tmp_path / "pids"
     child = os.fork()

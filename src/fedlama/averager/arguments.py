@@ -8,9 +8,18 @@ from typing import Any
 
 import torch
 
-from fedlama.base import InputError
+from fedlama.base import InputError, identity_of
 from fedlama.compress import Channel, Codec
-from fedlama.core import FROZEN, FedLAMA, Layout, Policy, PolicyState, Variant
+from fedlama.core import (
+    FROZEN,
+    FedAvg,
+    FedLAMA,
+    Layout,
+    Policy,
+    PolicyState,
+    Variant,
+    canonical,
+)
 from fedlama.core.policy_checks import check_policy
 from fedlama.server import ServerRule
 
@@ -68,11 +77,7 @@ def settings_of(
     policy: Policy, warmup_steps: int, server: ServerRule, channel: Channel | None
 ) -> dict[str, Any]:
     """What must be the same on all ranks and in a state that is loaded."""
-    settings: dict[str, Any] = {}
-    if is_dataclass(policy) and not isinstance(policy, type):
-        # By name, so that a message can say which one differs
-        settings = asdict(policy)
-    settings["policy"] = identity_of(policy)
+    settings = _policy_settings(policy)
     settings["warmup_steps"] = warmup_steps
     settings["server"] = identity_of(server)
     settings["uplink"] = "none"
@@ -82,19 +87,29 @@ def settings_of(
     return settings
 
 
-def identity_of(value: object) -> str:
-    """A policy, rule or codec as text that is the same in every process, whether or not it is a dataclass.
+def as_set_today(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a state that an earlier version may have saved: it called FedLAMA with factor 1 so.
 
     Arguments:
-        value: Any object.
+        settings: What `settings_of` gave, now or then.
     """
-    kind = type(value)
-    if kind.__repr__ is not object.__repr__:
-        return repr(value)
-    # Python's own text has an address in it.
-    fields = [f"{name}={field!r}" for name, field in vars(value).items()]
-    listed = ", ".join(fields)
-    return f"{kind.__qualname__}({listed})"
+    today = dict(settings)
+    policy = str(today.get("policy"))
+    if policy.startswith("FedLAMA(") and today.get("increase_factor") == 1:
+        same = FedAvg(today["base_interval"])
+        today |= _policy_settings(same)
+    return today
+
+
+def _policy_settings(policy: Policy) -> dict[str, Any]:
+    """What tells one policy from another; equal ones have the same."""
+    own = canonical(policy)
+    settings: dict[str, Any] = {}
+    if is_dataclass(own) and not isinstance(own, type):
+        # By name, so that a message can say which one differs
+        settings = asdict(own)
+    settings["policy"] = identity_of(own)
+    return settings
 
 
 def facts_of(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 
 from fedlama.averager.arguments import channel_of, facts_of, policy_of, settings_of
-from fedlama.averager.closing import close_round
+from fedlama.averager.closing import close_round, plan_of_the_rest
 from fedlama.averager.messages import Messages
 from fedlama.averager.ranks import HASH_BYTES, Ranks
 from fedlama.averager.state import MODEL, OWN, AveragerState, kept_rows
@@ -36,6 +36,7 @@ from fedlama.core import (
     asks_for_movement,
 )
 from fedlama.server import Server, ServerRule
+from fedlama.server.rule import check_server_rule
 
 # The training loop belongs to someone else: nobody here knows when it ends
 NO_END = sys.maxsize
@@ -85,6 +86,8 @@ class LayerwiseModelAverager(ModelAverager):
     ) -> None:
         self.policy = policy_of(policy, base_interval, increase_factor, rule)
         check_whole("warmup_steps", warmup_steps, minimum=0)
+        if server is not None:
+            check_server_rule("server", server)
         if process_group is None and not dist.is_initialized():
             raise InputError(
                 "there is no process group: call torch.distributed.init_process_group first"
@@ -120,7 +123,7 @@ class LayerwiseModelAverager(ModelAverager):
         # PostLocalSGDOptimizer sets this when it loads a checkpoint: without our own state, a new cycle starts there
         self._step = value
         trained = max(0, value - self.warmup_steps)
-        plan = self.policy.next(self.state, NO_END)
+        plan = self._server.plan(self._server_state, NO_END)
         begun = self.state.step
         this_round = range(begun, begun + plan.steps)
         if trained in this_round:
@@ -176,20 +179,9 @@ class LayerwiseModelAverager(ModelAverager):
 
     def average_all(self) -> None:
         """Average what is not yet: for the end of a training that stops inside a cycle. Call on every rank."""
-        trained = self._trained_steps
-        behind: list[int] = []
-        for layer, synchronised_at in enumerate(self.state.synchronised_at):
-            if synchronised_at < trained:
-                behind.append(layer)
-        if not behind:
-            return
-        plan = RoundPlan(
-            steps=trained - self.state.step,
-            due=tuple(behind),
-            cycle=range(self.state.cycle_start, trained),
-            ends_cycle=True,
-        )
-        self._aggregate(plan)
+        plan = plan_of_the_rest(self.state, self._trained_steps)
+        if plan.due:
+            self._aggregate(plan)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on: plain values, and rows of tensors where a rule, codec or policy needs some."""

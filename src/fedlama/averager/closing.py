@@ -10,7 +10,7 @@ from fedlama.averager.messages import Messages
 from fedlama.averager.ranks import Ranks
 from fedlama.averager.reduce import AllReduce, GatheredReduce
 from fedlama.compress import MessagePlace
-from fedlama.core import Message, RoundPlan, Traffic
+from fedlama.core import Message, PolicyState, RoundPlan, Traffic
 from fedlama.server import LAST_CHANGE, Participants, Reduce, Server, ServerState
 
 
@@ -25,6 +25,25 @@ class Closed:
 
     state: ServerState
     overhead_bytes: int
+
+
+def plan_of_the_rest(state: PolicyState, step: int) -> RoundPlan:
+    """A round that ends a cycle early, with all layers that are behind; nothing is due in it where none is.
+
+    Arguments:
+        state: Where the policy stands.
+        step: How many steps were trained.
+    """
+    behind: list[int] = []
+    for layer, synchronised_at in enumerate(state.synchronised_at):
+        if synchronised_at < step:
+            behind.append(layer)
+    return RoundPlan(
+        steps=step - state.step,
+        due=tuple(behind),
+        cycle=range(state.cycle_start, step),
+        ends_cycle=True,
+    )
 
 
 def close_round(

@@ -186,8 +186,11 @@ class Messages:
         layout = self.channel.layout
         if due is None:
             due = tuple(range(len(layout.layers)))
-        sizes = [layout.layers[layer].size for layer in due]
-        return layout.statistics_size + sum(sizes)
+        numbers = layout.statistics_size
+        for number in due:
+            layer = layout.layers[number]
+            numbers += layer.size
+        return numbers
 
     def _note_length(self, due: tuple[int, ...], longest: int) -> None:
         if len(self._longest) >= MAX_KNOWN:

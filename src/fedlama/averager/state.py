@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedlama.averager.arguments import as_set_today
 from fedlama.base import InputError, printable, shown
 from fedlama.core import Ledger, PolicyState
 from fedlama.core.saved import check_saved
@@ -87,7 +88,7 @@ class AveragerState:
         try:
             check_saved(saved["state"], saved["ledger"])
             state = AveragerState(
-                settings=dict(saved["settings"]),
+                settings=as_set_today(saved["settings"]),
                 step=int(saved["step"]),
                 policy_state=PolicyState.from_plain(saved["state"]),
                 ledger=Ledger.from_plain(saved["ledger"]),

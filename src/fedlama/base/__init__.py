@@ -12,6 +12,7 @@ from fedlama.base.files import (
     read_regular,
     reason,
 )
+from fedlama.base.identity import by_its_fields, identity_of
 from fedlama.base.kinds import check_made, missing_members
 from fedlama.base.options import (
     Checked,
@@ -39,12 +40,14 @@ __all__ = [
     "RunError",
     "Seed",
     "annotated_fields",
+    "by_its_fields",
     "check_made",
     "check_number",
     "check_option",
     "check_options",
     "check_whole",
     "expand_home",
+    "identity_of",
     "missing_members",
     "open_regular",
     "printable",

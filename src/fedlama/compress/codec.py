@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError
+from fedlama.base import InputError, by_its_fields
 from fedlama.compress.coded import Coded, Shape
 from fedlama.compress.draws import check_key
 from fedlama.compress.framing import Reader, check_version, unsealed, wrong_place
@@ -42,6 +42,10 @@ class Codec(SlotHooks, RateHooks, WindowHooks, ABC):
     """
 
     # What a codec is
+
+    def __repr__(self) -> str:
+        # Bytes are sealed with it, so another process must print the same. Dataclasses print themselves.
+        return by_its_fields(self)
 
     @abstractmethod
     def code(

@@ -1,8 +1,8 @@
 """The paper in plain Python: which layers are due, how intervals change, what it cost.
 
 Read beside "Layer-wise Adaptive Model Aggregation for Scalable Federated Learning" (Lee, Zhang, He, Avestimehr).
-Suggested order: `layers`, `intervals` (Algorithm 2), `policy` and `policies` (Algorithm 1), `ledger` (Eq. 5), `bounds`
-(Theorem 5.3), `speedup` (Remark 1).
+Suggested order: `layers`, `intervals` (Algorithm 2), `policy`, `rounds` and `policies` (Algorithm 1), `ledger` (Eq. 5),
+`bounds` (Theorem 5.3), `speedup` (Remark 1).
 Nothing here imports anything but the standard library and `base`.
 """
 
@@ -19,7 +19,15 @@ from fedlama.core.interval_checks import VARIANTS, Variant
 from fedlama.core.intervals import adjust_intervals, crossing_curves
 from fedlama.core.layers import Layer, Layout, TensorEntry
 from fedlama.core.ledger import BYTES_PER_NUMBER, Ledger, Message, Traffic, total_of
-from fedlama.core.policies import Budget, FedAvg, FedLAMA, FedLUAR, FedPart, Fixed
+from fedlama.core.policies import (
+    Budget,
+    FedAvg,
+    FedLAMA,
+    FedLUAR,
+    FedPart,
+    Fixed,
+    canonical,
+)
 from fedlama.core.policy import (
     FROZEN,
     RECYCLED,
@@ -28,11 +36,10 @@ from fedlama.core.policy import (
     PolicyState,
     RoundPlan,
     Shortening,
-    advance,
     asks_for_movement,
-    plan_by_intervals,
     shortest_interval,
 )
+from fedlama.core.rounds import advance, plan_by_intervals
 from fedlama.core.speedup import linear_speedup_rounds
 
 __all__ = [
@@ -62,6 +69,7 @@ __all__ = [
     "adjust_intervals",
     "advance",
     "asks_for_movement",
+    "canonical",
     "convergence_bound",
     "convergence_terms",
     "crossing_curves",

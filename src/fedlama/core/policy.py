@@ -8,7 +8,7 @@ measured in that round, the `Evidence`, and returns the next state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from fedlama.base import with_tuples
@@ -134,9 +134,8 @@ class Policy(Protocol):
     recycle, for which the server keeps the last change of every layer, and `FROZEN` if they may train some layers only,
     which not every runtime can do.
 
-    Two parts are optional, so that policies without them are policies all the same: where intervals may be shorter than
-    `base_interval`, a policy is `Shortening`, too; one that averages the whole model every `base_interval` steps says
-    so by a property `is_fedavg`.
+    One part is optional, so that policies without it are policies all the same: where intervals may be shorter than
+    `base_interval`, a policy is `Shortening`, too.
     """
 
     @property
@@ -181,7 +180,7 @@ class Policy(Protocol):
         """The state after a round that went as planned.
 
         Arguments:
-            state: Where the run stood before it.
+            state: Where the run stood before it; its `own` is a copy, which may be changed in place and returned.
             plan: The round.
             evidence: What it showed.
             layers: The model's.
@@ -217,95 +216,3 @@ def asks_for_movement(policy: Policy) -> bool:
         policy: Any.
     """
     return "moved" in policy.uses or "norm" in policy.uses
-
-
-def plan_by_intervals(
-    state: PolicyState, iterations: int, cycle_steps: int
-) -> RoundPlan:
-    """The next round where each layer has an interval and everything is averaged every `cycle_steps` steps.
-
-    A round lasts until the next layer falls due. The last round of a run averages everything.
-
-    Arguments:
-        state: Where the run stands.
-        iterations: How many steps the whole run has.
-        cycle_steps: After how many steps everything is averaged.
-    """
-    into_cycle = state.step - state.cycle_start
-    cycle_left = cycle_steps - into_cycle
-    cycle_end = min(state.cycle_start + cycle_steps, iterations)
-    cycle = range(state.cycle_start, cycle_end)
-
-    steps = cycle_left
-    for interval in state.intervals:
-        until_due = interval - into_cycle % interval
-        steps = min(steps, until_due)
-    run_left = iterations - state.step
-    steps = min(steps, run_left)
-
-    is_whole = steps == cycle_left
-    if is_whole or steps == run_left:
-        every_layer = range(len(state.intervals))
-        return RoundPlan(
-            steps=steps,
-            due=tuple(every_layer),
-            cycle=cycle,
-            ends_cycle=True,
-            adjusts=is_whole,
-        )
-
-    after = into_cycle + steps
-    due: list[int] = []
-    for layer, interval in enumerate(state.intervals):
-        if after % interval == 0:
-            due.append(layer)
-    return RoundPlan(
-        steps=steps,
-        due=tuple(due),
-        cycle=cycle,
-        ends_cycle=False,
-    )
-
-
-def advance(
-    state: PolicyState, plan: RoundPlan, evidence: Evidence, layers: Sequence[Layer]
-) -> PolicyState:
-    """The state after a round: time has passed, and the due layers have a new discrepancy. Intervals stay.
-
-    Arguments:
-        state: Where the run stood before the round.
-        plan: The round.
-        evidence: What it showed.
-        layers: The model's.
-    """
-    step = state.step + plan.steps
-    discrepancy = list(state.discrepancy)
-    synchronised_at = list(state.synchronised_at)
-
-    for layer in plan.due:
-        # τ_l, except where the run's end cut the interval
-        steps_apart = step - state.synchronised_at[layer]
-        size = layers[layer].size
-        discrepancy[layer] = evidence.spread[layer] / (steps_apart * size)  # Eq. 2
-        synchronised_at[layer] = step
-    for layer in plan.recycled:
-        synchronised_at[layer] = step
-    if plan.trained is not None:
-        for layer in range(len(layers)):
-            if layer in plan.trained:
-                continue
-            # Copies that were equal and were left alone are still equal: their drift begins later.
-            was_equal = state.synchronised_at[layer] == state.step
-            if was_equal:
-                synchronised_at[layer] = step
-
-    after = replace(
-        state,
-        discrepancy=tuple(discrepancy),
-        synchronised_at=tuple(synchronised_at),
-        step=step,
-        round=state.round + 1,
-    )
-    if plan.ends_cycle:
-        return replace(after, cycle=state.cycle + 1, cycle_start=step)
-    return after

@@ -21,6 +21,7 @@ from fedlama.core import (
     Variant,
     adjust_intervals,
 )
+from fedlama.core.policy_checks import next_checked, observe_checked, start_checked
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,13 @@ def predict(
         name: what the prediction is called (default: the policy).
     """
     ledger = Ledger.open(layout)
-    state = policy.start(layout.layers)
+    state = start_checked(policy, layout.layers)
     sizes_of = ledger.plain_message
     if codec is not None:
         sizes_of = _coded_sizes(codec, layout)
 
     while state.step < iterations:
-        plan = policy.next(state, iterations)
+        plan = next_checked(policy, state, iterations, layers=len(layout.layers))
         after = state.step + plan.steps
 
         # Eq. 2 the other way round: d_l is per parameter and step, the numerator is over all of them.
@@ -124,7 +125,7 @@ def predict(
         traffic = Traffic(up=message)
         ledger = ledger.charge(traffic, plan.due)
         evidence = Evidence(spread, sent=message.layers, clients=1)
-        state = policy.observe(state, plan, evidence, layout.layers)
+        state = observe_checked(policy, state, plan, evidence, layout.layers)
 
     relative, at_equal_bytes = _relative_discrepancy(
         layout.layers,

@@ -24,6 +24,7 @@ from fedlama.flower.state import forget_run
 from fedlama.flower.tasks import read_task
 from fedlama.flower.trainers import ClientTrainer
 from fedlama.local import LocalRule
+from fedlama.local.rule import check_local_rule
 from fedlama.training.evaluation import Loss
 from fedlama.training.modules import built, check_builder
 
@@ -54,7 +55,7 @@ def client_app(
         threads: How many threads torch uses; results are the same bits for the same number.
     """
     check_data(data)
-    check_made("local", local, LocalRule, "fedlama.SGD(…)")
+    check_local_rule("local", local)
     if partition is not None:
         check_made("partition", partition, Partition, "fedlama.Dirichlet(…)")
     trainer = RuleTrainer(data, local, partition, loss)

@@ -17,7 +17,6 @@ from torch import nn
 from fedlama.base import (
     InputError,
     RunError,
-    check_made,
     check_number,
     check_option,
     check_whole,
@@ -31,8 +30,10 @@ from fedlama.flower.modules import module_of, tensors_of
 from fedlama.flower.options import Options
 from fedlama.flower.running import FlowerRun
 from fedlama.local import LocalRule
+from fedlama.local.rule import check_local_rule
 from fedlama.rows import Grouping
 from fedlama.server import Mean, ServerRule
+from fedlama.server.rule import check_server_rule
 from fedlama.server.tolerance import OnTooFew, Tolerance
 from fedlama.training.arguments import check_codecs
 from fedlama.training.coding import check_window
@@ -99,9 +100,9 @@ class LayerwiseStrategy(Strategy):
     ) -> None:
         check_policy("policy", policy)
         if server is not None:
-            check_made("server", server, ServerRule, "fedlama.server.Mean()")
+            check_server_rule("server", server)
         if local is not None:
-            check_made("local", local, LocalRule, "fedlama.FedNova(…) or the like")
+            check_local_rule("local", local, "fedlama.FedNova(…) or the like")
         check_codecs(uplink=uplink, downlink=downlink)
         for codec in (uplink, downlink):
             if codec is not None:

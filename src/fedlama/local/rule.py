@@ -7,12 +7,13 @@ layer as it was last averaged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
+from fedlama.base import InputError, check_made, shown
 from fedlama.local.steps import StepsOption
-from fedlama.rows import Slot
+from fedlama.rows import Slot, check_slots
 
 MODEL = "model"  # the anchor's name among the server's rows
 
@@ -124,3 +125,24 @@ class LocalRule(Protocol):
             share: Which share of the whole population was averaged.
         """
         ...
+
+
+def check_local_rule(name: str, rule: object, example: str = "fedlama.SGD(…)") -> None:
+    """Raise InputError unless a value is a local rule that names its slots, and sends only what the server keeps.
+
+    Arguments:
+        name: What it is called where it was given.
+        rule: Anything.
+        example: What makes one, for the sentence.
+    """
+    check_made(name, rule, LocalRule, example)
+    own = cast("LocalRule", rule)
+    check_slots(f"{name}.slots", own.slots)
+    check_slots(f"{name}.server_slots", own.server_slots)
+    kept = [slot.name for slot in own.server_slots]
+    for sent in own.sends:
+        if sent not in kept:
+            names = ", ".join(map(shown, kept)) or "none"
+            raise InputError(
+                f"{name}.sends must name slots of {name}.server_slots ({names}), not {shown(sent)}"
+            )

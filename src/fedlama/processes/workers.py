@@ -20,7 +20,7 @@ from fedlama.base import RunError
 from fedlama.processes.exchange import Exchange, SharedWorld
 from fedlama.processes.forking import Emit, Failure, Finished, Forked, Forks, Item
 from fedlama.processes.signals import ignore_signals
-from fedlama.processes.world import World, local_world
+from fedlama.processes.world import LostConnectionError, World, local_world
 
 SharedWork = Callable[[World, Emit], Any]
 
@@ -200,15 +200,14 @@ def _unknown_error(ends: Sequence[_Ended]) -> Exception:
 
 
 def _looks_like_a_consequence(end: _Ended) -> bool:
-    """Whether a worker only lost the others: torch has types for that, but gloo's errors have none."""
+    """Whether a worker only lost the others."""
     assert end.failure is not None
-    if end.failure.kind in LOST_CONNECTION:
-        return True
-    return "gloo" in end.failure.text
+    return end.failure.kind in LOST_CONNECTION
 
 
-# Of torch.distributed
+# Of a collective, and of torch.distributed elsewhere
 LOST_CONNECTION = (
+    LostConnectionError.__name__,
     "DistError",
     "DistBackendError",
     "DistNetworkError",

@@ -100,6 +100,10 @@ class World:
         return self.rank
 
 
+class LostConnectionError(RuntimeError):
+    """A collective came to nothing because another process ended or was cut off."""
+
+
 class DistributedWorld(World):
     """One of several processes in a torch.distributed group."""
 
@@ -119,11 +123,28 @@ class DistributedWorld(World):
 
     def sum_(self, values: Tensor) -> None:
         """Add `values` up over all processes, in place."""
-        dist.all_reduce(values)
+        with _collective():
+            dist.all_reduce(values)
 
     def max_(self, values: Tensor) -> None:
         """Take the maximum of `values` over all processes, in place."""
-        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        with _collective():
+            dist.all_reduce(values, op=dist.ReduceOp.MAX)
+
+
+@contextmanager
+def _collective() -> Iterator[None]:
+    """Give a lost connection a type: torch has some for that, but gloo's errors have none.
+
+    Only here is a text about gloo gloo's own: elsewhere it may be of a module of the user's.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if not isinstance(error, dist.DistError) and "gloo" not in text:
+            raise
+        raise LostConnectionError(text) from error
 
 
 def has_process_group() -> bool:
@@ -166,9 +187,7 @@ def torchrun_world(backend: str) -> Iterator[World]:
     try:
         with watched(_meeting_point, HostPlace.from_environment(), silence):
             yield DistributedWorld(rank, size, local_rank)
-    except RuntimeError as error:
-        if not _is_lost_connection(error):
-            raise
+    except (LostConnectionError, dist.DistError) as error:
         raise RunError(
             f"rank {rank} of {size} lost its connection to another process, which ended or was cut off: the run stops "
             f"here; with --resume it goes on from its last checkpoint"
@@ -185,13 +204,6 @@ def _meeting_point() -> dist.Store:
     # A group that torchrun restarts meets in the same store as before; under another name it finds nothing stale
     restarts = torchrun_restarts()
     return dist.PrefixStore(f"fedlama/{restarts}", store)
-
-
-def _is_lost_connection(error: RuntimeError) -> bool:
-    """Whether torch lost another process: it has types for that, but gloo's errors have none."""
-    if isinstance(error, RunError):
-        return False
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 @contextmanager

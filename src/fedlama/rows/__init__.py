@@ -13,7 +13,7 @@ from fedlama.rows.modules import (
 )
 from fedlama.rows.read_only import ReadOnly
 from fedlama.rows.slices import pack, unpack, views, with_unpacked
-from fedlama.rows.slots import Lifetime, Slot, distinct
+from fedlama.rows.slots import Lifetime, Slot, check_slots, distinct
 from fedlama.rows.store import ClientStore
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "ReadOnly",
     "Slot",
     "check_dtypes",
+    "check_slots",
     "counter_width",
     "describe",
     "distinct",

@@ -5,9 +5,9 @@ Checkpoints, the memory estimate and worker processes handle slots without knowi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from fedlama.base import InputError, shown
 
@@ -27,6 +27,35 @@ class Slot:
     name: str
     lifetime: Lifetime = "window"
     without: str = ""
+
+    def __post_init__(self) -> None:
+        name: object = self.name
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a slot's name must be a text, not {shown(name)}")
+        # Anything else would be forgotten when a window ends, like "window", whatever was meant.
+        lifetimes = get_args(Lifetime)
+        if self.lifetime not in lifetimes:
+            allowed = " or ".join(map(repr, lifetimes))
+            raise InputError(
+                f"the lifetime of slot {shown(name)} must be {allowed}, not {shown(self.lifetime)}"
+            )
+
+
+def check_slots(name: str, slots: object) -> None:
+    """Raise InputError unless a rule of the user's own names its slots as slots.
+
+    Arguments:
+        name: What they are called where the rule was given, such as server.slots.
+        slots: Anything.
+    """
+    example = "such as (Slot('velocity', 'run'),) with fedlama.rows.Slot"
+    if isinstance(slots, str) or not isinstance(slots, Iterable):
+        raise InputError(
+            f"{name} must be a tuple of slots, {example}, not {shown(slots)}"
+        )
+    for slot in cast("Iterable[object]", slots):
+        if not isinstance(slot, Slot):
+            raise InputError(f"{name} must hold slots, {example}, not {shown(slot)}")
 
 
 def distinct(slots: Sequence[Slot]) -> tuple[Slot, ...]:

@@ -201,9 +201,11 @@ class CodecSection(BaseModel):
         homes = [name for name in CODECS if option in _options(name)]
         if homes:
             path = f"{self.table}.{option}"
-            return ValueError(means_nothing(path, "codec", self.codec, homes))
+            sentence = means_nothing(path, "codec", self.codec, homes)
+            return ValueError(sentence)
         allowed = ["codec", *known, *FEEDBACK_OPTIONS]
-        return ValueError(unknown_key([self.table], option, allowed))
+        sentence = unknown_key([self.table], option, allowed)
+        return ValueError(sentence)
 
 
 class UplinkSection(CodecSection):

@@ -113,6 +113,17 @@ def as_written_today(tables: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         config = parse_config(tables)
+        config = comparable(config)
     except InputError:
         return dict(tables)
     return config.model_dump(exclude_none=True)
+
+
+def comparable(config: Config) -> Config:
+    """The configuration by which a run is compared with others: FedLAMA with factor 1 is FedAvg there.
+
+    Arguments:
+        config: As the user wrote it, which is also how a run directory keeps it.
+    """
+    policy = config.policy.canonical
+    return config.model_copy(update={"policy": policy})

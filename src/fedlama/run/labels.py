@@ -9,7 +9,7 @@ from inspect import signature
 
 from fedlama.base import InputError
 from fedlama.run.codecs import DownlinkSection, UplinkSection
-from fedlama.run.config import Config
+from fedlama.run.config import Config, comparable
 from fedlama.run.presets import (
     DEFAULT_AVERAGED,
     DEFAULT_SHARE,
@@ -34,6 +34,7 @@ def run_label(config: Config) -> str:
     Arguments:
         config: Of the run, as the user wrote it or as its directory has it.
     """
+    config = comparable(config)
     label = default_name(config)
     for section in (config.local, config.server):
         if section.chosen != section.default:

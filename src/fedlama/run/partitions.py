@@ -78,11 +78,19 @@ class PartitionSection(ChoiceSection[Partition]):
 
         Which samples each client has is all that is known of shards.
         """
-        if type(value) in cls.choices.values():
+        kind = type(value)
+        if kind in cls.choices.values():
             return super().table_of(value)
-        table: dict[str, Any] = {cls.chosen_by: reference_to(type(value))}
-        if not isinstance(value, Shards):
-            table["options"] = own_values(value, choices=cls.choices, names=cls.names)
+
+        reference = reference_to(kind)
+        table: dict[str, Any] = {cls.chosen_by: reference}
+        if isinstance(value, Shards):
+            return table
+        table["options"] = own_values(
+            value,
+            choices=cls.choices,
+            names=cls.names,
+        )
         return table
 
     def _own_options(self, reference: Reference) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from fedlama.base import Positive, annotated_fields
-from fedlama.core import Policy
+from fedlama.core import Policy, canonical
 from fedlama.local import SGD, LocalRule
 from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
@@ -149,12 +149,22 @@ class PolicySection(ChoiceSection[Policy]):
     @property
     def fedavg_interval(self) -> int | None:
         """The interval of FedAvg, under whatever name; None if it is another policy, or code of the user's own."""
-        if self.chosen not in self.choices:
-            return None
-        policy = self.build()
-        if getattr(policy, "is_fedavg", False):
-            return policy.base_interval
+        section = self.canonical
+        if section.chosen == "fedavg":
+            return section.steps_between_averages
         return None
+
+    @property
+    def canonical(self) -> PolicySection:
+        """The table by which it is compared with others: of equal policies the same one."""
+        if self.chosen not in self.choices:
+            return self
+        policy = self.build()
+        same = canonical(policy)
+        if type(same) is type(policy):
+            return self
+        table = self.table_of(same)
+        return PolicySection.model_validate(table)
 
 
 class LocalSection(ChoiceSection[LocalRule]):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
-from fedlama.rows import Slot
+from fedlama.base import InputError, check_made, shown
+from fedlama.rows import Slot, check_slots
 
 
 @runtime_checkable
@@ -42,3 +43,35 @@ class ServerRule(Protocol):
             periods: τ_l/τ', the steps since then in units of the base interval: what slots keep is counted in steps.
         """
         ...
+
+
+def check_server_rule(name: str, rule: object) -> None:
+    """Raise InputError unless a value is a server rule, and names its slots as slots.
+
+    Arguments:
+        name: What it is called where it was given.
+        rule: Anything.
+    """
+    check_made(name, rule, ServerRule, "fedlama.server.Mean()")
+    own = cast("ServerRule", rule)
+    check_slots(f"{name}.slots", own.slots)
+
+
+def check_result(rule: object, method: str, value: object, like: Tensor) -> None:
+    """Raise InputError unless a rule gave back as many numbers as it was given.
+
+    Arguments:
+        rule: Any.
+        method: What was called.
+        value: What it returned. One number would become all numbers of a layer, without a word.
+        like: What it was given.
+    """
+    if isinstance(value, Tensor) and value.shape == like.shape:
+        return
+    kind = type(rule).__name__
+    given = shown(value)
+    if isinstance(value, Tensor):
+        given = f"one of shape {tuple(value.shape)}"
+    raise InputError(
+        f"{kind} must return a tensor of shape {tuple(like.shape)} from `{method}`, not {given}"
+    )

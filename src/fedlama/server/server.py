@@ -24,7 +24,11 @@ from fedlama.core import (
     Traffic,
     asks_for_movement,
 )
-from fedlama.core.policy_checks import check_own, check_plan, start_checked
+from fedlama.core.policy_checks import (
+    next_checked,
+    observe_checked,
+    start_checked,
+)
 from fedlama.local import LocalRule
 from fedlama.rows import ReadOnly, Slot, distinct, views, with_unpacked
 from fedlama.server.changes import move_average, movement, note_last_change, recycle
@@ -32,7 +36,7 @@ from fedlama.server.downlink import send
 from fedlama.server.mean import Mean
 from fedlama.server.participants import EVERYONE, Participants
 from fedlama.server.reduce import Reduce
-from fedlama.server.rule import ServerRule
+from fedlama.server.rule import ServerRule, check_result
 from fedlama.server.state import AVERAGE, LAST_CHANGE, ServerState
 
 
@@ -110,14 +114,12 @@ class Server:
             state: The state before it.
             iterations: How many steps the whole run has.
         """
-        plan = self.policy.next(state.policy_state, iterations)
-        check_plan(
+        return next_checked(
             self.policy,
-            plan,
-            steps_left=iterations - state.step,
+            state.policy_state,
+            iterations,
             layers=len(self.layout.layers),
         )
-        return plan
 
     def download(self, state: ServerState, *, entering: bool) -> Message:
         """What one client downloads before the next round.
@@ -186,7 +188,10 @@ class Server:
             )
 
         # d_l, and at a cycle's end new intervals: Algorithm 1, line 11
-        moved, norm = self._movement(state.row, row, plan)
+        moved: dict[int, float] = {}
+        norm: dict[int, float] = {}
+        if asks_for_movement(self.policy):
+            moved, norm = movement(self.layout, plan.due, before=state.row, after=row)
         sent = participants.sent
         if sent is None:
             sent = traffic.up.layers
@@ -197,13 +202,13 @@ class Server:
             sent=sent,
             clients=reduce.clients,
         )
-        policy_state = self.policy.observe(
+        policy_state = observe_checked(
+            self.policy,
             state.policy_state,
             plan,
             evidence,
             self.layout.layers,
         )
-        check_own(self.policy, policy_state.own)
         return ServerState(
             policy_state=policy_state,
             # κ_l and C of Eq. 5, and every byte
@@ -264,6 +269,7 @@ class Server:
                         share=participants.share,
                     )
                     read_only.check(self.local)
+                    check_result(self.local, "merge", merged, like=mean)
                 new = self.rule.apply(
                     anchor,
                     merged,
@@ -272,18 +278,11 @@ class Server:
                     periods=periods,
                 )
                 read_only.check(self.rule)
+                check_result(self.rule, "apply", new, like=mean)
                 # The plain average is in its place already.
                 if new is not mean:
                     row[part] = new
         return slots
-
-    def _movement(
-        self, before: Tensor, after: Tensor, plan: RoundPlan
-    ) -> tuple[dict[int, float], dict[int, float]]:
-        """How far every due layer moved, and how large it was, where the policy looks at that."""
-        if asks_for_movement(self.policy):
-            return movement(self.layout, plan.due, before=before, after=after)
-        return {}, {}
 
     def _with_rule_rows(self, message: Message) -> Message:
         """The same message with what the local rule sends beside the model, one row of its layers for each name."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fedlama.base import InputError
 from fedlama.run.changed_keys import changed_keys
-from fedlama.run.config import as_written_today
+from fedlama.run.config import as_written_today, comparable
 from fedlama.run.directory import CONFIG, SUMMARY
 from fedlama.run.execute import changed_code, network_of
 from fedlama.run.recorded import check_same_network
@@ -74,7 +74,7 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
     folder = path.parent
     before = as_written_today(read_toml(path))
     run = resolved(cell)
-    now = run.config.model_dump(exclude_none=True)
+    now = comparable(run.config).model_dump(exclude_none=True)
     old = _keys_of_both(before, now)
     new = _keys_of_both(now, before)
     # Training and result are the same, whatever else is evaluated beside

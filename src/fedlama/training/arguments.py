@@ -16,7 +16,9 @@ from fedlama.core import Policy
 from fedlama.core.policy_checks import check_policy
 from fedlama.data import Dataset, Partition, Shards, Transform
 from fedlama.local import LocalRule
+from fedlama.local.rule import check_local_rule
 from fedlama.server import ServerRule
+from fedlama.server.rule import check_server_rule
 from fedlama.training.evaluation import DEFAULT_METRIC, Loss, Metric, MetricFunction
 from fedlama.training.faults import Faults
 from fedlama.training.modules import is_about_single_samples
@@ -48,9 +50,9 @@ def check_kinds(
             "data has no test samples, on which the model is evaluated: pass x_test and y_test to fedlama.data.arrays"
         )
     check_policy("policy", policy)
-    check_made("local", local, LocalRule, "fedlama.SGD(…)")
+    check_local_rule("local", local)
     if server is not None:
-        check_made("server", server, ServerRule, "fedlama.server.Mean()")
+        check_server_rule("server", server)
     check_codecs(uplink=uplink, downlink=downlink)
 
 

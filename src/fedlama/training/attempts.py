@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlama.core import Message, RoundPlan, total_of
+from fedlama.core import Message, RoundPlan, Traffic, total_of
 from fedlama.server.exclusions import (
     FAILED_BEFORE,
     FAILED_DURING,
@@ -55,11 +55,12 @@ class FaultyRounds:
             reports = self.rounds.report(current, losses, with_norms=has_limit)
             verdict = self._judge(current, reports, place, reasons)
             if cohort.absent:
-                self.rounds.reset_absent(current)
+                # They come back as if new: nothing of what they trained may stay
+                self.rounds.cohorts.reset_absent(cohort, current.position)
 
             if self.tolerance.suffices(cohort.present):
                 return self.rounds.close(current, verdict, downloads)
-            position = self.rounds.discard(current, verdict, downloads)
+            position = self._discard(current, verdict, downloads)
             if self.tolerance.gives_up(position.attempt, maximum=MAX_ATTEMPTS):
                 return Played(current.position, position, plan, verdict=None)
 
@@ -98,7 +99,22 @@ class FaultyRounds:
             client = cohort.clients[index]
             number = self.faults.broken_number(place, client)
             if number is not None:
-                self.rounds.spoil(current, row_index, number)
+                self._spoil(current, row_index, number)
+
+    def _spoil(self, current: Round, row_index: int, number: float) -> None:
+        """Break the update of one of this process's clients: a wrong number in a slice that is due is enough.
+
+        Arguments:
+            current: The round, after it was trained.
+            row_index: Which of this process's rows is the client's.
+            number: How far the number is off the server's.
+        """
+        due = current.plan.due
+        slices = self.rounds.layout.slices_with_statistics(due)
+        place = slices[0].start
+        of_server = current.position.row[place]
+        row = current.cohort.rows[row_index]
+        row[place] = of_server + number
 
     def _judge(
         self,
@@ -160,3 +176,23 @@ class FaultyRounds:
             weights_are_finite=weights_are_finite,
             norm=norm,
         )
+
+    def _discard(self, current: Round, verdict: Verdict, downloads: int) -> Position:
+        """Where the run stands after an attempt that came to nothing.
+
+        Arguments:
+            current: The round.
+            verdict: Who was excluded.
+            downloads: How many clients were sent the model before the round.
+        """
+        before = current.position
+        down = self.rounds.download(current, downloads)
+        traffic = Traffic(up=verdict.upload, down=down)
+        server_state = self.rounds.server.discard(before.server_state, traffic)
+
+        cohort = current.cohort
+        present: list[int] = []
+        for index, client in enumerate(cohort.clients):
+            if index not in cohort.absent:
+                present.append(client)
+        return before.given_up(server_state, verdict.excluded, present)

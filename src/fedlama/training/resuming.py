@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fedlama.base import InputError, reason
 from fedlama.core import Evidence, Layout, PolicyState
-from fedlama.core.policy_checks import check_plan
+from fedlama.core.policy_checks import next_checked, observe_checked
 from fedlama.core.saved import MAX_COUNT
 from fedlama.server.exclusions import Attempts
 from fedlama.training.checkpoint import Checkpoint
@@ -117,11 +117,10 @@ def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
 
 def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
     """The state after the next round, if everything that is measured were one."""
-    plan = job.policy.next(state, job.options.iterations)
-    check_plan(
+    plan = next_checked(
         job.policy,
-        plan,
-        steps_left=job.options.iterations - state.step,
+        state,
+        job.options.iterations,
         layers=len(layout.layers),
     )
 
@@ -134,7 +133,9 @@ def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
         sent=one_byte_each,
         clients=1,
     )
-    return job.policy.observe(
+    # Handed a copy of its memory: the checkpoint's is what the run goes on from.
+    return observe_checked(
+        job.policy,
         state,
         plan,
         evidence,

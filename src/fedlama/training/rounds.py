@@ -155,8 +155,13 @@ class Rounds:
             shards=self.job.shards,
         )
 
-    def _download(self, current: Round, clients: int) -> Message:
-        """What so many clients were sent before this round."""
+    def download(self, current: Round, clients: int) -> Message:
+        """What so many clients were sent before this round.
+
+        Arguments:
+            current: The round.
+            clients: How many there are.
+        """
         to_one = self.server.download(
             current.position.server_state,
             entering=current.entering,
@@ -187,7 +192,7 @@ class Rounds:
                 world=self.world,
                 uplink=self.uplink,
             )
-            down = self._download(current, downloads)
+            down = self.download(current, downloads)
             after = self.server.close(
                 position.server_state,
                 plan,
@@ -206,43 +211,6 @@ class Rounds:
             self.cohorts.leave(cohort)
         reached = position.closed(after, counters, window_ends=window_ends)
         return Played(position, reached, plan, verdict)
-
-    def discard(self, current: Round, verdict: Verdict, downloads: int) -> Position:
-        """Where the run stands after an attempt that came to nothing.
-
-        Arguments:
-            current: The round.
-            verdict: Who was excluded.
-            downloads: How many clients were sent the model before the round.
-        """
-        before = current.position
-        down = self._download(current, downloads)
-        traffic = Traffic(up=verdict.upload, down=down)
-        server_state = self.server.discard(before.server_state, traffic)
-
-        cohort = current.cohort
-        present: list[int] = []
-        for index, client in enumerate(cohort.clients):
-            if index not in cohort.absent:
-                present.append(client)
-        return before.given_up(server_state, verdict.excluded, present)
-
-    def reset_absent(self, current: Round) -> None:
-        """Who is absent comes back as if new: nothing of what it trained may stay."""
-        self.cohorts.reset_absent(current.cohort, current.position)
-
-    def spoil(self, current: Round, row_index: int, number: float) -> None:
-        """Break the update of one of this process's clients: a wrong number in a slice that is due is enough.
-
-        Arguments:
-            current: The round, after it was trained.
-            row_index: Which of this process's rows is the client's.
-            number: How far the number is off the server's.
-        """
-        slices = self.layout.slices_with_statistics(current.plan.due)
-        first = slices[0].start
-        row = current.cohort.rows[row_index]
-        row[first] = current.position.row[first] + number
 
     def _participants(self, cohort: Cohort, verdict: Verdict) -> Participants:
         """Who is averaged: clients that are absent weigh nothing."""

@@ -26,9 +26,8 @@ from fedlama.core.policy import (
     Evidence,
     PolicyState,
     RoundPlan,
-    advance,
-    plan_by_intervals,
 )
+from fedlama.core.rounds import advance, plan_by_intervals
 
 SMALL_NORM = 1e-12  # squared: a layer of zeros has a relative drift, too
 
@@ -102,8 +101,10 @@ class Budget:
         for layer in layers:
             uncompressed = BYTES_PER_NUMBER * layer.size
             costs.append(float(uncompressed))
-        own = {"bytes": costs, "norm": [0.0] * len(layers)}
-        return PolicyState.at_start(self._uniform(costs, layers), own)
+        norms = [0.0] * len(layers)
+        own = {"bytes": costs, "norm": norms}
+        intervals = self._uniform(costs, layers)
+        return PolicyState.at_start(intervals, own)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
         """The next round of a run of `iterations` steps: it lasts until the next layer falls due."""

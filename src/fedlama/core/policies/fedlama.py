@@ -6,9 +6,9 @@ Decentralized Data", AISTATS 2017.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from inspect import Parameter, Signature
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fedlama.base import Limits, Positive, check_options
 from fedlama.core.interval_checks import Variant, check_intervals
@@ -18,9 +18,10 @@ from fedlama.core.policy import (
     Evidence,
     PolicyState,
     RoundPlan,
-    advance,
-    plan_by_intervals,
 )
+from fedlama.core.rounds import advance, plan_by_intervals
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,22 +99,23 @@ class FedLAMA:
         )
         return replace(after, intervals=tuple(intervals))
 
-    def _settings(self) -> tuple[int, int, str, int]:
-        return (
-            self.base_interval,
-            self.increase_factor,
-            self.rule,
-            self.warmup_rounds,
-        )
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
 
     def __eq__(self, other: object) -> bool:
-        # By value and not by class: FedAvg(6) is FedLAMA(6, 1).
         if not isinstance(other, FedLAMA):
             return NotImplemented
-        return self._settings() == other._settings()
+        # FedAvg(6) is FedLAMA(6, 1). What a subclass does is its own, so it equals only its own kind.
+        one = canonical(self)
+        another = canonical(other)
+        if type(one) is not type(another):
+            return NotImplemented
+        return one._values() == another._values()
 
     def __hash__(self) -> int:
-        return hash(self._settings())
+        own = canonical(self)
+        # Of a subclass's other fields there may be some without a hash.
+        return hash((own.base_interval, own.increase_factor, own.rule))
 
     def __str__(self) -> str:
         variant = ""
@@ -155,3 +157,14 @@ class FedAvg(FedLAMA):
 
     def __str__(self) -> str:
         return f"FedAvg({self.base_interval})"
+
+
+def canonical(policy: P) -> P | FedAvg:
+    """FedAvg where FedLAMA has factor 1, whose rule then changes nothing; any other policy as it is.
+
+    Arguments:
+        policy: Any; a class derived from FedLAMA may do something else with factor 1.
+    """
+    if type(policy) is FedLAMA and policy.is_fedavg:
+        return FedAvg(policy.base_interval)
+    return policy

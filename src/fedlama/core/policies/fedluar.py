@@ -27,9 +27,8 @@ from fedlama.core.policy import (
     Evidence,
     PolicyState,
     RoundPlan,
-    advance,
-    plan_by_intervals,
 )
+from fedlama.core.rounds import advance, plan_by_intervals
 
 SMALL_NORM = 1e-6  # as published: a layer of zeros has a score
 

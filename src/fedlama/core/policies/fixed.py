@@ -14,9 +14,8 @@ from fedlama.core.policy import (
     Evidence,
     PolicyState,
     RoundPlan,
-    advance,
-    plan_by_intervals,
 )
+from fedlama.core.rounds import advance, plan_by_intervals
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import printable
-from fedlama.core import FedAvg
 from fedlama.report.numbers.reading import config_of, tells_local
-from fedlama.run.config import Config
+from fedlama.run.config import Config, comparable
 from fedlama.run.recorded import RecordedRun
-from fedlama.run.tables import LocalSection, PolicySection
+from fedlama.run.tables import LocalSection
 
 # Runs of one setting differ in these; what is written or evaluated beside a run changes nothing in it.
 IGNORED = ("seed", "versions", "output", "hashes", "evaluate")
@@ -75,13 +74,8 @@ def setting_runs(
 
 def flat_config(run: RecordedRun) -> dict[str, Any]:
     """The configuration with its defaults as dotted keys, without those that do not make a setting."""
-    config = config_of(run)
+    config = comparable(config_of(run))
     tables = config.model_dump()
-
-    interval = config.policy.fedavg_interval
-    if interval is not None:
-        # Only the interval counts there.
-        tables["policy"] = PolicySection.table_of(FedAvg(interval))
 
     flat: dict[str, Any] = {}
     for table, keys in tables.items():

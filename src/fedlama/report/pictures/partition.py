@@ -68,7 +68,7 @@ def _deciding(config: Config) -> Config:
         data=config.data,
         partition=config.partition,
         seed=config.seed,
-        train=TrainSection(iterations=1),
+        train=TrainSection.model_validate({"iterations": 1}),
     )
 
 
