@@ -28,9 +28,11 @@ from fedlama.core.policy import (
     PolicyState,
     RoundPlan,
     Shortening,
+    Windowed,
     advance,
     asks_for_movement,
     plan_by_intervals,
+    policy_within,
     shortest_interval,
 )
 from fedlama.core.speedup import linear_speedup_rounds
@@ -59,6 +61,7 @@ __all__ = [
     "Shortening",
     "Tensor",
     "Traffic",
+    "Windowed",
     "adjust_intervals",
     "advance",
     "asks_for_movement",
@@ -71,6 +74,7 @@ __all__ = [
     "largest_learning_rate",
     "linear_speedup_rounds",
     "plan_by_intervals",
+    "policy_within",
     "shortest_interval",
     "total_of",
 ]

@@ -34,7 +34,8 @@ def frugal(
 
     Returns:
         The arguments `policy`, `server`, `uplink` and `downlink` of `fedlama.simulate`. Clients need no memory. A
-        cohort stays for four base intervals unless you say `window=`, a multiple of that.
+        cohort stays for four base intervals unless you say `window=`: a multiple of that, or, where all layers are
+        averaged every time (`averaged = 1` and a share of 0.005 or more), of one.
     """
     tables = frugal_tables(base_interval, share, averaged)
     policy = PolicySection.model_validate(tables["policy"])
