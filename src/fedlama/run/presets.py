@@ -52,9 +52,9 @@ def frugal(
             f"share / averaged must be at most {MAX_SHARE:g}"
         )
     uplink: Tables = {"codec": "fit", "share": message}
-    if averaged < 1 and often == averaged:
+    if often < 1:
         # What travels with every message, whichever layers are in it, is within the share
-        uplink["averaged"] = averaged
+        uplink["averaged"] = often
     return {
         "policy": {
             "kind": "budget",
