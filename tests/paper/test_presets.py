@@ -101,12 +101,43 @@ def test_a_resolved_configuration_has_no_preset_left():
             {"preset": "frugal", "share": "all"},
             "my.toml: share must be at least 0.00125 and at most 0.25, not 'all'",
         ),
+        (
+            {"preset": "frugal", "share": "1%"},
+            "my.toml: share must be at least 0.00125 and at most 0.25, not '1%'; 0.01 is one per cent",
+        ),
+        (
+            {"preset": "frugal", "share": 1},
+            "my.toml: share must be at least 0.00125 and at most 0.25, not 1; 0.01 is one per cent",
+        ),
+        # Written below [data], where a reader may think that it is at the top
+        (
+            {"data": {"name": "digits", "preset": "frugal"}},
+            "my.toml: unknown key 'data.preset': preset belongs at the top of the file, before the first table",
+        ),
+        (
+            {"data": {"name": "digits", "share": 0.1}},
+            "my.toml: unknown key 'data.share': share belongs at the top of the file, before the first table",
+        ),
+        (
+            {"policy": {"kind": "fedlama", "preset": "frugal"}},
+            "my.toml: unknown key 'policy.preset': preset belongs at the top of the file, before the first table",
+        ),
     ],
 )
 def test_a_preset_that_means_nothing_is_refused(tables, sentence):
     with pytest.raises(fedlama.InputError) as caught:
         parse_config({**SMALLEST, **tables}, "my.toml")
     assert str(caught.value).startswith(sentence)
+
+
+def test_a_share_in_a_file_is_named_with_its_table():
+    tables = {"policy": {"kind": "budget", "cycle": 24, "share": 0.1}}
+    config = parse_config({**SMALLEST, **tables}, "my.toml")
+    with pytest.raises(fedlama.InputError) as caught:
+        config.policy.build()
+    assert str(caught.value).startswith(
+        "policy.share must be at least base_interval / cycle = 0.25, not 0.1"
+    )
 
 
 def test_below_half_a_per_cent_layers_are_sent_less_often():
