@@ -140,6 +140,7 @@ def test_fixed_intervals_are_those_of_the_first_pattern_that_matches():
     assert [plan.ends_cycle for plan in plans] == [False] * 5 + [True]
     assert {state.intervals for state in states} == {(2, 6, 4)}
     assert str(policy) == "Fixed(2, fc.b*: 4, *c.*: 6)"
+    assert str(Fixed(6, {})) == "Fixed(6)"
 
 
 def test_fixed_intervals_cannot_be_changed():

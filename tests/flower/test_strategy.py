@@ -152,6 +152,8 @@ def test_three_cycles_with_partial_participation_are_those_of_the_simulator(code
             {"window": 12},
         ),
         (fedlama.Budget(2, 8, 0.5), {}, {}),
+        # Of frugal: the schedule of FedAvg(2), so that new clients come in every round
+        (fedlama.Budget(2, 8, 1.0), {"window": 2}, {"window": 2}),
     ],
 )
 def test_weights_server_rules_windows_and_modules_are_those_of_the_simulator(

@@ -3,9 +3,12 @@
 import pytest
 
 import fedlama
+from fedlama.core import policy_within
 from fedlama.rows import describe
 from fedlama.run.config import parse_config
+from fedlama.run.labels import run_label
 from fedlama.run.overrides import apply_overrides
+from fedlama.run.resolve import resolve
 
 SMALLEST = {"data": {"name": "digits"}, "train": {"iterations": 8}}
 
@@ -98,6 +101,27 @@ def test_a_resolved_configuration_has_no_preset_left():
             {"preset": "frugal", "share": "all"},
             "my.toml: share must be at least 0.00125 and at most 0.25, not 'all'",
         ),
+        (
+            {"preset": "frugal", "share": "1%"},
+            "my.toml: share must be at least 0.00125 and at most 0.25, not '1%'; 0.01 is one per cent",
+        ),
+        (
+            {"preset": "frugal", "share": 1},
+            "my.toml: share must be at least 0.00125 and at most 0.25, not 1; 0.01 is one per cent",
+        ),
+        # Written below [data], where a reader may think that it is at the top
+        (
+            {"data": {"name": "digits", "preset": "frugal"}},
+            "my.toml: unknown key 'data.preset': preset belongs at the top of the file, before the first table",
+        ),
+        (
+            {"data": {"name": "digits", "share": 0.1}},
+            "my.toml: unknown key 'data.share': share belongs at the top of the file, before the first table",
+        ),
+        (
+            {"policy": {"kind": "fedlama", "preset": "frugal"}},
+            "my.toml: unknown key 'policy.preset': preset belongs at the top of the file, before the first table",
+        ),
     ],
 )
 def test_a_preset_that_means_nothing_is_refused(tables, sentence):
@@ -106,13 +130,24 @@ def test_a_preset_that_means_nothing_is_refused(tables, sentence):
     assert str(caught.value).startswith(sentence)
 
 
+def test_a_share_in_a_file_is_named_with_its_table():
+    tables = {"policy": {"kind": "budget", "cycle": 24, "share": 0.1}}
+    config = parse_config({**SMALLEST, **tables}, "my.toml")
+    with pytest.raises(fedlama.InputError) as caught:
+        config.policy.build()
+    assert str(caught.value).startswith(
+        "policy.share must be at least base_interval / cycle = 0.25, not 0.1"
+    )
+
+
 def test_below_half_a_per_cent_layers_are_sent_less_often():
     assert fedlama.presets.frugal()["uplink"] == fedlama.compress.Fit(0.01)
     assert fedlama.presets.frugal(share=0.1)["uplink"] == fedlama.compress.Fit(0.1)
     assert fedlama.presets.frugal(share=0.1)["policy"] == fedlama.Budget(6, 24, 1.0)
     # A message of a quarter of a per cent would be too coarse: half as often with half a per cent.
     half = fedlama.presets.frugal(share=0.0025)
-    assert half["uplink"] == fedlama.compress.Fit(0.005)
+    # What travels with every message, whichever layers are in it, is within the share
+    assert half["uplink"] == fedlama.compress.Fit(0.005, averaged=0.5)
     assert half["policy"] == fedlama.Budget(6, 24, 0.5)
 
 
@@ -149,6 +184,62 @@ def test_at_a_hundredth_every_layer_is_averaged_at_the_base_interval():
         record.due for record in theirs.records
     ]
     assert ours.cost == theirs.cost == 1.0
+
+
+def test_new_clients_in_every_round_as_with_fedavg():
+    arguments = {
+        "local": fedlama.SGD(0.1, 16),
+        "partition": fedlama.IID(8),
+        "participation": 2,
+        "window": 6,
+        "iterations": 24,
+    }
+    data = fedlama.data.digits()
+    preset = fedlama.presets.frugal()
+    ours = fedlama.simulate(fedlama.models.mlp, data, **preset, **arguments)
+    fedavg = {**preset, "policy": fedlama.FedAvg(6)}
+    theirs = fedlama.simulate(fedlama.models.mlp, data, **fedavg, **arguments)
+    assert ours.loss == theirs.loss
+    assert ours.uplink_bytes == theirs.uplink_bytes
+    assert [record.step for record in ours.records] == [6, 12, 18, 24]
+    # With the window that nobody asks for, the first two clients train all the time
+    longer = {**arguments, "window": None}
+    usual = fedlama.simulate(fedlama.models.mlp, data, **preset, **longer)
+    assert usual.loss != ours.loss
+
+
+def test_a_window_of_one_base_interval_in_a_configuration():
+    tables = {**SMALLEST, "preset": "frugal", "participation": {"window": 6}}
+    found = resolve(parse_config(tables))
+    assert found.config.participation.window == 6
+    # As it is recorded, and recognised again
+    assert run_label(found.config) == "frugal"
+    assert found.config.policy == parse_config({**SMALLEST, "preset": "frugal"}).policy
+
+
+@pytest.mark.parametrize(
+    ("options", "window", "sentence"),
+    [
+        ({}, 7, r"a cycle of FedAvg\(6\) is 6 steps"),
+        # Layers are sent less often then
+        ({"share": 0.0025}, 6, r"a cycle of Budget\(6, 24, 0.5\) is 24 steps"),
+        ({"averaged": 0.5}, 6, r"a cycle of Budget\(6, 24, 0.5\) is 24 steps"),
+    ],
+)
+def test_a_window_that_is_no_whole_number_of_cycles(options, window, sentence):
+    policy = fedlama.presets.frugal(**options)["policy"]
+    with pytest.raises(fedlama.InputError, match=sentence):
+        fedlama.Participation(2, window=window).window_steps(policy)
+
+
+def test_where_the_window_has_whole_cycles_the_policy_stays_what_it_was():
+    policy = fedlama.presets.frugal()["policy"]
+    for window in (None, 24, 48):
+        assert policy_within(policy, window) is policy
+    assert policy_within(policy, 6) == policy_within(policy, 36) == fedlama.FedAvg(6)
+    # Policies that say nothing of it decide themselves
+    fedlama_policy = fedlama.FedLAMA(6, 4)
+    assert policy_within(fedlama_policy, 24) is fedlama_policy
 
 
 def test_a_program_with_a_preset_sends_about_its_share():
@@ -188,7 +279,7 @@ def test_statistics_that_travel_in_every_round_are_within_the_share():
     assert 0.009 < share <= 0.01
 
 
-def test_without_averaged_the_code_is_the_one_it_was():
-    for share in (0.01, 0.1, 0.0025):
+def test_where_everything_is_averaged_the_code_is_the_one_it_was():
+    for share in (0.005, 0.01, 0.1):
         uplink = fedlama.presets.frugal(share=share)["uplink"]
         assert uplink.averaged is None

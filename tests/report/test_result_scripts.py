@@ -237,3 +237,49 @@ def _words(page: str) -> str:
     """The text without line breaks and without commas in numbers."""
     text = (SCRIPT.parents[1] / page).read_text(encoding="utf-8")
     return " ".join(text.split()).replace("1,050", "1050")
+
+
+def drift_of(*runs):
+    script = SCRIPT.parent / "drift.py"
+    command = [sys.executable, script, *runs]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_drift_over_the_course_of_a_run(tmp_path):
+    run = next(run for run in three_runs(tmp_path) if run.label == "FedAvg(6)")
+    path = run.path / "rounds.jsonl"
+    first = json.loads(path.read_text().splitlines()[0])
+    sizes = [layer.size for layer in run.summary.layers]
+    early = [4.0] + [0.0] * (len(sizes) - 1)
+    late = [1.0] * len(sizes)
+    lines = []
+    for number in range(1, 17):
+        discrepancy = early if number <= 2 else late
+        record = {**first, "round": number, "discrepancy": discrepancy}
+        lines.append(json.dumps(record))
+    path.write_text("\n".join(lines) + "\n")
+
+    said = drift_of(run.path)
+    assert (said.returncode, said.stderr) == (0, "")
+    # Only the first layer drifts in the first eighth: with p its share of the size, CV² = 4p / (2p)² − 1
+    share = sizes[0] / sum(sizes)
+    squared = 1 / share - 1
+    equal = "CV² = 0.000, 1/(1 + CV²) = 1.000"
+    assert said.stdout.splitlines() == [
+        f"{run.path}: {equal}",
+        f"  first eighth: CV² = {squared:.3f}, 1/(1 + CV²) = {share:.3f}",
+        f"  second eighth: {equal}",
+        f"  second quarter: {equal}",
+        f"  third quarter: {equal}",
+        f"  last quarter: {equal}",
+    ]
+
+
+def test_drift_of_a_run_without_records_is_one_sentence(tmp_path):
+    run = next(run for run in three_runs(tmp_path) if run.label == "FedAvg(6)")
+    (run.path / "rounds.jsonl").unlink()
+    said = drift_of(run.path)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.splitlines() == [
+        f"fedlama: {run.path} has no records of its rounds (rounds.jsonl), which discrepancies are read from"
+    ]

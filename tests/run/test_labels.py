@@ -3,7 +3,7 @@
 import pytest
 
 from fedlama.run.config import parse_config
-from fedlama.run.labels import default_name, run_label
+from fedlama.run.labels import asked_share, default_name, run_label
 from fedlama.study.study_file import parse_study
 
 TASK = {"data": {"name": "digits"}, "train": {"iterations": 48}}
@@ -40,6 +40,13 @@ def test_a_preset_is_called_by_its_name(tables, label):
     written = found.model_dump(exclude_none=True)
     assert "preset" not in written
     assert run_label(parse_config(written)) == label
+
+
+def test_what_a_preset_was_to_send_is_known_from_its_tables():
+    for share in (0.00125, 0.0025, 0.01, 0.25):
+        assert asked_share(config(preset="frugal", share=share)) == share
+    assert asked_share(config(preset="frugal", averaged=0.5)) == 0.01
+    assert asked_share(config()) is None
 
 
 def test_clients_rules_stand_beside_it():

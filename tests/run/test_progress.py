@@ -25,10 +25,10 @@ def record(step, *, round=1, cost=1.0, uplink_share=None, accuracy=None, metrics
     )
 
 
-def line(*begin, **values):
+def line(*begin, asked=None, **values):
     stream = StringIO()
     with progress(24, stream=stream) as display:
-        display.begin(*begin)
+        display.begin(*begin, asked=asked)
         display(record(24, **values))
     return stream.getvalue()
 
@@ -47,6 +47,19 @@ def test_in_a_comparison_it_is_a_share_of_the_baseline():
 
 def test_a_coded_run_tells_its_bytes_and_not_its_averages():
     assert "sent 1.2% of FedAvg(6)" in line("frugal", 6, cost=1.0, uplink_share=0.0123)
+
+
+def test_a_run_that_sent_more_than_it_was_to_says_so_in_its_last_line():
+    more = line("frugal", 6, asked=0.00125, uplink_share=0.00146)
+    assert "sent 0.15% of FedAvg(6), asked for 0.125%" in more
+    for share in (0.00994, 0.01003):
+        assert "asked" not in line("frugal", 6, asked=0.01, uplink_share=share)
+    assert "asked" not in line("a policy", asked=0.01, uplink_share=0.02)
+    stream = StringIO()
+    with progress(24, stream=stream) as display:
+        display.begin("frugal", 6, asked=0.01)
+        display(record(6, uplink_share=0.02, accuracy=0.5))
+    assert "asked" not in stream.getvalue()
 
 
 def test_without_an_interval_nothing_is_said_of_it():

@@ -11,6 +11,7 @@ from fedlama.base.times import about, rough_time
 from fedlama.run.progress import sent_share
 from fedlama.run.resolve import resolve
 from fedlama.study import plan as plans
+from fedlama.study.phase_times import timed_phases
 from fedlama.study.plan import (
     amount_text,
     announce,
@@ -32,6 +33,7 @@ from fedlama.study.speed import (
     total_seconds,
 )
 from fedlama.study.study_file import parse_study
+from fedlama.training.phases import phase
 from fedlama.training.records import Record
 
 TABLES = {
@@ -392,3 +394,14 @@ def test_steps_before_a_resume_took_none_of_this_time(study, tmp_path, monkeypat
     assert "left" not in resumed
     # 12 steps took the 2 minutes since the first record, and 44 are left
     assert later.endswith(" · about 7 min left")
+
+
+def test_a_machine_with_other_work_is_not_a_slower_one():
+    with timed_phases() as seconds, phase("train"):
+        # As a process waits for its turn
+        time.sleep(0.2)
+    assert seconds["train"] < 0.1
+    # A processor rests while a GPU works
+    with timed_phases(on_gpu=True) as seconds, phase("train"):
+        time.sleep(0.2)
+    assert seconds["train"] >= 0.2

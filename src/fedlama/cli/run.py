@@ -42,7 +42,7 @@ def run(
     from fedlama.processes.world import torchrun_rank
     from fedlama.run.config import load_config
     from fedlama.run.execute import execute
-    from fedlama.run.labels import run_label
+    from fedlama.run.labels import asked_share, run_label
     from fedlama.run.progress import progress
     from fedlama.run.resolve import resolve
 
@@ -50,7 +50,11 @@ def run(
     path = out or Path("runs") / config.stem
     planned = resolve(loaded)
     with progress(loaded.train.iterations) as display:
-        display.begin(run_label(loaded), planned.policy.base_interval)
+        display.begin(
+            run_label(loaded),
+            planned.policy.base_interval,
+            asked=asked_share(loaded),
+        )
         execute(
             planned,
             path,

@@ -59,6 +59,20 @@ def entropy_of_steps(steps: np.ndarray) -> np.ndarray:
     return np.interp(indices, knots, entropies, left=0.0)
 
 
+def mean_symbol(bits: float) -> float:
+    """The mean of |j| at a rate.
+
+    Arguments:
+        bits: Per number.
+    """
+    index = index_for(bits)
+    step = step_of(index)
+    probabilities = _probabilities(step)
+    largest = len(probabilities) // 2
+    symbols = np.arange(-largest, largest + 1)
+    return float(np.abs(symbols) @ np.asarray(probabilities))
+
+
 def distortion(bits: float) -> float:
     """D: the share of a vector's energy that its best reconstruction at this rate lacks (v = D/(1 − D) if unbiased)."""
     index = index_for(bits)

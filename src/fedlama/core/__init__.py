@@ -36,7 +36,9 @@ from fedlama.core.policy import (
     PolicyState,
     RoundPlan,
     Shortening,
+    Windowed,
     asks_for_movement,
+    policy_within,
     shortest_interval,
 )
 from fedlama.core.rounds import advance, plan_by_intervals
@@ -66,6 +68,7 @@ __all__ = [
     "TensorEntry",
     "Traffic",
     "Variant",
+    "Windowed",
     "adjust_intervals",
     "advance",
     "asks_for_movement",
@@ -79,6 +82,7 @@ __all__ = [
     "largest_learning_rate",
     "linear_speedup_rounds",
     "plan_by_intervals",
+    "policy_within",
     "shortest_interval",
     "total_of",
 ]

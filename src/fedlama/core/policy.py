@@ -134,8 +134,8 @@ class Policy(Protocol):
     recycle, for which the server keeps the last change of every layer, and `FROZEN` if they may train some layers only,
     which not every runtime can do.
 
-    One part is optional, so that policies without it are policies all the same: where intervals may be shorter than
-    `base_interval`, a policy is `Shortening`, too.
+    Two parts are optional, so that policies without them are policies all the same: where intervals may be shorter than
+    `base_interval`, a policy is `Shortening`, too; where a cohort may stay for less than a cycle, `Windowed`.
     """
 
     @property
@@ -207,6 +207,31 @@ def shortest_interval(policy: Policy) -> int:
     if isinstance(policy, Shortening):
         return policy.shortest_interval
     return policy.base_interval
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """What a policy is beside, if a cohort may stay for other windows than whole numbers of its cycles."""
+
+    def within(self, window: int) -> Policy:
+        """The policy with the same schedule whose cycles fit into such a window, or itself where there is none.
+
+        Arguments:
+            window: For how many steps a cohort stays.
+        """
+        ...
+
+
+def policy_within(policy: Policy, window: int | None) -> Policy:
+    """The policy that decides in a run with this window: itself, unless it says otherwise.
+
+    Arguments:
+        policy: Any; one that is not `Windowed` says nothing.
+        window: For how many steps a cohort stays; None for one cycle.
+    """
+    if window is not None and isinstance(policy, Windowed):
+        return policy.within(window)
+    return policy
 
 
 def asks_for_movement(policy: Policy) -> bool:

@@ -62,7 +62,7 @@ def make_server(
         up = uplink.channel
     return Server(
         layout,
-        options.policy,
+        options.deciding_policy,
         rule=options.server,
         local=options.local,
         uplink=up,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedlama.compress import Codec
-from fedlama.core import Policy
+from fedlama.core import Policy, policy_within
 from fedlama.local import LocalRule
 from fedlama.rows import Grouping
 from fedlama.server import ServerRule
@@ -33,6 +33,11 @@ class Options:
     layers: Grouping
     adaptive: Sequence[str] | None
     evaluate_every: int | None
+
+    @property
+    def deciding_policy(self) -> Policy:
+        """The policy as it decides in a run with this window."""
+        return policy_within(self.policy, self.participation.window)
 
     @property
     def rule_name(self) -> str:

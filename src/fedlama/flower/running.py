@@ -60,7 +60,7 @@ class FlowerRun:
         evaluate_fn: Evaluate | None,
     ) -> None:
         self.options = options
-        self.policy = options.policy
+        self.policy = options.deciding_policy
         self.seed = options.seed
         self.iterations = iterations
         usual_interval = default_evaluate_every(iterations)

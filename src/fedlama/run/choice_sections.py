@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar, Generic, TypeVar
 
-from fedlama.base import missing_members, shown
+from fedlama.base import InputError, missing_members, shown
 from fedlama.run.chosen_keys import ChosenKeys
 from fedlama.run.options import build_from, in_short
 from fedlama.run.own_values import own_value
@@ -51,8 +51,22 @@ class ChoiceSection(ChosenKeys, Generic[T]):
         key = (self.chosen, content, type(self).table)
         if key not in BUILT:
             built = self.choices[self.chosen]
-            BUILT[key] = build_from(built, self.names, self)
+            try:
+                BUILT[key] = build_from(built, self.names, self)
+            except InputError as error:
+                raise InputError(*self._with_place(error)) from None
         return BUILT[key]
+
+    def _with_place(self, error: InputError) -> list[str]:
+        """What a class says of its options, which it knows by their names only, with the table they are from."""
+        lines: list[str] = []
+        for line in error.args:
+            sentence = str(line)
+            name, _, _ = sentence.partition(" ")
+            if name in type(self).keys_of(str(self.chosen)):
+                sentence = f"{self.table}.{sentence}"
+            lines.append(sentence)
+        return lines
 
     def _own(self) -> T:
         key = f"{self.table}.{self.chosen_by}"

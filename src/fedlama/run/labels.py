@@ -52,6 +52,19 @@ def run_label(config: Config) -> str:
     return label
 
 
+def asked_share(config: Config) -> float | None:
+    """Which share of FedAvg's uplink a run of a preset was to send at most; None for other runs.
+
+    Arguments:
+        config: Of the run.
+    """
+    options = _frugal_options(config)
+    if options is None:
+        return None
+    share, _ = options
+    return share
+
+
 def default_name(config: Config) -> str:
     """The preset or the policy: what a study calls a setting that has no name.
 

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from fedlama.base import printable, shown
 from fedlama.run.choice_sections import ChoiceSection
+from fedlama.run.presets import OPTIONS
 
 SHOWN = 2  # lines: a third would not be read
 MAX_LINE = 1000  # characters
@@ -144,7 +145,17 @@ def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str
     for own in ("hashes", "versions"):
         if own in names:
             names.remove(own)
+    if sections and _belongs_at_the_top(key, section):
+        path = ".".join([*sections, key])
+        return f"unknown key {shown(path, MAX_KEY)}: {key} belongs at the top of the file, before the first table"
     return unknown_key(sections, key, names)
+
+
+def _belongs_at_the_top(key: str, section: type[BaseModel]) -> bool:
+    """Whether a key that a table does not have is of a preset; policies and codecs have a share of their own."""
+    if key == "preset":
+        return True
+    return key in OPTIONS and not issubclass(section, ChoiceSection)
 
 
 def unknown_key(sections: Sequence[str], key: str, names: Sequence[str]) -> str:

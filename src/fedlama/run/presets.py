@@ -42,7 +42,7 @@ def frugal(
             little are averaged less often, and the bits that they save go to the others.
     """
     check_whole("base_interval", base_interval, minimum=1)
-    check_number("share", share, minimum=MIN_SHARE, maximum=MAX_SHARE)
+    _check_share(share)
     check_number("averaged", averaged, minimum=1 / ROUNDS, maximum=1)
     often = min(averaged, share / LEAST_MESSAGE)
     message = share / often
@@ -52,9 +52,9 @@ def frugal(
             f"share / averaged must be at most {MAX_SHARE:g}"
         )
     uplink: Tables = {"codec": "fit", "share": message}
-    if averaged < 1 and often == averaged:
+    if often < 1:
         # What travels with every message, whichever layers are in it, is within the share
-        uplink["averaged"] = averaged
+        uplink["averaged"] = often
     return {
         "policy": {
             "kind": "budget",
@@ -66,6 +66,14 @@ def frugal(
         "uplink": uplink,
         "downlink": {"codec": "none"},
     }
+
+
+def _check_share(share: Any) -> None:
+    try:
+        check_number("share", share, minimum=MIN_SHARE, maximum=MAX_SHARE)
+    except InputError as error:
+        # Who writes 1 or "1%" means per cent
+        raise InputError(f"{error}; 0.01 is one per cent") from None
 
 
 PRESETS: Mapping[str, Callable[..., Tables]] = {"frugal": frugal}

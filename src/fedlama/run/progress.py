@@ -40,6 +40,7 @@ class ProgressDisplay:
         self.score = ""  # the latest, with its name
         self._own_interval: int | None = None
         self._baseline: int | None = None
+        self._asked: float | None = None
         self._steps_before = 0  # of the runs before this one
         self._started = time.monotonic()
         # Steps of runs that go on, taken before they were resumed
@@ -51,7 +52,12 @@ class ProgressDisplay:
             self._task = bar.add_task("", total=self.total, status="")
 
     def begin(
-        self, label: str, base_interval: int | None = None, baseline: int | None = None
+        self,
+        label: str,
+        base_interval: int | None = None,
+        baseline: int | None = None,
+        *,
+        asked: float | None = None,
     ) -> None:
         """The next run starts.
 
@@ -59,6 +65,7 @@ class ProgressDisplay:
             label: What it is called.
             base_interval: Of its policy; without it, nothing is said of what it sends.
             baseline: The interval of the FedAvg that it is compared with (default: its own base interval).
+            asked: Which share of FedAvg's uplink at its own base interval it was to send at most; None for no limit.
         """
         self.label = label
         self.score = ""
@@ -67,6 +74,7 @@ class ProgressDisplay:
 
         self._own_interval = base_interval
         self._baseline = baseline or base_interval
+        self._asked = asked
 
         if self.bar and self._task is not None:
             self.bar.update(self._task, description=label)
@@ -123,7 +131,19 @@ class ProgressDisplay:
             return ""
 
         share = sent_share(record, self._own_interval, self._baseline)
-        return f"{_percent(share)} of {fedavg_at(self._baseline)}"
+        text = f"{_percent(share)} of {fedavg_at(self._baseline)}"
+        return text + self._excess(record)
+
+    def _excess(self, record: Record) -> str:
+        """At a run's end, what it was to send at most, if it sent more in the digits that are shown."""
+        share = record.uplink_share
+        ends = record.step == self.steps_per_run
+        if self._asked is None or share is None or not ends:
+            return ""
+        is_more = share > self._asked and _percent(share) != _percent(self._asked)
+        if not is_more:
+            return ""
+        return f", asked for {100 * self._asked:g}%"
 
     def _is_worth_a_line(self, record: Record) -> bool:
         """Evaluations of a single run, the ends of several, and in any case something every half minute."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from fedlama.base import InputError, RunError
 from fedlama.processes.devices import default_workers
@@ -17,10 +16,10 @@ from fedlama.study.cells import (
     OnNews,
     check_same_config,
     is_done,
-    score_of,
 )
+from fedlama.study.choosing import chosen_rates, known_rates
 from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
-from fedlama.study.settings import Cell, Setting, Study, rate_text
+from fedlama.study.settings import Cell, Study, rate_text
 from fedlama.study.side_by_side import run_cells
 from fedlama.study.sitting import Sitting
 
@@ -74,8 +73,11 @@ def run_study(
                 watch=watch,
                 sitting=sitting,
             )
-        choices = _choices(study, pilots, out)
-        cells = _cells(study, choices)
+        choices = chosen_rates(study, out, index_there)
+        rates = known_rates(study, choices, out)
+        if not train:
+            _check_rates_are_known(study, rates, out)
+        cells = _cells(study, rates)
 
         # Refuses a folder of another study before anything in it is touched
         to_run = missing(cells, out)
@@ -103,11 +105,25 @@ def _check_anything_is_finished(study: Study, out: Path) -> None:
     # Their folders do not depend on the learning rates that pilots choose.
     if any(is_done(out, cell) for cell in study.cells({})):
         return
-    if not _all_are_done(study.pilots(), out):
+    pilots = study.pilots()
+    if not all(is_done(out, pilot) for pilot in pilots):
         raise InputError(
             f"{out}: pilots that choose learning rates are not finished, so nothing can be shown yet"
         )
     raise InputError(f"{out}: no run of this study is finished")
+
+
+def _check_rates_are_known(
+    study: Study, rates: Mapping[str, float | None], out: Path
+) -> None:
+    """Raise InputError where finished runs would be forgotten: nothing says at which learning rate they were made."""
+    for cell in study.cells({}):
+        if cell.setting in rates or not is_done(out, cell):
+            continue
+        raise InputError(
+            f"{out}: nothing says at which learning rate {cell.setting} was run: neither finished pilots nor {INDEX} "
+            f"nor the configurations of its runs"
+        )
 
 
 def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -> None:
@@ -170,31 +186,8 @@ def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
     return found
 
 
-def _choices(study: Study, pilots: Sequence[Cell], out: Path) -> dict[str, Choice]:
-    """What the pilots say of each setting whose learning rate is to be chosen, once they are finished."""
-    choices: dict[str, Choice] = {}
-    for setting in study.settings:
-        own = _pilots_of(setting, pilots)
-        # Without pilots, its configuration has the rate.
-        if own and _all_are_done(own, out):
-            choices[setting.name] = choose(setting, own, out)
-    return choices
-
-
-def _pilots_of(setting: Setting, pilots: Sequence[Cell]) -> list[Cell]:
-    return [pilot for pilot in pilots if pilot.setting == setting.name]
-
-
-def _all_are_done(cells: Sequence[Cell], out: Path) -> bool:
-    return all(is_done(out, cell) for cell in cells)
-
-
-def _cells(study: Study, choices: Mapping[str, Choice]) -> list[Cell]:
+def _cells(study: Study, rates: Mapping[str, float | None]) -> list[Cell]:
     """The runs of the table, without settings that diverged at every learning rate or whose pilots are to come."""
-    rates: dict[str, float | None] = {}
-    for name, choice in choices.items():
-        rates[name] = choice.rate
-
     without_a_rate: set[str] = set()
     for setting in study.settings:
         if setting.learning_rates and rates.get(setting.name) is None:
@@ -205,56 +198,6 @@ def _cells(study: Study, choices: Mapping[str, Choice]) -> list[Cell]:
         if cell.setting not in without_a_rate:
             cells.append(cell)
     return cells
-
-
-def choose(setting: Setting, pilots: Sequence[Cell], out: Path) -> Choice:
-    """The learning rate with the best mean validation metric (or loss, if there is none); of equals the smaller."""
-    scores: dict[float, float | None] = {}
-    for rate in setting.learning_rates:
-        own: list[Cell] = []
-        for pilot in pilots:
-            if pilot.setting == setting.name and pilot.rate == rate:
-                own.append(pilot)
-        scores[rate] = _mean_score(own, out)
-
-    best = _best(scores)
-    is_one_of_several = len(scores) > 1
-    at_edge = is_one_of_several and best in (min(scores), max(scores))
-
-    by_text: dict[str, float | None] = {}
-    for rate, score in scores.items():
-        text = rate_text(rate)
-        by_text[text] = score
-    return Choice(
-        rate=best,
-        scores=by_text,
-        at_edge=at_edge,
-    )
-
-
-def _best(scores: Mapping[float, float | None]) -> float | None:
-    """The rate with the highest score, of equals the smaller; None if the training diverged at every one."""
-    best: float | None = None
-    highest: float | None = None
-    for rate in sorted(scores):
-        score = scores[rate]
-        if score is None:
-            continue
-        if highest is None or score > highest:
-            best = rate
-            highest = score
-    return best
-
-
-def _mean_score(pilots: Sequence[Cell], out: Path) -> float | None:
-    """Larger is better; a rate at which one seed diverged is none to choose."""
-    scores: list[float] = []
-    for pilot in pilots:
-        score = score_of(out, pilot)
-        if score is None:
-            return None
-        scores.append(score)
-    return fmean(scores)
 
 
 def _index(

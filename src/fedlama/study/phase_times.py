@@ -10,14 +10,24 @@ from fedlama.training.phases import logger as phases
 
 
 @contextmanager
-def timed_phases() -> Iterator[dict[str, float]]:
-    """How long the latest of each part of a round took, by its name."""
+def timed_phases(*, on_gpu: bool = False) -> Iterator[dict[str, float]]:
+    """How long the latest of each part of a round took, by its name.
+
+    Counted is the processor's time, so that what else the machine does makes no difference. A processor may rest while
+    a GPU works, so there it is the time that passed.
+
+    Arguments:
+        on_gpu: Whether a GPU computes.
+    """
+    clock = "cpu_seconds"
+    if on_gpu:
+        clock = "seconds"
     seconds: dict[str, float] = {}
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             taken = vars(record)
-            seconds[taken["phase"]] = taken["seconds"]
+            seconds[taken["phase"]] = taken[clock]
 
     listener = Listener(logging.DEBUG)
     level = phases.level

@@ -1,4 +1,7 @@
-"""How fast this machine is at a run: a few steps of it, timed, before a study spends hours."""
+"""How fast this machine is at a run: a few steps of it, timed, before a study spends hours.
+
+Processor time is counted: what else the machine does while a plan is made says nothing of the hours to come.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import torch
 
 from fedlama.core import FedAvg
 from fedlama.data import IID, Dataset
+from fedlama.processes.devices import is_on_gpu
 from fedlama.processes.forking import Emit, Finished, Forks, Item
 from fedlama.processes.signals import ignore_signals
 from fedlama.rows import describe
@@ -259,7 +263,8 @@ def _timed(
         faults=None,
     )
     keeping = Checkpointing(Control(), lambda content, state: None)
-    with timed_phases() as seconds:
+    on_gpu = is_on_gpu(run.config.train.device)
+    with timed_phases(on_gpu=on_gpu) as seconds:
         train(small, 1, lambda record: None, keeping)
 
     # An uplink without a code has nothing to encode.

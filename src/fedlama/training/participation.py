@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from fedlama.base import InputError, Limits, Positive, check_options, random_key
-from fedlama.core import Policy
+from fedlama.core import Policy, policy_within
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,11 @@ class Participation:
 
     def window_steps(self, policy: Policy) -> int:
         """How long a cohort stays under this policy, in steps."""
-        cycle = policy.longest_cycle
         window = self.window
         if window is None:
-            window = cycle
+            return policy.longest_cycle
+        policy = policy_within(policy, window)
+        cycle = policy.longest_cycle
         if window % cycle:
             raise InputError(
                 f"participation.window = {window} steps must be a whole number of cycles, and a cycle of {policy} is "

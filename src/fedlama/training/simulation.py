@@ -11,7 +11,7 @@ from torch import nn
 
 from fedlama.base import InputError, RunError
 from fedlama.compress import Codec
-from fedlama.core import Layout, Policy
+from fedlama.core import Layout, Policy, policy_within
 from fedlama.core.policy_checks import start_checked
 from fedlama.data import Dataset, Partition, Shards, default_partition
 from fedlama.local import LocalRule
@@ -100,7 +100,7 @@ def simulate(
     if options.evaluate_average:
         _check_has_metric("evaluate_average", metric)
     job = Job(
-        policy=policy,
+        policy=policy_within(policy, participation.window),
         local=local,
         server_rule=server or Mean(),
         participation=participation,

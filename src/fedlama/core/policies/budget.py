@@ -20,10 +20,12 @@ from typing import Annotated, Any, Literal
 from fedlama.base import InputError, Limits, check_options
 from fedlama.core.layers import Layer
 from fedlama.core.ledger import BYTES_PER_NUMBER
+from fedlama.core.policies.fedlama import FedAvg
 from fedlama.core.policies.offers import Offer, buy, offers_of, spent
 from fedlama.core.policies.turns import due_in_turns, shifts_of
 from fedlama.core.policy import (
     Evidence,
+    Policy,
     PolicyState,
     RoundPlan,
 )
@@ -43,7 +45,8 @@ class Budget:
     Arguments:
         base_interval: τ', the shortest interval of a layer, in steps.
         cycle: The longest interval, after which every layer is averaged, in steps: a multiple of `base_interval`.
-        share: The share of FedAvg's bytes that may be spent: from base_interval / cycle to 1.
+        share: The share of FedAvg's bytes that may be spent: from base_interval / cycle to 1. With 1 a cohort may stay
+            for any whole number of base intervals, as with FedAvg.
         drift: How a layer's drift counts: "plain", as it is (h_l = 1), or "relative" to the layer's own mean square
             (h_l = n_l / ‖x_l‖²), as suits layers whose scale means nothing because a normalisation follows.
         staggered: Whether layers of the same interval take turns inside a cycle instead of being averaged in the same
@@ -93,6 +96,16 @@ class Budget:
             interval *= 2
         intervals.append(self.cycle)
         return tuple(intervals)
+
+    def within(self, window: int) -> Policy:
+        """FedAvg where the budget is all of FedAvg's bytes: every layer is averaged every time, so cycles can be short.
+
+        Arguments:
+            window: For how many steps a cohort stays.
+        """
+        if self.share < 1 or window % self.cycle == 0:
+            return self
+        return FedAvg(self.base_interval)
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: one interval for all adaptive layers."""

@@ -100,8 +100,8 @@ class Fixed:
         for pattern, interval in self.intervals.items():
             entry = f"{pattern}: {interval}"
             entries.append(entry)
-        by_hand = ", ".join(entries)
-        return f"Fixed({self.base_interval}, {by_hand})"
+        by_hand = ", ".join([str(self.base_interval), *entries])
+        return f"Fixed({by_hand})"
 
 
 class _FixedTable(Mapping[str, int]):
