@@ -69,11 +69,11 @@ def test_the_papers_numbers_stand_beside_ours(outcome):
     by_name = {row[0]: row for row in grid.rows}
     assert by_name["FedAvg(3)"][1:4] == ["88.61 ± 0.1 %", "100.00 %", "0.4"]
     # The baseline has no difference to itself
-    assert by_name["FedAvg(3)"][5:7] == ["–", "100.00 %"]
+    assert by_name["FedAvg(3)"][5:8] == ["–", "–", "100.00 %"]
     # The paper prints no cost in its appendix
     assert by_name["FedLAMA(3, 2)"][1:4] == ["86.60 ± 0.1 %", "–", "0.3"]
     assert by_name["FedAvg(6)"][1:4] == ["–", "–", "–"]  # only ours
-    assert by_name["FedAvg(6)"][6] == "50.00 %"
+    assert by_name["FedAvg(6)"][7] == "50.00 %"
     assert grid.parts == {0: "Digits, α = 0.1"}
 
 
@@ -93,7 +93,7 @@ def test_without_a_run_of_the_baseline_costs_and_differences_are_empty(outcome):
     comparison = compare(others, baseline="FedAvg(3)", baseline_may_lack=True)
     grid = reproduction_grid(made(), [replace(outcome, comparison=comparison)])
     assert grid.headings.count("cost, of FedAvg(3)") == 2
-    assert [row[5:7] for row in grid.rows] == [["–", "–"], ["–", "–"]]
+    assert [row[5:8] for row in grid.rows] == [["–", "–", "–"], ["–", "–", "–"]]
     assert (
         "Digits, α = 0.1: FedAvg(3) is not finished, so there are no costs and no differences yet."
         in grid.notes
@@ -117,12 +117,13 @@ def test_the_terminal_has_room_for_the_widest_line(outcome):
         "0.4",
         "36.68 ± 2.60 %",
         "−13.70 ± 3.10",
+        "+5.06 ± 0.35",
         "39.94 %",
         "0.1",
         "3",
     ]
     # The baseline's cost is wider than the others'.
-    baseline = ["FedAvg(6)", "–", "–", "–", "–", "–", "100.00 %", "–", "3"]
+    baseline = ["FedAvg(6)", *"––––––", "100.00 %", "–", "3"]
     console = Console(file=io.StringIO(), width=80)
     console.print(replace(grid, rows=[widest, baseline], parts={}).terminal())
     shown = console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")
@@ -198,18 +199,28 @@ def test_seeds_that_are_not_finished_are_told(outcome):
     assert "Digits, α = 0.1: Finished so far: 0 of 1 seeds of FedAvg(6)." in notes
 
 
-def test_what_is_said_at_equal_bytes_is_told_to_be_of_different_seeds(outcome):
-    told = "Digits, α = 0.1: What is said at equal bytes is of means, which are over different seeds."
-    assert told not in reproduction_grid(made(), [outcome]).notes
+def test_at_equal_bytes_only_shared_seeds_count(outcome):
     baseline, adapts, slow = outcome.comparison.settings
     first = baseline.runs[0]
     second = replace(first, config={**first.config, "seed": 1})
-    twice = replace(baseline, runs=(first, second))
+    (value,) = baseline.score.values
+    score = replace(baseline.score, mean=value / 2, values=(value, 0.0))
+    twice = replace(baseline, runs=(first, second), score=score)
     comparison = replace(outcome.comparison, settings=(twice, adapts, slow))
     comparison = replace(comparison, baseline=None)
-    notes = reproduction_grid(made(), [replace(outcome, comparison=comparison)]).notes
-    assert told in notes
-    assert any("Means are over different seeds" in note for note in notes)
+
+    once = reproduction_grid(made(), [outcome])
+    both = reproduction_grid(made(), [replace(outcome, comparison=comparison)])
+    place = once.headings.index("at equal bytes")
+    column = [row[place] for row in once.rows]
+    assert column[0] == column[2] == "–"
+    assert column[1] not in ("–", "")
+    assert [row[place] for row in both.rows] == column
+    record = once.records[1]
+    assert record["equal_bytes_seeds"] == "0"
+    assert record["equal_bytes_between"] == "FedAvg(6) and FedAvg(3)"
+    assert record["equal_bytes_error"] is None
+    assert any("Means are over different seeds" in note for note in both.notes)
 
 
 REASON = (

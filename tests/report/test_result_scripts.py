@@ -11,15 +11,15 @@ from test_page import three_runs
 SCRIPT = Path(__file__).parents[2] / "results" / "overview.py"
 TABLE = """\
 group,setting,paper_accuracy,paper_deviation,paper_cost,paper_learning_rate,accuracy,deviation,relative_cost,uplink_bytes,downlink_bytes,learning_rate,seeds
-"Digits, g",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
-"Digits, g",FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
-"Digits, g","FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
-"Digits, g",FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
-"Digits, i",FedAvg(6),0.88,0.001,,0.4,0.5,,1.0,1600,1600,0.1,0
-"Digits, i","FedLAMA(6, 2)",0.87,0.001,,0.4,0.49,,0.6,960,960,0.1,0
-"Digits, h",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
-"Digits, h",FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
-"Digits, h","FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
+"Dig, g",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
+"Dig, g",FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
+"Dig, g","FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
+"Dig, g",FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
+"Dig, i",FedAvg(6),0.88,0.001,,0.4,0.5,,1.0,1600,1600,0.1,0
+"Dig, i","FedLAMA(6, 2)",0.87,0.001,,0.4,0.49,,0.6,960,960,0.1,0
+"Dig, h",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
+"Dig, h",FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
+"Dig, h","FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
 """
 
 
@@ -31,12 +31,41 @@ def test_ours_stand_beside_the_papers(tmp_path):
     # 1 − 0.55 of at most 3/4 saved is 60 % long; FedAvg(12) has the same bytes; the paper's line at 40 % cost is
     # 76 + 12 · ln(1.6) / ln(4) = 80.07
     assert said.splitlines()[2:] == [
-        "| table9: g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
+        "| table9: Dig, g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
         # As in the appendix: no FedAvg(φτ'), and no costs
-        "| table9: i, φ = 2 | 1 | 60.00 % (–) | 80.0 % (–) | −1.0 (−1.0) | – (–) | – (–) |",
+        "| table9: Dig, i, φ = 2 | 1 | 60.00 % (–) | 80.0 % (–) | −1.0 (−1.0) | – (–) | – (–) |",
         # No FedAvg has as few bytes here; the paper's line at 60 % is 80 + 8 · ln(1.2) / ln(2) = 82.10
-        "| table9: h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
+        "| table9: Dig, h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
     ]
+
+
+PAIRED = """\
+group,setting,paper_accuracy,paper_cost,accuracy,difference,difference_error,equal_bytes_difference,equal_bytes_error,relative_cost,uplink_bytes,downlink_bytes,seeds
+"CNN (25,000 of 50,000), 25 % active, α = 1",FedAvg(6),0.88,1.0,0.5,,,,,1.0,1600,1600,0 1 2
+"CNN (25,000 of 50,000), 25 % active, α = 1",FedAvg(24),0.76,0.25,0.4,-0.101,0.004,,,0.25,400,400,0 1 2
+"CNN (25,000 of 50,000), 25 % active, α = 1","FedLAMA(6, 4)",0.86,0.4,0.51,-0.0089,0.0042,0.0506,0.0035,0.55,800,800,0 2
+"""
+
+
+def test_paired_differences_are_those_of_the_table(tmp_path):
+    (tmp_path / "table9.csv").write_text(PAIRED)
+    said = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=True
+    ).stdout
+    # The means differ by +1.0: they are over other seeds.
+    assert said.splitlines()[2:] == [
+        "| table9: 25 % active, α = 1, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −0.89 ± 0.42 (−2.0) "
+        "| −10.10 ± 0.40 (−12.0) | +5.06 ± 0.35 (+5.9) |",
+    ]
+
+
+def test_means_over_different_seeds_are_not_compared(tmp_path):
+    table = TABLE.replace("800,800,0.1,0 1", "800,800,0.1,0")
+    (tmp_path / "table9.csv").write_text(table)
+    said = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=True
+    ).stdout
+    assert "| – (−2.0) | −10.0 (−12.0) | – (+5.9) |" in said
 
 
 def test_long_layers_counts_the_cycles_of_each_kernel(tmp_path):
