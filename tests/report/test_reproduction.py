@@ -308,19 +308,20 @@ def test_numbers_in_csv_are_not_rounded(outcome):
 @pytest.mark.parametrize(
     ("draw", "title"),
     [
-        ("crossing", "δ and 1 − λ of FedLAMA(3, 2)"),
-        ("aggregations", "Aggregations of each layer"),
-        ("sizes", "Bytes sent for each layer"),
+        ("crossing", "δ and 1 − λ of FedLAMA(3, 2) after step 24"),
+        ("aggregations", "Aggregations of each layer (the 3 kernels of 6"),
+        ("sizes", "Bytes sent for each layer, as coded (the 3 kernels"),
         ("curves", "Accuracy over steps"),
         (None, "Accuracy over all bytes of the run"),
     ],
 )
 def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path):
-    (path,) = draw_figures(made(draw), [outcome], tmp_path)
+    (path,) = draw_figures(made(draw), [outcome], tmp_path).paths
     text = path.read_text()
     assert text.lstrip().startswith("<?xml")
     settings = [] if draw == "crossing" else ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
-    for said in (title, f"{outcome.panel.title}, one seed", *settings):
+    # With the length of the runs, which the group's title does not tell
+    for said in (title, f"{outcome.panel.title}, one seed, 24 steps", *settings):
         assert said in text
     width, height = (
         float(re.search(rf'{name}="([0-9.]+)pt"', text)[1])
@@ -329,11 +330,83 @@ def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path
     assert 200 < height < 2 * width
 
 
+def without_records(outcome, *labels):
+    """The outcome, as it is read where the records of these settings' rounds were not kept."""
+    runs = []
+    for setting in outcome.comparison.settings:
+        for run in setting.runs:
+            if setting.label in labels:
+                runs.append(replace(run, records=[]))
+            else:
+                runs.append(run)
+    return replace(outcome, comparison=compare(runs, baseline="FedAvg(3)"))
+
+
+@pytest.mark.parametrize(
+    ("draw", "named"),
+    [
+        ("crossing", "FedLAMA(3, 2)"),
+        ("curves", "FedAvg(3), FedLAMA(3, 2) and FedAvg(6)"),
+    ],
+)
+def test_figures_that_need_records_say_that_they_are_not_there(
+    outcome, draw, named, tmp_path
+):
+    bare = without_records(outcome, "FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)")
+    drawn = draw_figures(made(draw), [bare, outcome], tmp_path)
+    assert [path.name for path in drawn.paths] == ["table4b.svg"]
+    assert drawn.notes == (
+        f"table4a: not drawn, the records of rounds (rounds.jsonl) of {named} are not there",
+    )
+    for one in ("aggregations", "sizes", None):
+        assert draw_figures(made(one), [bare], tmp_path).notes == ()
+
+
+def test_curves_that_are_missing_in_a_figure_are_named(outcome, tmp_path):
+    some = without_records(outcome, "FedAvg(6)")
+    drawn = draw_figures(made("curves"), [some], tmp_path)
+    assert len(drawn.paths) == 1
+    assert drawn.notes == (
+        "table4: drawn without some settings, the records of rounds (rounds.jsonl) of FedAvg(6) are not there",
+    )
+    assert draw_figures(made("crossing"), [some], tmp_path).notes == ()
+
+
+def test_a_setting_with_fewer_seeds_says_so_in_the_legend(outcome, tmp_path):
+    baseline, *others = outcome.comparison.settings
+    (first,) = baseline.runs
+    second = replace(first, config={**first.config, "seed": 2})
+    score = replace(baseline.score, values=(*baseline.score.values, 0.5))
+    twice = replace(baseline, runs=(first, second), score=score)
+    comparison = replace(outcome.comparison, settings=(twice, *others))
+    (path,) = draw_figures(
+        made(None), [replace(outcome, comparison=comparison)], tmp_path
+    ).paths
+    text = path.read_text()
+    assert "FedAvg(6) (seed 0)" in text
+    assert "FedLAMA(3, 2) (seed 0)" in text
+    assert "FedAvg(3) (" not in text
+
+
+def test_a_long_title_is_not_cut_off(outcome, tmp_path):
+    title = "CIFAR-100 with WRN-28-10 (here WRN-16-2, 25,000 of the 50,000 training samples), 100 % active, IID"
+    panel = replace(outcome.panel, title=title)
+    (path,) = draw_figures(
+        made("crossing"), [replace(outcome, panel=panel)], tmp_path
+    ).paths
+    text = path.read_text()
+    lines = re.findall(r"font-size: 11px[^>]*translate\(([0-9.]+) [^>]*>([^<]*)<", text)
+    said = " ".join(line for _, line in lines)
+    assert said.endswith(f"after step 24 {title}, one seed, 24 steps")
+    # All from the figure's left edge, whose width they are broken to
+    assert all(float(place) < 10 for place, _ in lines)
+
+
 def test_figures_of_several_groups_have_letters(outcome, tmp_path):
     both = draw_figures(made("curves"), [outcome, outcome], tmp_path)
-    assert [path.name for path in both] == ["table4a.svg", "table4b.svg"]
+    assert [path.name for path in both.paths] == ["table4a.svg", "table4b.svg"]
     many = draw_figures(made(None), [outcome] * 9, tmp_path)
-    assert many[-1].name == "table4i.svg"
+    assert many.paths[-1].name == "table4i.svg"
 
 
 def test_text_is_text_in_every_form():

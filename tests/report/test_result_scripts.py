@@ -6,20 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_page import three_runs
 
 SCRIPT = Path(__file__).parents[2] / "results" / "overview.py"
 TABLE = """\
 group,setting,paper_accuracy,paper_deviation,paper_cost,paper_learning_rate,accuracy,deviation,relative_cost,uplink_bytes,downlink_bytes,learning_rate,seeds
-"Dig, g",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
-"Dig, g",FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
-"Dig, g","FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
-"Dig, g",FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
-"Dig, i",FedAvg(6),0.88,0.001,,0.4,0.5,,1.0,1600,1600,0.1,0
-"Dig, i","FedLAMA(6, 2)",0.87,0.001,,0.4,0.49,,0.6,960,960,0.1,0
-"Dig, h",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
-"Dig, h",FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
-"Dig, h","FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
+"D, g",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
+"D, g",FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
+"D, g","FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
+"D, g",FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
+"D, i",FedAvg(6),0.88,0.001,,0.4,0.5,,1.0,1600,1600,0.1,0
+"D, i","FedLAMA(6, 2)",0.87,0.001,,0.4,0.49,,0.6,960,960,0.1,0
+"D, h",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
+"D, h",FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
+"D, h","FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
 """
 
 
@@ -31,11 +32,11 @@ def test_ours_stand_beside_the_papers(tmp_path):
     # 1 − 0.55 of at most 3/4 saved is 60 % long; FedAvg(12) has the same bytes; the paper's line at 40 % cost is
     # 76 + 12 · ln(1.6) / ln(4) = 80.07
     assert said.splitlines()[2:] == [
-        "| table9: Dig, g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
+        "| table9: D, g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
         # As in the appendix: no FedAvg(φτ'), and no costs
-        "| table9: Dig, i, φ = 2 | 1 | 60.00 % (–) | 80.0 % (–) | −1.0 (−1.0) | – (–) | – (–) |",
+        "| table9: D, i, φ = 2 | 1 | 60.00 % (–) | 80.0 % (–) | −1.0 (−1.0) | – (–) | – (–) |",
         # No FedAvg has as few bytes here; the paper's line at 60 % is 80 + 8 · ln(1.2) / ln(2) = 82.10
-        "| table9: Dig, h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
+        "| table9: D, h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
     ]
 
 
@@ -94,10 +95,19 @@ def test_crossings_tells_where_every_decision_was_taken(tmp_path):
         "   24             2 of 2      0.67            96.0%",
         "   48             2 of 2      0.67            96.0%",
     ]
-    assert "<svg" in picture.read_text(encoding="utf-8")
+    drawn = picture.read_text(encoding="utf-8")
+    # Two decisions, side by side under what was trained
+    for words in (
+        "δ and 1 − λ of FedLAMA(6, 4)",
+        "digits, ",
+        "48 steps, seed 0",
+        "after step 24",
+        "after step 48",
+    ):
+        assert words in drawn
 
 
-def test_records_are_kept_where_that_is_asked_for(tmp_path):
+def test_records_are_kept_unless_that_is_not_wanted(tmp_path):
     source = tmp_path / "source"
     files = {
         "table1.md": "a table",
@@ -137,10 +147,25 @@ def test_records_are_kept_where_that_is_asked_for(tmp_path):
         "panel/fedavg-6/seed0/summary.json",
     }
     target = tmp_path / "target"
-    assert collected(target) == ("4 files\n", without)
+    assert collected(target, "--no-records") == ("4 files\n", without)
     records = "panel/fedavg-6/seed0/rounds.jsonl"
     # The others are there already.
-    assert collected(target, "--records") == ("1 files\n", {*without, records})
+    assert collected(target) == ("1 files\n", {*without, records})
+
+
+@pytest.mark.parametrize("name", ["long_layers.py", "crossings.py"])
+def test_examples_need_the_records_of_rounds_and_say_so(name, tmp_path):
+    example = SCRIPT.parents[1] / "examples" / name
+    (run,) = [run for run in three_runs(tmp_path) if run.label == "FedLAMA(6, 4)"]
+    (run.path / "rounds.jsonl").unlink()
+    done = subprocess.run(
+        [sys.executable, example, run.path], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert said == (
+        f"{run.path} has no rounds.jsonl: the records of its rounds were not kept, or it is no run directory"
+    )
 
 
 def test_the_readmes_picture_is_drawn_from_the_runs_that_are_kept():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedlama.base import InputError
+from fedlama.base import InputError, RunError
 from fedlama.cli.frontier import reproduce_frontier
 from fedlama.cli.shared import (
     FINISHED_ONLY,
@@ -79,6 +79,13 @@ def reproduce(
             help="Of local steps: float32, or bfloat16, which is faster where the processor has it."
         ),
     ] = "float32",
+    all_layers: Annotated[
+        bool,
+        typer.Option(
+            "--all-layers",
+            help="Draw all layers in figures 2 and 3, not only kernels as in the paper.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Where to write it \\[default: reproduction/SCALE]."),
@@ -131,7 +138,15 @@ def reproduce(
     every = [reproduction(one, scale, group, changes) for one in names]
     every = select(every, selection)
     folder = out or Path("reproduction") / changes.folder(scale)
-    _run(every, folder, workers, sitting, plan_only=plan, train=not finished)
+    _run(
+        every,
+        folder,
+        workers,
+        sitting,
+        plan_only=plan,
+        train=not finished,
+        all_layers=all_layers,
+    )
 
 
 def _run(
@@ -142,6 +157,7 @@ def _run(
     *,
     plan_only: bool,
     train: bool,
+    all_layers: bool,
 ) -> None:
     """Announce, run and show tables and figures, which may share their runs."""
     from fedlama.study.plan import announce
@@ -182,9 +198,26 @@ def _run(
     if not any(outcomes):
         raise InputError(*refusals)
     print_lines(refusals, files=[])
+    _show_all(every, outcomes, folder, all_layers=all_layers)
+
+
+def _show_all(
+    every: Sequence[Reproduction],
+    outcomes: Sequence[Sequence[PanelOutcome]],
+    folder: Path,
+    *,
+    all_layers: bool,
+) -> None:
+    """Those of which something is finished; where figures are asked for and not one can be drawn, that is a failure."""
+    figures: list[bool] = []  # whether each was drawn
     for made, own in zip(every, outcomes, strict=True):
-        if own:
-            _show(made, own, folder)
+        if not own:
+            continue
+        is_drawn = _show(made, own, folder, all_layers=all_layers)
+        if made.draw is not None:
+            figures.append(is_drawn)
+    if figures and not any(figures):
+        raise RunError("no figure was drawn")
 
 
 def _outcome(
@@ -222,7 +255,14 @@ def _outcome(
     return PanelOutcome(panel, comparison, index)
 
 
-def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) -> None:
+def _show(
+    made: Reproduction,
+    outcomes: Sequence[PanelOutcome],
+    folder: Path,
+    *,
+    all_layers: bool,
+) -> bool:
+    """Write and print a table and its pictures; whether there is a picture."""
     from fedlama.report.pictures.reproduction import draw_figures
     from fedlama.report.tables.reproduction import reproduction_grid
 
@@ -230,7 +270,8 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     table = show_table(grid, folder / made.file_name)
 
     files = [table]
-    for picture in draw_figures(made, outcomes, folder):
+    drawn = draw_figures(made, outcomes, folder, all_layers=all_layers)
+    for picture in drawn.paths:
         files.append(f"figure: {picture}")
     for outcome in outcomes:
         page = folder / outcome.panel.folder / "report.html"
@@ -238,6 +279,9 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     # Panels may share a page.
     without_repeats = list(dict.fromkeys(files))
     print_lines(grid.notes, without_repeats)
+    for note in drawn.notes:
+        print(note)
+    return bool(drawn.paths)
 
 
 def _print_list(workers: int | None) -> None:
