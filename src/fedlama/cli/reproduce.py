@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 LIST = "list"
+SMOKE_SCALE = "smoke"
 
 
 def reproduce(
@@ -135,9 +136,12 @@ def reproduce(
         pilots=pilots,
         precision=checked_precision(precision),
     )
-    every = [reproduction(one, scale, group, changes) for one in names]
-    every = select(every, selection)
     folder = out or Path("reproduction") / changes.folder(scale)
+    kept = None
+    if finished:
+        kept = folder
+    every = [reproduction(one, scale, group, changes, kept=kept) for one in names]
+    every = select(every, selection)
     _run(
         every,
         folder,
@@ -160,6 +164,7 @@ def _run(
     all_layers: bool,
 ) -> None:
     """Announce, run and show tables and figures, which may share their runs."""
+    from fedlama.paper.costs import planned_run
     from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
 
@@ -170,10 +175,12 @@ def _run(
             home = folder / panel.folder
             studies.append((panel.study, home))
             sittings[home] = sitting.below(panel.folder)
+    if plan_only:
+        _print_scaled(every)
+        announce(studies, workers, sittings=sittings, stand_in=planned_run)
+        return
     if train:
         announce(studies, workers, sittings=sittings)
-    if plan_only:
-        return
 
     sitting = sitting.from_now()
     pages: set[Path] = set()
@@ -199,6 +206,19 @@ def _run(
         raise InputError(*refusals)
     print_lines(refusals, files=[])
     _show_all(every, outcomes, folder, all_layers=all_layers)
+
+
+def _print_scaled(every: Sequence[Reproduction]) -> None:
+    """What differs from the paper, group by group: those that several tables or figures share, once."""
+    lines: dict[str, None] = {}
+    for made in every:
+        if made.scale == SMOKE_SCALE:
+            # It is no result in any case.
+            continue
+        for panel in made.panels:
+            clauses = "; ".join(panel.scaled)
+            lines[f"{panel.title}: {clauses}."] = None
+    print_lines(list(lines), files=[])
 
 
 def _show_all(
