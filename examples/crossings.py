@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from fedlama.core import adjust_intervals, crossing_curves
 
 PANELS = 4
+COLUMNS = 2
 
 
 @dataclass(frozen=True)
@@ -74,24 +75,68 @@ def decisions_of(folder: Path) -> list[Decision]:
     return decisions
 
 
-def draw(decisions: list[Decision]) -> Figure:
+def draw(decisions: list[Decision], title: str) -> Figure:
+    """Two rows of two, so that a narrow screen can show it."""
     last = len(decisions) - 1
     chosen = sorted({round(last * part / (PANELS - 1)) for part in range(PANELS)})
-    figure = Figure(figsize=(3.1 * len(chosen), 3.0), layout="constrained")
-    panels = figure.subplots(1, len(chosen), sharey=True, squeeze=False)[0]
-    for axes, number in zip(panels, chosen, strict=True):
+    rows = -(-len(chosen) // COLUMNS)
+    figure = Figure(figsize=(5.2, 0.8 + 2.5 * rows), layout="constrained")
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
+    panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[len(chosen) :]:
+        axes.set_visible(False)
+    for axes, number in zip(panels.flat, chosen, strict=False):
         decision = decisions[number]
         places = range(1, len(decision.delta) + 1)
         axes.plot(places, decision.delta, "o-", markersize=3, label="δ")
         axes.plot(places, decision.kept, color="gray", label="1 − λ")
         axes.axvline(decision.crossing, color="gray", linewidth=0.8, linestyle=":")
         axes.set_title(f"after step {decision.step:,}", fontsize=10)
-        axes.set_xlabel("layers, by ascending d")
-    panels[0].legend(frameon=False)
+    panels[0, 0].legend(frameon=False)
+    figure.supxlabel("kernels, by ascending discrepancy", fontsize=10)
     return figure
 
 
+def title_of(folder: Path) -> str:
+    """What was trained on what, and by whom."""
+    config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+    policy = config["policy"]
+    interval = policy["base_interval"]
+    factor = policy["increase_factor"]
+    # A configuration by hand may leave these to their defaults.
+    partition = config.get("partition", {})
+    spread = partition.get("kind", "IID")
+    if spread == "dirichlet":
+        spread = f"Dirichlet α = {partition['alpha']:g}"
+    elif spread == "iid":
+        spread = "IID"
+    what = [
+        config["data"]["name"],
+        config.get("model", {}).get("name", "the default model"),
+        spread,
+    ]
+    steps = config["train"]["iterations"]
+    how = [f"{steps:,} steps", f"seed {config['seed']}"]
+    active = config.get("participation", {}).get("active")
+    if active is not None and "clients" in partition:
+        how.insert(0, f"{active} of {partition['clients']} clients")
+    precision = config["train"].get("precision", "float32")
+    if precision != "float32":
+        how.append(precision)
+    return (
+        f"δ and 1 − λ of FedLAMA({interval}, {factor})\n"
+        f"{', '.join(what)}\n"
+        f"{', '.join(how)}"
+    )
+
+
 def main(folder: Path, picture: Path | None = None) -> None:
+    if not (folder / "rounds.jsonl").exists():
+        print(
+            f"{folder} has no rounds.jsonl: the records of its rounds were not kept, or it is no run directory",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     decisions = decisions_of(folder)
     print("step   crosses at layer   δ there   parameters long")
     for decision in decisions:
@@ -101,8 +146,9 @@ def main(folder: Path, picture: Path | None = None) -> None:
         )
     if picture is not None:
         # Without dates and random names the same run gives the same file.
-        with rc_context({"svg.hashsalt": "fedlama"}):
-            draw(decisions).savefig(picture, metadata={"Date": None})
+        with rc_context({"svg.hashsalt": "fedlama", "svg.fonttype": "none"}):
+            figure = draw(decisions, title_of(folder))
+            figure.savefig(picture, metadata={"Date": None}, facecolor="white")
 
 
 if __name__ == "__main__":

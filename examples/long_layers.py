@@ -12,6 +12,12 @@ from pathlib import Path
 
 
 def main(folder: Path) -> None:
+    if not (folder / "rounds.jsonl").exists():
+        print(
+            f"{folder} has no rounds.jsonl: the records of its rounds were not kept, or it is no run directory",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     layers = json.loads((folder / "summary.json").read_text())["layers"]
     total = sum(layer["size"] for layer in layers)
     cycles = {}

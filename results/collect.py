@@ -1,7 +1,8 @@
 """Copy what is published of finished runs: python results/collect.py reproduction/cpu results/cpu
 
-Configurations, summaries, the studies' indices, the tables and the figures; no weights. With --records also the records
-of single rounds, from which learning curves and the crossing of Algorithm 2 are drawn again.
+Configurations, summaries, the studies' indices, the tables and the figures, and the records of rounds, from which
+learning curves and the crossing of Algorithm 2 are drawn again (up to a megabyte per run; --no-records leaves them
+out); no weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ RECORDS = "rounds.jsonl"
 ENDED = ("summary.json", "diverged.txt")
 
 
-def collect(source: Path, target: Path, *, records: bool = False) -> int:
+def collect(source: Path, target: Path, *, records: bool = True) -> int:
     """Copy from a finished or running reproduction; the number of files that are new or changed.
 
     Arguments:
@@ -62,8 +63,9 @@ def main() -> None:
     parser.add_argument("target", type=Path, help="where it is kept")
     parser.add_argument(
         "--records",
-        action="store_true",
-        help="keep the records of rounds, too, which learning curves need",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether the records of rounds are kept, which learning curves need",
     )
     given = parser.parse_args()
     copied = collect(given.source, given.target, records=given.records)

@@ -1,8 +1,10 @@
 """What the scaled-down tables say of the paper's claim, in one table: python results/overview.py results/cpu
 
-Reads the tables that `fedlama reproduce` wrote. Differences are in points of accuracy. The long share is the one that,
-long throughout, gives the cost. "At equal bytes" is FedLAMA against FedAvg's settings, between which the accuracy is
-taken to change evenly with the logarithm of the bytes; for the paper its costs stand for bytes.
+Reads the tables that `fedlama reproduce` wrote. Differences are in points of accuracy, seed by seed with their standard
+error, over the seeds that both settings have; an older table without such columns has means, which are compared where
+they are over the same seeds. The long share is the one that, long throughout, gives the cost. "At equal bytes" is
+FedLAMA against FedAvg's settings, between which the accuracy is taken to change evenly with the logarithm of the bytes;
+for the paper its costs stand for bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedlama.report.numbers.frontier import FrontierPoint, standing
@@ -26,6 +29,8 @@ HEADINGS = [
     "FedLAMA − FedAvg at equal bytes",
 ]
 
+Row = Mapping[str, str]
+
 
 def main(folder: Path) -> None:
     """Print a line for every FedLAMA setting of the tables in this folder."""
@@ -38,90 +43,123 @@ def main(folder: Path) -> None:
             settings = {row["setting"]: row for row in rows if row["group"] == group}
             for name, row in settings.items():
                 numbers = re.fullmatch(r"FedLAMA\((\d+), (\d+)\)", name)
-                if numbers:
-                    # Without data and model
-                    which = f"{path.stem}: {group.split(', ', 1)[1]}, φ = {numbers[2]}"
-                    print(
-                        _line(
-                            [which, *_cells(settings, row, *map(int, numbers.groups()))]
-                        )
-                    )
+                if numbers is None:
+                    continue
+                base, factor = map(int, numbers.groups())
+                label = f"{path.stem}: {_of_group(group)}, φ = {factor}"
+                print(_line([label, *_cells(settings, row, base, factor)]))
 
 
-def _cells(
-    settings: dict[str, dict[str, str]], row: dict[str, str], base: int, factor: int
-) -> list[str]:
+def _of_group(title: str) -> str:
+    """From the share of active clients on: data and model, whose names may hold commas, are those of the table."""
+    found = re.search(r"\d+ % active.*", title)
+    if found is None:
+        return title
+    return found[0]
+
+
+def _cells(settings: Mapping[str, Row], row: Row, base: int, factor: int) -> list[str]:
     """Ours, and the paper's in brackets."""
-    ours, paper = (
-        _values(settings, row, base, factor, ""),
-        _values(settings, row, base, factor, "paper_"),
-    )
-    return [
-        str(len(row["seeds"].split())),
-        *(f"{mine} ({theirs})" for mine, theirs in zip(ours, paper, strict=True)),
+    often = settings.get(f"FedAvg({base})", {})
+    seldom = settings.get(f"FedAvg({base * factor})", {})
+    line = [one for name, one in settings.items() if name.startswith("FedAvg")]
+    ours = [
+        *_costs(_number(row, "relative_cost"), factor),
+        _difference(row, often),
+        _difference(seldom, often),
+        _at_equal_bytes(row, line),
     ]
-
-
-def _values(
-    settings: dict[str, dict[str, str]],
-    row: dict[str, str],
-    base: int,
-    factor: int,
-    whose: str,
-) -> list[str]:
-    """A dash where the table has no such setting, or the paper no such number."""
-    score, cost = (
-        f"{whose}accuracy",
-        _number(row, f"{whose}cost" if whose else "relative_cost"),
-    )
-    often, seldom = (
-        settings.get(f"FedAvg({interval})", {}) for interval in (base, base * factor)
-    )
-    own, fast, slow = (_number(one, score) for one in (row, often, seldom))
-    line = [
-        _point(one, whose)
-        for name, one in settings.items()
-        if name.startswith("FedAvg")
+    papers = [
+        *_costs(_number(row, "paper_cost"), factor),
+        _points(_number(row, "paper_accuracy"), _number(often, "paper_accuracy")),
+        _points(_number(seldom, "paper_accuracy"), _number(often, "paper_accuracy")),
+        _papers_at_equal_bytes(row, line),
     ]
-    point, known = _point(row, whose), [one for one in line if one]
-    stands = (
-        standing(point, sorted(known, key=lambda one: one.total_bytes))
-        if point
-        else None
-    )
-    return [
-        DASH if cost is None else f"{100 * cost:.2f} %",
-        DASH if cost is None else f"{100 * long_share(cost, factor):.1f} %",
-        _points(own, fast),
-        _points(slow, fast),
-        DASH if stands is None else _points(stands.gap, 0.0),
-    ]
+    cells = [str(len(row["seeds"].split()))]
+    for mine, theirs in zip(ours, papers, strict=True):
+        cells.append(f"{mine} ({theirs})")
+    return cells
 
 
-def _point(row: dict[str, str], whose: str) -> FrontierPoint | None:
-    mean = _number(row, f"{whose}accuracy")
-    total = (
-        _number(row, "paper_cost")
-        if whose
-        else float(row["uplink_bytes"]) + float(row["downlink_bytes"])
-    )
-    return (
-        None
-        if mean is None or total is None
-        else FrontierPoint(0, row["setting"], total, mean, None, adapts=False)
-    )
+def _costs(cost: float | None, factor: int) -> list[str]:
+    """A dash where the paper has no such number."""
+    if cost is None:
+        return [DASH, DASH]
+    return [f"{100 * cost:.2f} %", f"{100 * long_share(cost, factor):.1f} %"]
 
 
-def _number(row: dict[str, str], key: str) -> float | None:
-    return float(row[key]) if row.get(key) else None
+def _difference(row: Row, baseline: Row) -> str:
+    """To the table's first setting: as the table has it, seed by seed, otherwise of means over the same seeds."""
+    if "difference" in row:
+        if baseline.get("difference"):
+            # That of the table is another one.
+            return DASH
+        return _with_error(row, "difference", "difference_error")
+    if row.get("seeds") != baseline.get("seeds"):
+        return DASH
+    return _points(_number(row, "accuracy"), _number(baseline, "accuracy"))
+
+
+def _at_equal_bytes(row: Row, line: list[Row]) -> str:
+    if "equal_bytes_difference" in row:
+        return _with_error(row, "equal_bytes_difference", "equal_bytes_error")
+    if {one["seeds"] for one in line} != {row["seeds"]}:
+        return DASH
+    points: list[FrontierPoint] = []
+    for one in [row, *line]:
+        total = float(one["uplink_bytes"]) + float(one["downlink_bytes"])
+        points.append(_point(one, total, float(one["accuracy"])))
+    return _gap(points)
+
+
+def _papers_at_equal_bytes(row: Row, line: list[Row]) -> str:
+    points: list[FrontierPoint] = []
+    for one in [row, *line]:
+        cost = _number(one, "paper_cost")
+        accuracy = _number(one, "paper_accuracy")
+        if cost is not None and accuracy is not None:
+            points.append(_point(one, cost, accuracy))
+        elif one is row:
+            return DASH
+    return _gap(points)
+
+
+def _gap(points: list[FrontierPoint]) -> str:
+    """Of the first to a line through the others."""
+    own, *others = points
+    stands = standing(own, sorted(others, key=lambda one: one.total_bytes))
+    if stands is None:
+        return DASH
+    return _points(stands.gap, 0.0)
+
+
+def _point(row: Row, total: float, mean: float) -> FrontierPoint:
+    return FrontierPoint(0, row["setting"], total, mean, None, adapts=False)
+
+
+def _with_error(row: Row, mean_key: str, error_key: str) -> str:
+    """`+5.06 ± 0.35`; with one seed there is no error."""
+    mean = _number(row, mean_key)
+    error = _number(row, error_key)
+    if mean is None:
+        return DASH
+    text = f"{100 * mean:+.2f}".replace("-", "−")
+    if error is not None:
+        text += f" ± {100 * error:.2f}"
+    return text
+
+
+def _number(row: Row, key: str) -> float | None:
+    text = row.get(key)
+    if not text:
+        return None
+    return float(text)
 
 
 def _points(one: float | None, other: float | None) -> str:
-    return (
-        DASH
-        if one is None or other is None
-        else f"{100 * (one - other):+.1f}".replace("-", "−")
-    )
+    if one is None or other is None:
+        return DASH
+    return f"{100 * (one - other):+.1f}".replace("-", "−")
 
 
 def _line(cells: list[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedlama.report.tables.paired import points
@@ -22,6 +22,7 @@ HEADINGS = (
     "difference",
     "of moving averages",
     "in the paper",
+    "at equal bytes",
     "cost",
     "in the paper",
     "seeds",
@@ -32,7 +33,7 @@ Row = Mapping[str, str]
 
 
 def table(file: Path) -> str:
-    """Markdown: differences in points to the first setting, seed by seed, with their standard error."""
+    """Markdown: differences in points to the first setting, and to FedAvg at equal bytes, seed by seed ± error."""
     with file.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     first = rows[0]
@@ -41,11 +42,11 @@ def table(file: Path) -> str:
         "|---" + "|---:" * (len(HEADINGS) - 1) + "|",
     ]
     for row in rows:
-        lines.append(f"| {' | '.join(_cells(row, first))} |")
+        lines.append(f"| {' | '.join(_cells(row, first, rows))} |")
     return "\n".join(lines)
 
 
-def _cells(row: Row, first: Row) -> list[str]:
+def _cells(row: Row, first: Row, rows: Sequence[Row]) -> list[str]:
     printed = UNKNOWN
     if row["paper_accuracy"] and row is not first:
         lost = float(row["paper_accuracy"]) - float(first["paper_accuracy"])
@@ -58,10 +59,27 @@ def _cells(row: Row, first: Row) -> list[str]:
             row.get("average_difference", ""), row.get("average_difference_error", "")
         ),
         printed,
+        _at_equal_bytes(row, rows),
         _percent(row["relative_cost"]),
         _percent(row["paper_cost"]),
         ", ".join(row["seeds"].split()),
     ]
+
+
+def _at_equal_bytes(row: Row, rows: Sequence[Row]) -> str:
+    """To FedAvg's line, which goes through the settings that have all of these seeds; the others are named."""
+    text = _difference(
+        row.get("equal_bytes_difference", ""), row.get("equal_bytes_error", "")
+    )
+    seeds = set(row.get("equal_bytes_seeds", "").split())
+    left_out: list[str] = []
+    for other in rows:
+        has_all = seeds <= set(other["seeds"].split())
+        if other["setting"].startswith("FedAvg") and not has_all:
+            left_out.append(other["setting"])
+    if left_out:
+        text += f", without {' and '.join(left_out)}"
+    return text
 
 
 def _percent(share: str) -> str:

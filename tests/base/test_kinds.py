@@ -120,7 +120,9 @@ def averaged():
             "WithoutSlots has no slots",
         ),
         (
-            lambda: fedlama.flower.client_app(lambda: None, None, local=WithoutSlots()),
+            lambda: fedlama.flower.client_app(
+                fedlama.models.mlp, fedlama.data.digits(), local=WithoutSlots()
+            ),
             "local must be made with",
         ),
         (averaged, "WithoutUses has no uses"),

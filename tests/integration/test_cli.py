@@ -501,6 +501,20 @@ def test_a_smoke_test_makes_a_figure_and_says_everywhere_that_it_is_no_result(tm
     assert not second.exists()
 
 
+def test_learning_curves_of_which_no_records_were_kept(tmp_path):
+    out = tmp_path / "cpu"
+    shutil.copytree(Path(__file__).parents[2] / "results" / "cpu", out)
+    words = ["reproduce", "figure6", "--finished", "--out", out]
+    # Nor is the data needed
+    done = command(*words, FEDLAMA_DATA=str(tmp_path))
+    assert done.returncode == 1
+    (said,) = [line for line in done.stdout.splitlines() if "not drawn" in line]
+    assert said.startswith(
+        "figure6: not drawn, the records of rounds (rounds.jsonl) of FedAvg(10), "
+    )
+    assert done.stderr.splitlines() == ["fedlama: no figure was drawn"]
+
+
 def test_one_line_of_a_table_is_trained_once(tmp_path):
     words = ["reproduce", "table4", "--scale", "smoke", "--group", "1"]
     words += ["--out", str(tmp_path / "out")]

@@ -1,14 +1,20 @@
 """The packaged recipes: every table and figure expands into configurations of the paper, or says what differs."""
 
 import io
+import shutil
+from pathlib import Path
 
 import pytest
+import torch
 
 from fedlama.base import InputError
+from fedlama.cli.reproduce import _print_scaled
+from fedlama.paper.costs import planned_run
 from fedlama.paper.recipe import FIGURES, TABLES, table_recipe
 from fedlama.paper.reproduce import checked_precision, frontier_study, reproduction
 from fedlama.paper.scaling import Changes
-from fedlama.study.plan import planned
+from fedlama.study.execute import run_study
+from fedlama.study.plan import counted, planned
 from fedlama.study.progress import StudyDisplay
 
 
@@ -87,12 +93,36 @@ def test_what_was_scaled_down_is_said():
     assert "not from pilots" in "; ".join(
         reproduction("table2", "cpu").panels[0].scaled
     )
-    assert "the model WRN-16-2 in place of wide_resnet28_10" in "; ".join(
+    assert "the model WRN-16-2 in place of WRN-28-10" in "; ".join(
         reproduction("table2", "cpu").panels[0].scaled
     )
 
 
-def test_writers_train_in_place_of_clients():
+def test_what_the_paper_does_not_say_is_said():
+    said = "; ".join(reproduction("table4", "cpu").panels[0].scaled)
+    assert "the rate is divided by 10 after 1,500 and 2,250 steps" in said
+    optimizer = (
+        "momentum 0.9 and weight decay 0.0002 on kernels, as in the released code"
+    )
+    assert optimizer in said
+    assert "the cohort changes every 24 steps, and momentum begins at zero then" in said
+    assert "BatchNorm's running statistics are averaged as weights are" in said
+    writers = "; ".join(reproduction("table3", "cpu").panels[0].scaled)
+    assert (
+        "no momentum and no weight decay; the cohort changes every 40 steps" in writers
+    )
+    assert "BatchNorm" not in writers
+    flat = reproduction("table4", "cpu", 1, Changes(decay=False)).panels[0].scaled
+    assert "the rate is not divided during the run" in flat
+
+    # At the paper's own scale, too: where all are active, everyone stays
+    (everyone,) = reproduction("table1", "paper").panels
+    assert optimizer in everyone.scaled
+    assert not any("changes every" in clause for clause in everyone.scaled)
+
+
+def test_writers_train_in_place_of_clients(monkeypatch):
+    monkeypatch.setattr("fedlama.paper.recipe.present", frozenset)
     quarter, half, everyone = reproduction("table3", "cpu").panels
     start = "8 of all writers train at a time, in place of"
     assert quarter.scaled[0] == f"{start} 32 of 128 clients"
@@ -100,10 +130,85 @@ def test_writers_train_in_place_of_clients():
     assert everyone.scaled[0] == f"{start} all 128 clients"
 
 
+class Written:
+    x_train = range(5)
+    clients = torch.tensor([0, 1, 1, 3, 0])
+
+
+def test_writers_are_counted_where_they_are_known(monkeypatch):
+    there = {"unipen62_by_writer"}
+    monkeypatch.setattr("fedlama.paper.recipe.present", lambda: there)
+    monkeypatch.setattr("fedlama.paper.sources.load_data", lambda name: Written)
+    panel = reproduction("table3", "cpu").panels[0]
+    assert panel.title.endswith(
+        "(here unipen62_by_writer), 25 % active (here 8 of 3 writers)"
+    )
+    assert panel.scaled[0].startswith("8 of 3 writers train at a time")
+
+
+def no_data(name):
+    raise AssertionError(f"{name} is not needed")
+
+
+KEPT = Path(__file__).parents[2] / "results"
+
+
+def test_of_kept_runs_the_data_is_not_needed(monkeypatch, tmp_path):
+    monkeypatch.setattr("fedlama.paper.recipe.present", frozenset)
+    monkeypatch.setattr("fedlama.paper.sources.load_data", no_data)
+    writers = reproduction("table3", "cpu", 1, kept=KEPT / "cpu").panels[0]
+    assert writers.title.endswith(
+        "(here unipen62_by_writer), 25 % active (here 8 of 317 writers)"
+    )
+    changes = Changes(iterations=960, precision="bfloat16")
+    kept = KEPT / changes.folder("cpu")
+    half = reproduction("table2", "cpu", None, changes, kept=kept).panels[0]
+    assert "25,000 of the 50,000 training samples" in half.title
+
+    # Nothing of it is loaded to show what is finished
+    copy = tmp_path / half.folder
+    shutil.copytree(kept / half.folder, copy)
+    before = (copy / "study.json").read_bytes()
+    index = run_study(half.study, copy, 1, lambda *_: None, shared=True, train=False)
+    assert index.samples == {"cifar100": 25_000}
+    assert (copy / "study.json").read_bytes() == before
+
+    nothing = reproduction("table3", "cpu", 1, kept=tmp_path).panels[0]
+    assert nothing.study.settings[0].config.data.name == "femnist"
+
+
+def test_kept_runs_of_another_configuration_are_refused_without_the_data(tmp_path):
+    changes = Changes(iterations=960, precision="bfloat16")
+    kept = KEPT / changes.folder("cpu")
+    half = reproduction("table2", "cpu", None, changes, kept=kept).panels[0]
+    copy = tmp_path / half.folder
+    shutil.copytree(kept / half.folder, copy)
+    other = Changes(iterations=1200, precision="bfloat16")
+    longer = reproduction("table2", "cpu", None, other, kept=tmp_path).panels[0]
+    with pytest.raises(InputError, match=r"another configuration .*train\.iterations"):
+        run_study(longer.study, copy, 1, lambda *_: None, shared=True, train=False)
+
+
+def test_a_plan_needs_no_data_and_says_what_was_scaled(monkeypatch, capsys):
+    monkeypatch.setattr("fedlama.paper.recipe.present", frozenset)
+    monkeypatch.setattr("fedlama.paper.costs.present", frozenset)
+    made = reproduction("table2", "cpu")
+    studies = [(panel.study, Path(panel.folder)) for panel in made.panels]
+    plan, _ = counted(studies, 1, stand_in=planned_run)
+    # Five settings of 3,000 steps by eight clients
+    assert plan.client_steps == 5 * 3000 * 8
+
+    table4 = reproduction("table4", "cpu")
+    _print_scaled([table4, table4])
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == len(table4.panels)
+    assert said[0].startswith(f"* {table4.panels[0].title}: 8 of 128 clients train")
+
+
 def test_what_is_the_papers_is_not_said_to_differ():
     # 2,000 steps, as in the paper
     for panel in reproduction("table3", "cpu").panels:
-        assert not any("steps" in clause for clause in panel.scaled)
+        assert not any("steps in place" in clause for clause in panel.scaled)
     as_long = reproduction("table4", "cpu", 1, Changes(iterations=6000))
     assert not any("steps in place" in clause for clause in as_long.panels[0].scaled)
     # ResNet20, as in the paper
@@ -197,9 +302,10 @@ def test_pilots_have_the_schedule_of_the_runs_in_small():
 def test_a_part_of_a_data_set_is_called_one(monkeypatch):
     class Half:
         x_train = range(25_000)
+        clients = None
 
     monkeypatch.setattr("fedlama.paper.recipe.present", lambda: {"cifar100"})
-    monkeypatch.setattr("fedlama.paper.recipe.load_data", lambda name: Half)
+    monkeypatch.setattr("fedlama.paper.sources.load_data", lambda name: Half)
     panel = reproduction("table2", "cpu").panels[0]
     part = "25,000 of the 50,000 training samples"
     assert (
@@ -275,6 +381,7 @@ def test_what_is_printed_as_another_alpha_says_so():
 
 
 def test_data_that_stand_in_are_named_in_the_title(monkeypatch):
+    monkeypatch.setattr("fedlama.paper.recipe.present", frozenset)
     monkeypatch.setattr(
         "fedlama.paper.recipe.Scale.source", lambda common: "mnist_by_writer"
     )

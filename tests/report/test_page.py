@@ -18,6 +18,7 @@ from fedlama.base import InputError
 from fedlama.report import compare, draw_report, verdict, verdict_sentences
 from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.intervals import interval_maps
+from fedlama.report.numbers.layers import drawn_rows
 from fedlama.report.page.draw import View
 from fedlama.report.pictures.layers import layers_figure
 from fedlama.report.pictures.measures import TRAINING_LOSS
@@ -261,7 +262,7 @@ def test_picture_has_content_and_is_a_whole_svg(tmp_path):
 def test_every_one_of_68_layers_has_its_name_and_place(tmp_path):
     runs = deep_runs(tmp_path / "runs")
     comparison = compare(runs)
-    figure = layers_figure(comparison)
+    figure = layers_figure(drawn_rows(comparison), comparison, "aggregations")
     figure.draw_without_rendering()
     labels = figure.axes[0].get_yticklabels()
     names = [layer.name for layer in comparison.settings[0].layers]
@@ -274,7 +275,8 @@ def test_every_one_of_68_layers_has_its_name_and_place(tmp_path):
 
 def test_of_a_very_deep_model_the_largest_layers_are_drawn(tmp_path):
     layers = {f"layer{place}": 10 + place for place in range(130)}
-    figure = layers_figure(compare([write_run(tmp_path / "run", layers=layers)]))
+    comparison = compare([write_run(tmp_path / "run", layers=layers)])
+    figure = layers_figure(drawn_rows(comparison), comparison, "aggregations")
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == [f"layer{place}" for place in range(30, 130)]
     assert "the 100 largest of 130 layers" in figure.axes[0].get_xlabel()

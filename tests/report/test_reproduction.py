@@ -69,11 +69,11 @@ def test_the_papers_numbers_stand_beside_ours(outcome):
     by_name = {row[0]: row for row in grid.rows}
     assert by_name["FedAvg(3)"][1:4] == ["88.61 ± 0.1 %", "100.00 %", "0.4"]
     # The baseline has no difference to itself
-    assert by_name["FedAvg(3)"][5:7] == ["–", "100.00 %"]
+    assert by_name["FedAvg(3)"][5:8] == ["–", "–", "100.00 %"]
     # The paper prints no cost in its appendix
     assert by_name["FedLAMA(3, 2)"][1:4] == ["86.60 ± 0.1 %", "–", "0.3"]
     assert by_name["FedAvg(6)"][1:4] == ["–", "–", "–"]  # only ours
-    assert by_name["FedAvg(6)"][6] == "50.00 %"
+    assert by_name["FedAvg(6)"][7] == "50.00 %"
     assert grid.parts == {0: "Digits, α = 0.1"}
 
 
@@ -93,7 +93,7 @@ def test_without_a_run_of_the_baseline_costs_and_differences_are_empty(outcome):
     comparison = compare(others, baseline="FedAvg(3)", baseline_may_lack=True)
     grid = reproduction_grid(made(), [replace(outcome, comparison=comparison)])
     assert grid.headings.count("cost, of FedAvg(3)") == 2
-    assert [row[5:7] for row in grid.rows] == [["–", "–"], ["–", "–"]]
+    assert [row[5:8] for row in grid.rows] == [["–", "–", "–"], ["–", "–", "–"]]
     assert (
         "Digits, α = 0.1: FedAvg(3) is not finished, so there are no costs and no differences yet."
         in grid.notes
@@ -117,12 +117,13 @@ def test_the_terminal_has_room_for_the_widest_line(outcome):
         "0.4",
         "36.68 ± 2.60 %",
         "−13.70 ± 3.10",
+        "+5.06 ± 0.35",
         "39.94 %",
         "0.1",
         "3",
     ]
     # The baseline's cost is wider than the others'.
-    baseline = ["FedAvg(6)", "–", "–", "–", "–", "–", "100.00 %", "–", "3"]
+    baseline = ["FedAvg(6)", *"––––––", "100.00 %", "–", "3"]
     console = Console(file=io.StringIO(), width=80)
     console.print(replace(grid, rows=[widest, baseline], parts={}).terminal())
     shown = console.file.getvalue().replace("\N{NO-BREAK SPACE}", " ")
@@ -198,18 +199,28 @@ def test_seeds_that_are_not_finished_are_told(outcome):
     assert "Digits, α = 0.1: Finished so far: 0 of 1 seeds of FedAvg(6)." in notes
 
 
-def test_what_is_said_at_equal_bytes_is_told_to_be_of_different_seeds(outcome):
-    told = "Digits, α = 0.1: What is said at equal bytes is of means, which are over different seeds."
-    assert told not in reproduction_grid(made(), [outcome]).notes
+def test_at_equal_bytes_only_shared_seeds_count(outcome):
     baseline, adapts, slow = outcome.comparison.settings
     first = baseline.runs[0]
     second = replace(first, config={**first.config, "seed": 1})
-    twice = replace(baseline, runs=(first, second))
+    (value,) = baseline.score.values
+    score = replace(baseline.score, mean=value / 2, values=(value, 0.0))
+    twice = replace(baseline, runs=(first, second), score=score)
     comparison = replace(outcome.comparison, settings=(twice, adapts, slow))
     comparison = replace(comparison, baseline=None)
-    notes = reproduction_grid(made(), [replace(outcome, comparison=comparison)]).notes
-    assert told in notes
-    assert any("Means are over different seeds" in note for note in notes)
+
+    once = reproduction_grid(made(), [outcome])
+    both = reproduction_grid(made(), [replace(outcome, comparison=comparison)])
+    place = once.headings.index("at equal bytes")
+    column = [row[place] for row in once.rows]
+    assert column[0] == column[2] == "–"
+    assert column[1] not in ("–", "")
+    assert [row[place] for row in both.rows] == column
+    record = once.records[1]
+    assert record["equal_bytes_seeds"] == "0"
+    assert record["equal_bytes_between"] == "FedAvg(6) and FedAvg(3)"
+    assert record["equal_bytes_error"] is None
+    assert any("Means are over different seeds" in note for note in both.notes)
 
 
 REASON = (
@@ -297,19 +308,20 @@ def test_numbers_in_csv_are_not_rounded(outcome):
 @pytest.mark.parametrize(
     ("draw", "title"),
     [
-        ("crossing", "δ and 1 − λ of FedLAMA(3, 2)"),
-        ("aggregations", "Aggregations of each layer"),
-        ("sizes", "Bytes sent for each layer"),
+        ("crossing", "δ and 1 − λ of FedLAMA(3, 2) after step 24"),
+        ("aggregations", "Aggregations of each layer (the 3 kernels of 6"),
+        ("sizes", "Bytes sent for each layer, as coded (the 3 kernels"),
         ("curves", "Accuracy over steps"),
         (None, "Accuracy over all bytes of the run"),
     ],
 )
 def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path):
-    (path,) = draw_figures(made(draw), [outcome], tmp_path)
+    (path,) = draw_figures(made(draw), [outcome], tmp_path).paths
     text = path.read_text()
     assert text.lstrip().startswith("<?xml")
     settings = [] if draw == "crossing" else ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
-    for said in (title, f"{outcome.panel.title}, one seed", *settings):
+    # With the length of the runs, which the group's title does not tell
+    for said in (title, f"{outcome.panel.title}, one seed, 24 steps", *settings):
         assert said in text
     width, height = (
         float(re.search(rf'{name}="([0-9.]+)pt"', text)[1])
@@ -318,11 +330,83 @@ def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path
     assert 200 < height < 2 * width
 
 
+def without_records(outcome, *labels):
+    """The outcome, as it is read where the records of these settings' rounds were not kept."""
+    runs = []
+    for setting in outcome.comparison.settings:
+        for run in setting.runs:
+            if setting.label in labels:
+                runs.append(replace(run, records=[]))
+            else:
+                runs.append(run)
+    return replace(outcome, comparison=compare(runs, baseline="FedAvg(3)"))
+
+
+@pytest.mark.parametrize(
+    ("draw", "named"),
+    [
+        ("crossing", "FedLAMA(3, 2)"),
+        ("curves", "FedAvg(3), FedLAMA(3, 2) and FedAvg(6)"),
+    ],
+)
+def test_figures_that_need_records_say_that_they_are_not_there(
+    outcome, draw, named, tmp_path
+):
+    bare = without_records(outcome, "FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)")
+    drawn = draw_figures(made(draw), [bare, outcome], tmp_path)
+    assert [path.name for path in drawn.paths] == ["table4b.svg"]
+    assert drawn.notes == (
+        f"table4a: not drawn, the records of rounds (rounds.jsonl) of {named} are not there",
+    )
+    for one in ("aggregations", "sizes", None):
+        assert draw_figures(made(one), [bare], tmp_path).notes == ()
+
+
+def test_curves_that_are_missing_in_a_figure_are_named(outcome, tmp_path):
+    some = without_records(outcome, "FedAvg(6)")
+    drawn = draw_figures(made("curves"), [some], tmp_path)
+    assert len(drawn.paths) == 1
+    assert drawn.notes == (
+        "table4: drawn without some settings, the records of rounds (rounds.jsonl) of FedAvg(6) are not there",
+    )
+    assert draw_figures(made("crossing"), [some], tmp_path).notes == ()
+
+
+def test_a_setting_with_fewer_seeds_says_so_in_the_legend(outcome, tmp_path):
+    baseline, *others = outcome.comparison.settings
+    (first,) = baseline.runs
+    second = replace(first, config={**first.config, "seed": 2})
+    score = replace(baseline.score, values=(*baseline.score.values, 0.5))
+    twice = replace(baseline, runs=(first, second), score=score)
+    comparison = replace(outcome.comparison, settings=(twice, *others))
+    (path,) = draw_figures(
+        made(None), [replace(outcome, comparison=comparison)], tmp_path
+    ).paths
+    text = path.read_text()
+    assert "FedAvg(6) (seed 0)" in text
+    assert "FedLAMA(3, 2) (seed 0)" in text
+    assert "FedAvg(3) (" not in text
+
+
+def test_a_long_title_is_not_cut_off(outcome, tmp_path):
+    title = "CIFAR-100 with WRN-28-10 (here WRN-16-2, 25,000 of the 50,000 training samples), 100 % active, IID"
+    panel = replace(outcome.panel, title=title)
+    (path,) = draw_figures(
+        made("crossing"), [replace(outcome, panel=panel)], tmp_path
+    ).paths
+    text = path.read_text()
+    lines = re.findall(r"font-size: 11px[^>]*translate\(([0-9.]+) [^>]*>([^<]*)<", text)
+    said = " ".join(line for _, line in lines)
+    assert said.endswith(f"after step 24 {title}, one seed, 24 steps")
+    # All from the figure's left edge, whose width they are broken to
+    assert all(float(place) < 10 for place, _ in lines)
+
+
 def test_figures_of_several_groups_have_letters(outcome, tmp_path):
     both = draw_figures(made("curves"), [outcome, outcome], tmp_path)
-    assert [path.name for path in both] == ["table4a.svg", "table4b.svg"]
+    assert [path.name for path in both.paths] == ["table4a.svg", "table4b.svg"]
     many = draw_figures(made(None), [outcome] * 9, tmp_path)
-    assert many[-1].name == "table4i.svg"
+    assert many.paths[-1].name == "table4i.svg"
 
 
 def test_text_is_text_in_every_form():

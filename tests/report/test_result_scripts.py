@@ -6,20 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_page import three_runs
 
 SCRIPT = Path(__file__).parents[2] / "results" / "overview.py"
 TABLE = """\
 group,setting,paper_accuracy,paper_deviation,paper_cost,paper_learning_rate,accuracy,deviation,relative_cost,uplink_bytes,downlink_bytes,learning_rate,seeds
-"Digits, g",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
-"Digits, g",FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
-"Digits, g","FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
-"Digits, g",FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
-"Digits, i",FedAvg(6),0.88,0.001,,0.4,0.5,,1.0,1600,1600,0.1,0
-"Digits, i","FedLAMA(6, 2)",0.87,0.001,,0.4,0.49,,0.6,960,960,0.1,0
-"Digits, h",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
-"Digits, h",FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
-"Digits, h","FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
+"D, g",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0 1
+"D, g",FedAvg(24),0.76,0.001,0.25,0.4,0.4,,0.25,400,400,0.1,0 1
+"D, g","FedLAMA(6, 4)",0.86,0.001,0.4,0.4,0.48,,0.55,800,800,0.1,0 1
+"D, g",FedAvg(12),,,,,0.43,,0.5,800,800,0.1,0 1
+"D, i",FedAvg(6),0.88,0.001,,0.4,0.5,,1.0,1600,1600,0.1,0
+"D, i","FedLAMA(6, 2)",0.87,0.001,,0.4,0.49,,0.6,960,960,0.1,0
+"D, h",FedAvg(6),0.88,0.001,1.0,0.4,0.5,,1.0,1600,1600,0.1,0
+"D, h",FedAvg(12),0.8,0.001,0.5,0.4,0.5,,0.5,800,800,0.1,0
+"D, h","FedLAMA(6, 2)",0.88,0.001,0.6,0.4,0.6,,0.6,600,600,0.1,0
 """
 
 
@@ -31,12 +32,41 @@ def test_ours_stand_beside_the_papers(tmp_path):
     # 1 − 0.55 of at most 3/4 saved is 60 % long; FedAvg(12) has the same bytes; the paper's line at 40 % cost is
     # 76 + 12 · ln(1.6) / ln(4) = 80.07
     assert said.splitlines()[2:] == [
-        "| table9: g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
+        "| table9: D, g, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −2.0 (−2.0) | −10.0 (−12.0) | +5.0 (+5.9) |",
         # As in the appendix: no FedAvg(φτ'), and no costs
-        "| table9: i, φ = 2 | 1 | 60.00 % (–) | 80.0 % (–) | −1.0 (−1.0) | – (–) | – (–) |",
+        "| table9: D, i, φ = 2 | 1 | 60.00 % (–) | 80.0 % (–) | −1.0 (−1.0) | – (–) | – (–) |",
         # No FedAvg has as few bytes here; the paper's line at 60 % is 80 + 8 · ln(1.2) / ln(2) = 82.10
-        "| table9: h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
+        "| table9: D, h, φ = 2 | 1 | 60.00 % (60.00 %) | 80.0 % (80.0 %) | +10.0 (+0.0) | +0.0 (−8.0) | – (+5.9) |",
     ]
+
+
+PAIRED = """\
+group,setting,paper_accuracy,paper_cost,accuracy,difference,difference_error,equal_bytes_difference,equal_bytes_error,relative_cost,uplink_bytes,downlink_bytes,seeds
+"CNN (25,000 of 50,000), 25 % active, α = 1",FedAvg(6),0.88,1.0,0.5,,,,,1.0,1600,1600,0 1 2
+"CNN (25,000 of 50,000), 25 % active, α = 1",FedAvg(24),0.76,0.25,0.4,-0.101,0.004,,,0.25,400,400,0 1 2
+"CNN (25,000 of 50,000), 25 % active, α = 1","FedLAMA(6, 4)",0.86,0.4,0.51,-0.0089,0.0042,0.0506,0.0035,0.55,800,800,0 2
+"""
+
+
+def test_paired_differences_are_those_of_the_table(tmp_path):
+    (tmp_path / "table9.csv").write_text(PAIRED)
+    said = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=True
+    ).stdout
+    # The means differ by +1.0: they are over other seeds.
+    assert said.splitlines()[2:] == [
+        "| table9: 25 % active, α = 1, φ = 4 | 2 | 55.00 % (40.00 %) | 60.0 % (80.0 %) | −0.89 ± 0.42 (−2.0) "
+        "| −10.10 ± 0.40 (−12.0) | +5.06 ± 0.35 (+5.9) |",
+    ]
+
+
+def test_means_over_different_seeds_are_not_compared(tmp_path):
+    table = TABLE.replace("800,800,0.1,0 1", "800,800,0.1,0")
+    (tmp_path / "table9.csv").write_text(table)
+    said = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=True
+    ).stdout
+    assert "| – (−2.0) | −10.0 (−12.0) | – (+5.9) |" in said
 
 
 def test_long_layers_counts_the_cycles_of_each_kernel(tmp_path):
@@ -65,10 +95,19 @@ def test_crossings_tells_where_every_decision_was_taken(tmp_path):
         "   24             2 of 2      0.67            96.0%",
         "   48             2 of 2      0.67            96.0%",
     ]
-    assert "<svg" in picture.read_text(encoding="utf-8")
+    drawn = picture.read_text(encoding="utf-8")
+    # Two decisions, side by side under what was trained
+    for words in (
+        "δ and 1 − λ of FedLAMA(6, 4)",
+        "digits, ",
+        "48 steps, seed 0",
+        "after step 24",
+        "after step 48",
+    ):
+        assert words in drawn
 
 
-def test_records_are_kept_where_that_is_asked_for(tmp_path):
+def test_records_are_kept_unless_that_is_not_wanted(tmp_path):
     source = tmp_path / "source"
     files = {
         "table1.md": "a table",
@@ -108,10 +147,25 @@ def test_records_are_kept_where_that_is_asked_for(tmp_path):
         "panel/fedavg-6/seed0/summary.json",
     }
     target = tmp_path / "target"
-    assert collected(target) == ("4 files\n", without)
+    assert collected(target, "--no-records") == ("4 files\n", without)
     records = "panel/fedavg-6/seed0/rounds.jsonl"
     # The others are there already.
-    assert collected(target, "--records") == ("1 files\n", {*without, records})
+    assert collected(target) == ("1 files\n", {*without, records})
+
+
+@pytest.mark.parametrize("name", ["long_layers.py", "crossings.py"])
+def test_examples_need_the_records_of_rounds_and_say_so(name, tmp_path):
+    example = SCRIPT.parents[1] / "examples" / name
+    (run,) = [run for run in three_runs(tmp_path) if run.label == "FedLAMA(6, 4)"]
+    (run.path / "rounds.jsonl").unlink()
+    done = subprocess.run(
+        [sys.executable, example, run.path], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert said == (
+        f"{run.path} has no rounds.jsonl: the records of its rounds were not kept, or it is no run directory"
+    )
 
 
 def test_moving_averages_stand_beside_the_models(tmp_path):
@@ -171,10 +225,10 @@ def test_the_papers_tables_are_what_the_runs_that_are_kept_say():
 def test_a_table_of_the_paper_has_differences_with_their_errors(tmp_path):
     (tmp_path / "table4.csv").write_text(
         "setting,accuracy,difference,difference_error,average_difference,average_difference_error,"
-        "paper_accuracy,relative_cost,paper_cost,seeds\n"
-        "FedAvg(6),0.69,,,,,0.8861,1.0,1.0,0 1\n"
-        "FedAvg(12),0.66,-0.03,0.002,-0.01,,,0.5,,0 1\n"
-        "FedAvg(24),0.6,-0.09,,,,0.7664,0.25,0.25,0\n"
+        "paper_accuracy,equal_bytes_difference,equal_bytes_error,equal_bytes_seeds,relative_cost,paper_cost,seeds\n"
+        "FedAvg(6),0.69,,,,,0.8861,,,,1.0,1.0,0 1\n"
+        "FedLAMA,0.66,-0.03,0.002,-0.01,,,0.0506,0.0035,0 1,0.5,,0 1\n"
+        "FedAvg(24),0.6,-0.09,,,,0.7664,,,,0.25,0.25,0\n"
     )
     program = (
         "import sys, pathlib, paper_tables\n"
@@ -188,9 +242,9 @@ def test_a_table_of_the_paper_has_differences_with_their_errors(tmp_path):
         check=True,
     ).stdout.splitlines()
     assert said[2:] == [
-        "| FedAvg(6) | 69.00 % | – | – | – | 100.00 % | 100.00 % | 0, 1 |",
-        "| FedAvg(12) | 66.00 % | −3.00 ± 0.20 | −1.00 | – | 50.00 % | – | 0, 1 |",
-        "| FedAvg(24) | 60.00 % | −9.00 | – | −11.97 | 25.00 % | 25.00 % | 0 |",
+        "| FedAvg(6) | 69.00 % | – | – | – | – | 100.00 % | 100.00 % | 0, 1 |",
+        "| FedLAMA | 66.00 % | −3.00 ± 0.20 | −1.00 | – | +5.06 ± 0.35, without FedAvg(24) | 50.00 % | – | 0, 1 |",
+        "| FedAvg(24) | 60.00 % | −9.00 | – | −11.97 | – | 25.00 % | 25.00 % | 0 |",
     ]
 
 

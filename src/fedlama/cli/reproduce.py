@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedlama.base import InputError
+from fedlama.base import InputError, RunError
 from fedlama.cli.frontier import reproduce_frontier
 from fedlama.cli.shared import (
     FINISHED_ONLY,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 LIST = "list"
+SMOKE_SCALE = "smoke"
 
 
 def reproduce(
@@ -79,6 +80,13 @@ def reproduce(
             help="Of local steps: float32, or bfloat16, which is faster where the processor has it."
         ),
     ] = "float32",
+    all_layers: Annotated[
+        bool,
+        typer.Option(
+            "--all-layers",
+            help="Draw all layers in figures 2 and 3, not only kernels as in the paper.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Where to write it \\[default: reproduction/SCALE]."),
@@ -128,10 +136,21 @@ def reproduce(
         pilots=pilots,
         precision=checked_precision(precision),
     )
-    every = [reproduction(one, scale, group, changes) for one in names]
-    every = select(every, selection)
     folder = out or Path("reproduction") / changes.folder(scale)
-    _run(every, folder, workers, sitting, plan_only=plan, train=not finished)
+    kept = None
+    if finished:
+        kept = folder
+    every = [reproduction(one, scale, group, changes, kept=kept) for one in names]
+    every = select(every, selection)
+    _run(
+        every,
+        folder,
+        workers,
+        sitting,
+        plan_only=plan,
+        train=not finished,
+        all_layers=all_layers,
+    )
 
 
 def _run(
@@ -142,8 +161,10 @@ def _run(
     *,
     plan_only: bool,
     train: bool,
+    all_layers: bool,
 ) -> None:
     """Announce, run and show tables and figures, which may share their runs."""
+    from fedlama.paper.costs import planned_run
     from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
 
@@ -154,10 +175,12 @@ def _run(
             home = folder / panel.folder
             studies.append((panel.study, home))
             sittings[home] = sitting.below(panel.folder)
+    if plan_only:
+        _print_scaled(every)
+        announce(studies, workers, sittings=sittings, stand_in=planned_run)
+        return
     if train:
         announce(studies, workers, sittings=sittings)
-    if plan_only:
-        return
 
     sitting = sitting.from_now()
     pages: set[Path] = set()
@@ -188,9 +211,39 @@ def _run(
     if not any(outcomes):
         raise InputError(*refusals)
     print_lines(refusals, files=[])
+    _show_all(every, outcomes, folder, all_layers=all_layers)
+
+
+def _print_scaled(every: Sequence[Reproduction]) -> None:
+    """What differs from the paper, group by group: those that several tables or figures share, once."""
+    lines: dict[str, None] = {}
+    for made in every:
+        if made.scale == SMOKE_SCALE:
+            # It is no result in any case.
+            continue
+        for panel in made.panels:
+            clauses = "; ".join(panel.scaled)
+            lines[f"{panel.title}: {clauses}."] = None
+    print_lines(list(lines), files=[])
+
+
+def _show_all(
+    every: Sequence[Reproduction],
+    outcomes: Sequence[Sequence[PanelOutcome]],
+    folder: Path,
+    *,
+    all_layers: bool,
+) -> None:
+    """Those of which something is finished; where figures are asked for and not one can be drawn, that is a failure."""
+    figures: list[bool] = []  # whether each was drawn
     for made, own in zip(every, outcomes, strict=True):
-        if own:
-            _show(made, own, folder)
+        if not own:
+            continue
+        is_drawn = _show(made, own, folder, all_layers=all_layers)
+        if made.draw is not None:
+            figures.append(is_drawn)
+    if figures and not any(figures):
+        raise RunError("no figure was drawn")
 
 
 def _outcome(
@@ -228,7 +281,14 @@ def _outcome(
     return PanelOutcome(panel, comparison, index)
 
 
-def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) -> None:
+def _show(
+    made: Reproduction,
+    outcomes: Sequence[PanelOutcome],
+    folder: Path,
+    *,
+    all_layers: bool,
+) -> bool:
+    """Write and print a table and its pictures; whether there is a picture."""
     from fedlama.report.pictures.reproduction import draw_figures
     from fedlama.report.tables.reproduction import reproduction_grid
 
@@ -236,7 +296,8 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     table = show_table(grid, folder / made.file_name)
 
     files = [table]
-    for picture in draw_figures(made, outcomes, folder):
+    drawn = draw_figures(made, outcomes, folder, all_layers=all_layers)
+    for picture in drawn.paths:
         files.append(f"figure: {picture}")
     for outcome in outcomes:
         page = folder / outcome.panel.folder / "report.html"
@@ -244,6 +305,9 @@ def _show(made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path) ->
     # Panels may share a page.
     without_repeats = list(dict.fromkeys(files))
     print_lines(grid.notes, without_repeats)
+    for note in drawn.notes:
+        print(note)
+    return bool(drawn.paths)
 
 
 def _print_list(workers: int | None) -> None:

@@ -9,13 +9,22 @@ from pathlib import Path
 import torch
 
 from fedlama.data import IID, Dataset
-from fedlama.paper.recipe import FIGURES, FRONTIER, SCALES, TABLES, Scale, scale_of
+from fedlama.paper.recipe import (
+    FIGURES,
+    FRONTIER,
+    SCALES,
+    TABLES,
+    Scale,
+    present,
+    scale_of,
+)
 from fedlama.paper.reproduce import Reproduction, frontier_study, reproduction
 from fedlama.paper.titles import PAPER_CLIENTS
 from fedlama.processes.devices import default_workers
 from fedlama.run.config import Config
 from fedlama.run.default_models import model_builder
 from fedlama.run.resolve import Resolved, resolve
+from fedlama.study.cells import resolved
 from fedlama.study.settings import Cell
 from fedlama.study.speed import (
     Amount,
@@ -149,6 +158,17 @@ def _stand_in(config: Config) -> Resolved:
         faults=None,
         model=model_builder(str(config.model.name), data),
     )
+
+
+def planned_run(cell: Cell) -> Resolved:
+    """A run of a table to be counted and measured for a plan: itself if its data is there, otherwise a stand-in.
+
+    Arguments:
+        cell: The run.
+    """
+    if cell.config.data.name in present():
+        return resolved(cell)
+    return _stand_in(cell.config)
 
 
 def _scale_with(source: str) -> Scale | None:

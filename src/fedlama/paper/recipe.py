@@ -12,7 +12,6 @@ from pydantic import Field
 
 from fedlama.base import Positive
 from fedlama.data import catalog
-from fedlama.run.resolve import load_data
 from fedlama.run.sections import Section
 
 TABLES = tuple(f"table{number}" for number in range(1, 13))
@@ -104,6 +103,8 @@ class Scale(Section):
         classes: How many the samples have.
         tested: How many test samples there are.
         samples: How many training samples the whole set has, where a part of it may stand in.
+        by_writer: Whether clients are those who wrote the samples.
+        paper_model: What the paper's model is called.
         cpu_model: What the smaller model of the scale cpu is called.
         cpu_alpha: The smallest α of that scale.
         cpu_rate: Where its learning rate is from.
@@ -118,6 +119,8 @@ class Scale(Section):
     classes: Positive
     tested: Positive
     samples: Positive | None = None
+    by_writer: bool = False
+    paper_model: str
     cpu_model: str | None = None
     cpu_alpha: float = 0.0
     cpu_rate: str
@@ -132,17 +135,6 @@ class Scale(Section):
             if name in there:
                 return name
         return self.sources[0]
-
-    def part_of_the_data(self, source: str) -> str | None:
-        """What to say of a set of which only some training samples are there."""
-        if self.samples is None or source not in present():
-            return None
-
-        data = load_data(source)
-        there = len(data.x_train)
-        if there == self.samples:
-            return None
-        return f"{there:,} of the {self.samples:,} training samples"
 
 
 def present() -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import cast
 
 from fedlama.base import InputError, shown
@@ -23,6 +24,7 @@ from fedlama.paper.recipe import (
     table_recipe,
 )
 from fedlama.paper.scaling import Changes, study_tables
+from fedlama.paper.sources import Source, source_kept, source_there
 from fedlama.paper.titles import SMOKE_NOTE, folder_of, scaled_down, title_of
 from fedlama.run.overrides import merged
 from fedlama.study.settings import Study
@@ -75,7 +77,12 @@ class Reproduction:
 
 
 def reproduction(
-    name: str, scale: str, group: int | None = None, changes: Changes | None = None
+    name: str,
+    scale: str,
+    group: int | None = None,
+    changes: Changes | None = None,
+    *,
+    kept: Path | None = None,
 ) -> Reproduction:
     """The named table or figure at a scale.
 
@@ -84,11 +91,12 @@ def reproduction(
         scale: `smoke`, `cpu` or `paper`.
         group: Only this group of its lines, counted from 1.
         changes: What is wanted otherwise than the recipe has it.
+        kept: The folder of runs that are only to be shown: what is said of the data is read there, and not in the data.
     """
     wanted = changes or Changes()
     _check_name(name)
     known_scale = checked_scale(scale, wanted)
-    made = _whole(name, known_scale, wanted)
+    made = _whole(name, known_scale, wanted, kept)
     if group is None:
         return made
 
@@ -153,7 +161,9 @@ def checked_precision(precision: str) -> Precision:
     return cast(Precision, precision)
 
 
-def _whole(name: str, scale: ScaleName, changes: Changes) -> Reproduction:
+def _whole(
+    name: str, scale: ScaleName, changes: Changes, kept: Path | None
+) -> Reproduction:
     draw = None
     if name in TABLES:
         table = table_recipe(name)
@@ -169,7 +179,7 @@ def _whole(name: str, scale: ScaleName, changes: Changes) -> Reproduction:
 
     panels: list[Panel] = []
     for source in sources:
-        panels.append(_panel(source, scale, changes))
+        panels.append(_panel(source, scale, changes, kept))
     return Reproduction(
         name=name,
         title=title,
@@ -195,25 +205,47 @@ def _remarks(sources: Sequence[PanelSource], changes: Changes) -> list[str]:
     return list(found)
 
 
-def _panel(source: PanelSource, scale: ScaleName, changes: Changes) -> Panel:
-    recipe = table_recipe(source.table)
+def _panel(
+    place: PanelSource, scale: ScaleName, changes: Changes, kept: Path | None
+) -> Panel:
+    recipe = table_recipe(place.table)
     common = scale_of(recipe.data)
-    group = recipe.group[source.group]
-    tables = study_tables(recipe, group, scale, changes)
-    shown_source = f"{source.table}, group {source.group + 1}"
-    study = parse_study(tables, shown_source)
+    group = recipe.group[place.group]
+
+    def study_with(source: str) -> Study:
+        tables = study_tables(recipe, group, scale, changes, source)
+        shown_source = f"{place.table}, group {place.group + 1}"
+        return parse_study(tables, shown_source)
+
+    def folder_with(source: str) -> str:
+        # Data, clients and partition are the same for all settings.
+        config = study_with(source).settings[0].config
+        return folder_of(place.table, group, scale, config)
+
+    if scale == "smoke":
+        # The embedded digits stand in for all sets
+        source = Source(common.source())
+    elif kept is not None:
+        source = source_kept(common, kept, folder_with)
+    else:
+        source = source_there(common)
+    study = study_with(source.name)
     if scale == "smoke":
         study = replace(study, note=SMOKE_NOTE)
 
-    # Data, clients and partition are the same for all settings.
     config = study.settings[0].config
     return Panel(
-        title=title_of(common, group, scale, config),
-        folder=folder_of(source.table, group, scale, config),
+        title=title_of(common, group, scale, config, source),
+        folder=folder_of(place.table, group, scale, config),
         study=study,
         rows=tuple(group.rows),
         scaled=scaled_down(
-            recipe=recipe, group=group, scale=scale, study=study, changes=changes
+            recipe=recipe,
+            group=group,
+            scale=scale,
+            study=study,
+            changes=changes,
+            source=source,
         ),
     )
 

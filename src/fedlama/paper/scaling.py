@@ -58,7 +58,11 @@ class Changes:
 
 
 def study_tables(
-    recipe: TableRecipe, group: TableGroup, scale: ScaleName, changes: Changes
+    recipe: TableRecipe,
+    group: TableGroup,
+    scale: ScaleName,
+    changes: Changes,
+    source: str,
 ) -> dict[str, Any]:
     """The study of a group, as a file would have it.
 
@@ -67,6 +71,7 @@ def study_tables(
         group: One of its groups.
         scale: How much of it.
         changes: What is wanted otherwise.
+        source: The name of the data set.
     """
     common = scale_of(recipe.data)
     if scale == "paper":
@@ -84,7 +89,7 @@ def study_tables(
     if scale == "paper":
         own["participation"] = {"active": group.active}
     if scale != "smoke":
-        own["data"] = {"name": common.source()}
+        own["data"] = {"name": source}
     if changes.precision != "float32":
         own["train"]["precision"] = changes.precision
     if changes.decay:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedlama.paper.recipe import Scale, ScaleName, TableGroup, TableRecipe, scale_of
 from fedlama.paper.scaling import Changes, alpha_at
+from fedlama.paper.sources import Source
 from fedlama.run.config import Config
 from fedlama.study.settings import Study
 
@@ -40,7 +41,9 @@ def folder_of(table: str, group: TableGroup, scale: ScaleName, config: Config) -
     return f"{start}-{active}of{clients}-window{window}"
 
 
-def title_of(common: Scale, group: TableGroup, scale: ScaleName, config: Config) -> str:
+def title_of(
+    common: Scale, group: TableGroup, scale: ScaleName, config: Config, source: Source
+) -> str:
     """What a picture by itself must say: the paper's group, and what stands in for its data, model, clients or α.
 
     Arguments:
@@ -48,9 +51,10 @@ def title_of(common: Scale, group: TableGroup, scale: ScaleName, config: Config)
         group: The paper's lines.
         scale: How much of it.
         config: Of its first setting.
+        source: Its data.
     """
     title = common.title
-    others = _stand_ins_in_title(common, scale, config)
+    others = _stand_ins_in_title(common, scale, config, source)
     if others:
         listed = ", ".join(others)
         title += f" (here {listed})"
@@ -58,7 +62,7 @@ def title_of(common: Scale, group: TableGroup, scale: ScaleName, config: Config)
     percent = 100 * group.active
     title += f", {percent:.0f} % active"
     if scale != "paper":
-        title += f" (here {_cohort(config)})"
+        title += f" (here {_cohort(config, source)})"
 
     if group.alpha is not None:
         title += f", α = {group.alpha:g}"
@@ -73,28 +77,32 @@ def title_of(common: Scale, group: TableGroup, scale: ScaleName, config: Config)
     return title
 
 
-def _stand_ins_in_title(common: Scale, scale: ScaleName, config: Config) -> list[str]:
+def _stand_ins_in_title(
+    common: Scale, scale: ScaleName, config: Config, source: Source
+) -> list[str]:
     """What was trained in place of the paper's data and model."""
-    source = config.data.name
+    name = config.data.name
     papers = common.sources[0]
 
     others: list[str] = []
-    if source != papers:
-        others.append(source)
+    if name != papers:
+        others.append(name)
     if scale == "cpu" and common.cpu_model is not None:
         others.append(common.cpu_model)
     if scale == "smoke":
         model = str(config.model.name)
         others.append(model)
-    part = common.part_of_the_data(source)
+    part = source.part_of(common)
     if part is not None:
         others.append(part)
     return others
 
 
-def _cohort(config: Config) -> str:
+def _cohort(config: Config, source: Source) -> str:
     active = config.participation.active
     clients = config.partition.clients
+    if clients is None and source.writers is not None:
+        return f"{active} of {source.writers} writers"
     if clients is None:
         return f"{active} of all writers"
     return f"{active} of {clients}"
@@ -106,8 +114,9 @@ def scaled_down(
     scale: ScaleName,
     study: Study,
     changes: Changes,
+    source: Source,
 ) -> tuple[str, ...]:
-    """What differs from the paper.
+    """What differs from the paper, and what it does not say.
 
     Arguments:
         recipe: The table.
@@ -115,25 +124,27 @@ def scaled_down(
         scale: How much of it.
         study: What is run.
         changes: What the user wants otherwise.
+        source: Its data.
     """
     common = scale_of(recipe.data)
     config = study.settings[0].config
-    source = config.data.name
     if scale == "paper":
-        return tuple(_stand_ins(common, source))
+        return (*_optimizer(config), *_stand_ins(common, source))
     if scale == "smoke":
         return (SMOKE_NOTE.removesuffix("."),)
 
     found: list[str] = []
     if not _is_papers_cohort(config, group):
-        found.append(_who_trains(config, group))
+        found.append(_who_trains(config, group, source))
     if config.train.iterations != recipe.iterations:
         found.append(
             f"{config.train.iterations:,} steps in place of {recipe.iterations:,}"
         )
     found += [
         _rates(study, common, changes),
+        _decay(config),
         "no warm-up",
+        *_optimizer(config),
         _seeds(group),
     ]
     if changes.precision != "float32":
@@ -151,9 +162,8 @@ def scaled_down(
             "groups that differ only in what was scaled down have the same runs"
         )
 
-    papers_model = common.paper["model"]["name"]
-    if common.cpu_model not in (None, papers_model):
-        found.append(f"the model {common.cpu_model} in place of {papers_model}")
+    if common.cpu_model is not None:
+        found.append(f"the model {common.cpu_model} in place of {common.paper_model}")
     found += _stand_ins(common, source)
     return tuple(found)
 
@@ -164,9 +174,9 @@ def _is_papers_cohort(config: Config, group: TableGroup) -> bool:
     return config.participation.active == _papers_active(group)
 
 
-def _who_trains(config: Config, group: TableGroup) -> str:
+def _who_trains(config: Config, group: TableGroup, source: Source) -> str:
     """Clients are named once; writers are not called clients, so that the paper's are."""
-    here = _cohort(config)
+    here = _cohort(config, source)
     papers = _papers_cohort(group)
     if config.partition.clients is None:
         return f"{here} train at a time, in place of {papers} clients"
@@ -203,13 +213,41 @@ def _rates(study: Study, common: Scale, changes: Changes) -> str:
     )
 
 
-def _stand_ins(common: Scale, source: str) -> list[str]:
+def _decay(config: Config) -> str:
+    steps = config.local.decay_steps
+    if not steps:
+        return "the rate is not divided during the run"
+    listed = " and ".join(f"{step:,}" for step in steps)
+    return f"the rate is divided by 10 after {listed} steps"
+
+
+def _optimizer(config: Config) -> list[str]:
+    """What the paper does not say: the released code has these for the CIFAR sets."""
+    local = config.local
+    window = config.participation.window
+    if not local.momentum and not local.weight_decay:
+        return [
+            f"no momentum and no weight decay; the cohort changes every {window} steps"
+        ]
+
+    weight_decay = f"weight decay {local.weight_decay:g} on {local.decayed}"
+    found = [f"momentum {local.momentum:g} and {weight_decay}, as in the released code"]
+    if config.participation.active != 1.0:
+        found.append(
+            f"the cohort changes every {window} steps, and momentum begins at zero then"
+        )
+    # Both of its residual networks have BatchNorm.
+    found.append("BatchNorm's running statistics are averaged as weights are")
+    return found
+
+
+def _stand_ins(common: Scale, source: Source) -> list[str]:
     found: list[str] = []
     papers = common.sources[0]
-    if source != papers:
-        found.append(f"the data set {source} in place of {papers}")
+    if source.name != papers:
+        found.append(f"the data set {source.name} in place of {papers}")
 
-    part = common.part_of_the_data(source)
+    part = source.part_of(common)
     if part is not None:
         found.append(part)
     return found

@@ -60,11 +60,17 @@ def score_of(out: Path, cell: Cell) -> float | None:
     return -score
 
 
-def check_same_config(out: Path, cell: Cell) -> list[str]:
+def check_same_config(out: Path, cell: Cell, *, built: bool = True) -> list[str]:
     """Refuse a finished run of another configuration: its result is not this study's.
 
     What changed since and makes no difference to the result is named in the sentences that are returned: code of the
     user's own, and what else was to be evaluated.
+
+    Arguments:
+        out: The study's folder.
+        cell: One of its runs.
+        built: Whether the run may be built, for which its data is needed. Otherwise what the data and the user's own
+            code decide is not compared.
     """
     path = out / cell.path / CONFIG
     if not path.is_file():
@@ -73,8 +79,12 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
 
     folder = path.parent
     before = as_written_today(read_toml(path))
-    run = resolved(cell)
-    now = comparable(run.config).model_dump(exclude_none=True)
+    run = None
+    config = cell.config
+    if built:
+        run = resolved(cell)
+        config = run.config
+    now = comparable(config).model_dump(exclude_none=True)
     old = _keys_of_both(before, now)
     new = _keys_of_both(now, before)
     # Training and result are the same, whatever else is evaluated beside
@@ -88,10 +98,12 @@ def check_same_config(out: Path, cell: Cell) -> list[str]:
             f"(out=, on the command line --out), or delete that one"
         )
 
-    # Code of the user's own may build another network under the same name.
-    if run.config.hashes and (folder / SUMMARY).is_file():
-        check_same_network(folder, network_of(run))
-    sentences = changed_code(path, run.config, out)
+    sentences: list[str] = []
+    if run is not None:
+        # Code of the user's own may build another network under the same name.
+        if config.hashes and (folder / SUMMARY).is_file():
+            check_same_network(folder, network_of(run))
+        sentences += changed_code(path, config, out)
     if evaluated_then != evaluated_now:
         sentences.append(
             f"{folder} was finished with another [{EVALUATE}] table, so its summary has what that asked for"

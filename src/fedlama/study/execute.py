@@ -58,10 +58,12 @@ def run_study(
         others = None
         if shared:
             others = index_there
-        for setting in study.settings:
-            if setting.planned is None:
-                # Wrong input shows before the first run, and forked runs share the data
-                study.kept.get(setting.config, resolve)
+        samples: dict[str, int] = {}
+        if index_there is not None:
+            samples.update(index_there.samples)
+        if train:
+            # Wrong input shows before the first run, and forked runs share the data
+            samples.update(_built(study))
 
         pilots = study.pilots()
         if train:
@@ -80,8 +82,8 @@ def run_study(
         cells = _cells(study, rates)
 
         # Refuses a folder of another study before anything in it is touched
-        to_run = missing(cells, out)
-        index = _index(study, choices, cells, out)
+        to_run = missing(cells, out, built=train)
+        index = _index(study, choices, cells, out, samples)
         _keep(index, others, out)
         if not train:
             return index
@@ -94,10 +96,21 @@ def run_study(
             sitting=sitting,
         )
         # Once more: some of them may have diverged.
-        index = _index(study, choices, cells, out)
+        index = _index(study, choices, cells, out, samples)
         _keep(index, others, out)
         _check_anything_came_of_it(study, cells, out)
         return index
+
+
+def _built(study: Study) -> dict[str, int]:
+    """Build what the settings' runs need; how many training samples each data set has."""
+    samples: dict[str, int] = {}
+    for setting in study.settings:
+        if setting.planned is not None:
+            continue
+        run = study.kept.get(setting.config, resolve)
+        samples[setting.config.data.name] = len(run.data.x_train)
+    return samples
 
 
 def _check_anything_is_finished(study: Study, out: Path) -> None:
@@ -166,19 +179,28 @@ def _keep(index: StudyIndex, others: StudyIndex | None, out: Path) -> None:
         }
         index = index.model_copy(update=update)
 
-    content = index.model_dump_json(indent=2)
+    unknown = {"samples"}
+    if index.samples:
+        unknown = set()
+    content = index.model_dump_json(indent=2, exclude=unknown)
     write_atomically(out / INDEX, content + "\n")
 
 
-def missing(cells: Sequence[Cell], out: Path) -> list[Cell]:
-    """Those that are neither finished nor known to diverge; what is there must be of this study."""
+def missing(cells: Sequence[Cell], out: Path, *, built: bool = True) -> list[Cell]:
+    """Those that are neither finished nor known to diverge; what is there must be of this study.
+
+    Arguments:
+        cells: The runs of the study.
+        out: Its folder.
+        built: Whether runs may be built to be compared with those that are there, for which the data is needed.
+    """
     found: list[Cell] = []
     changes: dict[str, None] = {}  # each sentence once
     for cell in cells:
         if not is_done(out, cell):
             found.append(cell)
             continue
-        for sentence in check_same_config(out, cell):
+        for sentence in check_same_config(out, cell, built=built):
             changes[sentence] = None
 
     for sentence in changes:
@@ -201,7 +223,11 @@ def _cells(study: Study, rates: Mapping[str, float | None]) -> list[Cell]:
 
 
 def _index(
-    study: Study, choices: Mapping[str, Choice], cells: Sequence[Cell], out: Path
+    study: Study,
+    choices: Mapping[str, Choice],
+    cells: Sequence[Cell],
+    out: Path,
+    samples: Mapping[str, int],
 ) -> StudyIndex:
     labels: dict[str, str] = {}
     diverged: dict[str, str] = {}
@@ -219,4 +245,5 @@ def _index(
         choices=dict(choices),
         diverged=diverged,
         note=study.note,
+        samples=dict(samples),
     )

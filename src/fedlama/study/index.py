@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from fedlama.base import InputError
 from fedlama.run.sections import Section
@@ -28,6 +28,8 @@ class StudyIndex(Section):
     choices: dict[str, Choice]  # setting → learning rate
     diverged: dict[str, str]  # run → what happened
     note: str | None = None  # what a reader of any of its numbers must know
+    # data set → how many training samples it had, of which a configuration says nothing
+    samples: dict[str, int] = Field(default={})
 
 
 def read_index(folder: Path) -> StudyIndex | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -28,6 +28,8 @@ from fedlama.study.speed import (
 
 Studies = Sequence[tuple[Study, Path]]  # each with the folder that it is written to
 Sittings = Mapping[Path, Sitting]  # by the folder of a study, where it works
+# Something to count and to measure, in place of a run whose data may not be there
+StandIn = Callable[[Cell], Resolved]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def announce(
     stream: TextIO | None = None,
     *,
     sittings: Sittings | None = None,
+    stand_in: StandIn | None = None,
 ) -> Plan:
     """Print what these studies will take: the counts at once, the time after a few measured steps.
 
@@ -80,10 +83,12 @@ def announce(
         workers: How many processes may run at a time (default: one per GPU, or one per core).
         stream: Where it is printed (default: standard error).
         sittings: Where unfinished runs are kept, by the folder of their study (default: in it).
+        stand_in: What is counted and measured for a run, where nothing is to be trained (default: the run itself, for
+            which its data is needed).
     """
     out: TextIO = stream or sys.stderr
-    check_folders(studies)
-    plan, examples = counted(studies, workers, sittings)
+    check_folders(studies, built=stand_in is None)
+    plan, examples = counted(studies, workers, sittings, stand_in)
     print(f"plan: {amount_text(plan)}", file=out, flush=True)
     if not plan.missing:
         return plan
@@ -98,13 +103,14 @@ def announce(
     return plan
 
 
-def check_folders(studies: Studies) -> None:
+def check_folders(studies: Studies, *, built: bool = True) -> None:
     """Refuse folders with finished runs of another configuration, before a plan counts them as done.
 
     One run of each setting is looked at; running the study looks at all of them.
 
     Arguments:
         studies: What is to be run.
+        built: Whether runs may be built to be compared, for which the data is needed.
     """
     for study, out in studies:
         # Where pilots choose learning rates, what the table's runs have is not known yet.
@@ -118,7 +124,7 @@ def check_folders(studies: Studies) -> None:
                 continue
             # One of each setting is enough.
             skipped.add(cell.setting)
-            check_same_config(out, cell)
+            check_same_config(out, cell, built=built)
 
 
 def planned(studies: Studies) -> list[Cell]:
@@ -145,7 +151,10 @@ def _every_cell(study: Study) -> list[Cell]:
 
 
 def counted(
-    studies: Studies, workers: int | None, sittings: Sittings | None = None
+    studies: Studies,
+    workers: int | None,
+    sittings: Sittings | None = None,
+    stand_in: StandIn | None = None,
 ) -> tuple[Plan, dict[Kind, Resolved]]:
     """What is missing, without a measurement, and one run of each kind to measure.
 
@@ -153,7 +162,9 @@ def counted(
         studies: What is to be run.
         workers: How many processes may run at a time (default: one per GPU, or one per core).
         sittings: Where unfinished runs are kept, by the folder of their study (default: in it).
+        stand_in: What is counted for a run (default: the run itself).
     """
+    build = stand_in or resolved
     known_sittings = sittings or {}
     workplaces: dict[Path, Path] = {}  # by the folder of the run
     devices: set[str] = set()
@@ -173,7 +184,7 @@ def counted(
         iterations = cell.config.train.iterations
         like = (cell.setting, is_chosen, iterations)
         if like not in built:
-            built[like] = resolved(cell)
+            built[like] = build(cell)
         run = built[like]
 
         kind = kind_of(cell.config)

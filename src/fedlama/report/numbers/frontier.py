@@ -3,16 +3,28 @@
 Bytes are those up and down of all clients. Between two FedAvg settings the score is taken to change evenly with the
 logarithm of the bytes, as it does on the drawing's axis: a straight line over the bytes themselves would flatter
 whoever is compared with it, because scores rise ever more slowly with bytes.
+
+The gap to the line is taken seed by seed, because with one seed settings share clients, batches and initial weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import fmean
 
 from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
+from fedlama.study.pairs import PairedDifference, paired_scores
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What one run sent and reached."""
+
+    total_bytes: float
+    score: float
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,7 @@ class FrontierPoint:
     mean: float
     deviation: float | None
     adapts: bool
+    runs: Mapping[int, Reached] = field(default_factory=dict)  # by seed
 
 
 @dataclass(frozen=True)
@@ -33,23 +46,24 @@ class Standing:
 
     point: FrontierPoint
     expected: float
-    deviation: float | None
+    # To the line, seed by seed; of means, and without seeds, where none is shared
+    difference: PairedDifference
     between: tuple[str, ...]
+    # FedAvg's settings that the line does not go through, because they lack a seed
+    left_out: tuple[str, ...] = ()
+    # To the line through those as well, over the fewer seeds that all of them have
+    through_all: PairedDifference | None = None
 
     @property
     def gap(self) -> float:
         """How far the setting lies above the line."""
-        return self.point.mean - self.expected
+        return self.difference.mean
 
-    @property
-    def within_spread(self) -> bool | None:
-        """Whether seeds differ as much among themselves; None where one seed has no spread."""
-        own = self.point.deviation
-        if own is None or self.deviation is None:
-            return None
-        # The deviation of a difference of two independent numbers
-        spread = math.hypot(own, self.deviation)
-        return abs(self.gap) <= spread
+
+@dataclass(frozen=True)
+class _OnLine:
+    score: float
+    between: tuple[str, ...]
 
 
 def frontier_points(comparison: RunComparison) -> list[FrontierPoint]:
@@ -71,6 +85,12 @@ def _point(
     if score is None or not setting.finished or total <= 0:
         return None
 
+    runs: dict[int, Reached] = {}
+    for run, value in zip(setting.runs, score.values, strict=True):
+        summary = run.summary
+        assert summary is not None  # of a finished setting, only finished runs count
+        sent = summary.uplink_bytes + summary.downlink_bytes
+        runs[run.seed] = Reached(sent, value)
     return FrontierPoint(
         index=index,
         label=setting.label,
@@ -78,6 +98,7 @@ def _point(
         mean=score.mean,
         deviation=score.deviation,
         adapts=setting.adapts,
+        runs=runs,
     )
 
 
@@ -98,41 +119,120 @@ def fedavg_line(
     return [best[total] for total in sorted(best)]
 
 
+def standing_in(label: str, comparison: RunComparison) -> Standing | None:
+    """A setting of a comparison against its FedAvg's line; None for FedAvg itself and beyond the line's ends.
+
+    Arguments:
+        label: of the setting.
+        comparison: what it is compared in.
+    """
+    found = frontier_points(comparison)
+    line = fedavg_line(found, comparison)
+    for point in found:
+        if point.label == label and point.adapts:
+            return standing(point, line)
+    return None
+
+
 def standing(point: FrontierPoint, line: Sequence[FrontierPoint]) -> Standing | None:
     """A setting against the line at its bytes; None beyond the line's ends.
+
+    The line goes through the FedAvg settings that have every seed of the setting, so that none of its seeds is lost;
+    where those do not lie around it, through all of them at the seeds that all have; where there is no such seed,
+    means are compared.
 
     Arguments:
         point: the setting.
         line: FedAvg's settings by ascending bytes.
     """
+    whole = _at_seeds(point, line, _shared_seeds(point, line))
+    complete: list[FrontierPoint] = []
+    left_out: list[str] = []
     for one in line:
-        if one.total_bytes == point.total_bytes:
-            return Standing(point, one.mean, one.deviation, (one.label,))
+        if set(point.runs) <= set(one.runs):
+            complete.append(one)
+        else:
+            left_out.append(one.label)
+    if not left_out:
+        return whole or _of_means(point, line)
 
-    for low, high in pairwise(line):
-        if low.total_bytes < point.total_bytes < high.total_bytes:
-            return _between(point, low, high)
-    return None
-
-
-def _between(point: FrontierPoint, low: FrontierPoint, high: FrontierPoint) -> Standing:
-    """Read off the line between two settings, on the logarithmic axis."""
-    whole = math.log(high.total_bytes / low.total_bytes)
-    part = math.log(point.total_bytes / low.total_bytes)
-    share = part / whole
-
-    rise = high.mean - low.mean
-    expected = low.mean + share * rise
-
-    # The two ends are of independent runs, so their shares of the spread add up in squares.
-    deviation = None
-    if low.deviation is not None and high.deviation is not None:
-        from_low = (1 - share) * low.deviation
-        from_high = share * high.deviation
-        deviation = math.hypot(from_low, from_high)
+    best = _at_seeds(point, complete, list(point.runs))
+    if best is None:
+        return whole or _of_means(point, line)
+    through_all = None
+    if whole is not None:
+        through_all = whole.difference
     return Standing(
         point=point,
-        expected=expected,
-        deviation=deviation,
-        between=(low.label, high.label),
+        expected=best.expected,
+        difference=best.difference,
+        between=best.between,
+        left_out=tuple(left_out),
+        through_all=through_all,
     )
+
+
+def _shared_seeds(point: FrontierPoint, line: Sequence[FrontierPoint]) -> list[int]:
+    shared = set(point.runs)
+    for one in line:
+        shared &= set(one.runs)
+    return sorted(shared)
+
+
+def _at_seeds(
+    point: FrontierPoint, line: Sequence[FrontierPoint], seeds: Sequence[int]
+) -> Standing | None:
+    """Seed by seed, each with the bytes and scores of its own runs; None unless all lie between ends of the line."""
+    own: dict[int, float] = {}
+    expected: dict[int, float] = {}
+    between: dict[str, None] = {}  # each once
+    for seed in seeds:
+        run = point.runs[seed]
+        beside = [(one.label, one.runs[seed]) for one in line]
+        found = _on_line(run.total_bytes, beside)
+        if found is None:
+            return None
+        own[seed] = run.score
+        expected[seed] = found.score
+        between.update(dict.fromkeys(found.between))
+
+    difference = paired_scores(own, expected)
+    if difference is None:
+        return None
+    return Standing(
+        point=point,
+        expected=fmean(expected.values()),
+        difference=difference,
+        between=tuple(between),
+    )
+
+
+def _of_means(point: FrontierPoint, line: Sequence[FrontierPoint]) -> Standing | None:
+    """Without a seed in common nothing is known of the difference's error."""
+    means = [(one.label, Reached(one.total_bytes, one.mean)) for one in line]
+    found = _on_line(point.total_bytes, means)
+    if found is None:
+        return None
+    gap = point.mean - found.score
+    return Standing(
+        point=point,
+        expected=found.score,
+        difference=PairedDifference(mean=gap, error=None, seeds=()),
+        between=found.between,
+    )
+
+
+def _on_line(total: float, line: Sequence[tuple[str, Reached]]) -> _OnLine | None:
+    """Read off the line at so many bytes, on the logarithmic axis; None beyond its ends."""
+    for label, run in line:
+        if run.total_bytes == total:
+            return _OnLine(run.score, (label,))
+
+    for (low_label, low), (high_label, high) in pairwise(line):
+        if low.total_bytes < total < high.total_bytes:
+            whole = math.log(high.total_bytes / low.total_bytes)
+            part = math.log(total / low.total_bytes)
+            rise = high.score - low.score
+            score = low.score + part / whole * rise
+            return _OnLine(score, (low_label, high_label))
+    return None

@@ -71,9 +71,19 @@ def kernel_names(comparison: RunComparison) -> list[str]:
     return names
 
 
-def drawn_rows(comparison: RunComparison) -> list[LayerRow]:
-    """The layers that are drawn: all, or the largest of a very deep model, in the model's order."""
+def drawn_rows(
+    comparison: RunComparison, *, kernels_only: bool = False
+) -> list[LayerRow]:
+    """The layers that are drawn: all, or the largest of a very deep model, in the model's order.
+
+    Arguments:
+        comparison: the settings.
+        kernels_only: only the layers that may be lengthened, if there are any.
+    """
     rows = layer_rows(comparison)
+    if kernels_only:
+        kernels = kernel_names(comparison)
+        rows = [row for row in rows if row.name in kernels] or rows
 
     def descending_size(place: int) -> int:
         return -(rows[place].size or 0)

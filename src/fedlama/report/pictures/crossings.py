@@ -40,7 +40,7 @@ def crossing_chart(crossing: Crossing, number: int) -> Chart:
     own = colour_number(crossing.index)
     return Chart(
         id=f"crossing-{number}",
-        title=f"δ and 1 − λ of {crossing.label}",
+        title=f"δ and 1 − λ of {crossing.label} after step {crossing.step:,}",
         columns=["curve", "layer", "share", "lengthened"],
         formats=["text", "text", "percent", "text"],
         rows=rows,

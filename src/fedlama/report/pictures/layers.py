@@ -31,14 +31,17 @@ MANY_LAYERS = 20  # of so many, a reader may want to see the kernels only
 MAX_BARS = 48  # more bars than this are drawn as dots
 
 
-def layer_chart(comparison: RunComparison, of: Counted) -> Chart | None:
+def layer_chart(
+    comparison: RunComparison, of: Counted, *, kernels_only: bool = False
+) -> Chart | None:
     """A bar per layer and setting; None where no run has the numbers.
 
     Arguments:
         comparison: the settings.
         of: what the bars count.
+        kernels_only: whether layers that are never lengthened are left out, as in the paper's figures.
     """
-    shown = drawn_rows(comparison)
+    shown = drawn_rows(comparison, kernels_only=kernels_only)
     rows = _chart_rows(shown, comparison, of)
     if not rows:
         return None
@@ -56,9 +59,9 @@ def layer_chart(comparison: RunComparison, of: Counted) -> Chart | None:
         kind = "bytes"
         more = ["bits per number"]
 
-    everything = len(layer_rows(comparison))
-    if len(shown) < everything:
-        title += f" (the {len(shown)} largest of {everything} layers)"
+    part = _part_shown(shown, comparison)
+    if part:
+        title += f" ({part})"
 
     return Chart(
         id=name,
@@ -75,17 +78,28 @@ def layer_chart(comparison: RunComparison, of: Counted) -> Chart | None:
         rows=rows,
         drawing={
             "kind": "bars",
-            "height": _height_in_pixels(comparison),
+            "height": _height_in_pixels(shown, comparison),
             "at": {"x": 4, "y": 1},
             "tip": [4, 3, *range(5, 5 + len(more))],
-            "many": many_bars(comparison),
+            "many": many_bars(shown, comparison),
             "x": axis(counted, kind, min=0),
             "y": axis("", scale="category", categories=[row.name for row in shown]),
             "series": series_list(comparison),
             "kernels": _kernels(shown, comparison),
         },
-        figure=layers_figure(comparison, of),
+        figure=layers_figure(shown, comparison, of),
     )
+
+
+def _part_shown(shown: Sequence[LayerRow], comparison: RunComparison) -> str:
+    """Which of the layers are drawn; empty where all are."""
+    everything = len(layer_rows(comparison))
+    if len(shown) == everything:
+        return ""
+    kernels = kernel_names(comparison)
+    if [row.name for row in shown] == kernels:
+        return f"the {len(shown)} kernels of {everything} layers"
+    return f"the {len(shown)} largest of {everything} layers"
 
 
 def _kernels(shown: Sequence[LayerRow], comparison: RunComparison) -> list[str]:
@@ -119,28 +133,36 @@ def _chart_rows(
     return rows
 
 
-def many_bars(comparison: RunComparison) -> bool:
-    """Whether bars would be too many to see one by one."""
-    layers = len(drawn_rows(comparison))
+def many_bars(shown: Sequence[LayerRow], comparison: RunComparison) -> bool:
+    """Whether bars would be too many to see one by one.
+
+    Arguments:
+        shown: the layers.
+        comparison: the settings, each with a bar in a layer's line.
+    """
     settings = len(comparison.settings)
-    return layers * settings > MAX_BARS
+    return len(shown) * settings > MAX_BARS
 
 
-def _height_in_pixels(comparison: RunComparison) -> int:
+def _height_in_pixels(shown: Sequence[LayerRow], comparison: RunComparison) -> int:
     """Every name keeps a line of its own."""
     line = 15
-    if not many_bars(comparison):
+    if not many_bars(shown, comparison):
         # Each setting has a bar of its own in a layer's line.
         bars = 9 * len(comparison.settings)
         line = max(22, bars + 8)
-    layers = len(drawn_rows(comparison))
-    return 70 + line * layers
+    return 70 + line * len(shown)
 
 
-def height_in_inches(comparison: RunComparison) -> float:
-    """Every name keeps a line of its own, and few layers fill the height of the two panels beside them."""
-    layers = len(drawn_rows(comparison))
-    if many_bars(comparison):
+def height_in_inches(shown: Sequence[LayerRow], comparison: RunComparison) -> float:
+    """Every name keeps a line of its own, and few layers fill the height of the two panels beside them.
+
+    Arguments:
+        shown: the layers.
+        comparison: the settings.
+    """
+    layers = len(shown)
+    if many_bars(shown, comparison):
         return 0.17 * layers
 
     # Each setting has a bar of its own in a layer's line.
@@ -150,37 +172,43 @@ def height_in_inches(comparison: RunComparison) -> float:
 
 
 @styled
-def layers_figure(comparison: RunComparison, of: Counted = "aggregations") -> Figure:
+def layers_figure(
+    shown: Sequence[LayerRow], comparison: RunComparison, of: Counted
+) -> Figure:
     """The layers' panel by itself.
 
     Arguments:
+        shown: the layers.
         comparison: the settings.
         of: what is counted.
     """
-    height = 0.8 + height_in_inches(comparison)
+    height = 0.8 + height_in_inches(shown, comparison)
     figure = Figure(figsize=(5.0, height), layout="constrained")
     axes = figure.subplots()
-    draw_layers(axes, comparison, of)
+    draw_layers(axes, shown, comparison, of)
     axes.set_title("", loc="left")  # the page has it
     return figure
 
 
 def draw_layers(
-    axes: Axes, comparison: RunComparison, of: Counted = "aggregations"
+    axes: Axes,
+    rows: Sequence[LayerRow],
+    comparison: RunComparison,
+    of: Counted = "aggregations",
 ) -> None:
     """Aggregations (or bytes) of every layer, first layer on top, its share of the model at the right.
 
     Arguments:
         axes: where it is drawn.
+        rows: the layers.
         comparison: the settings.
         of: what is counted.
     """
-    rows = drawn_rows(comparison)
     if not rows:
         say_nothing(axes, "no round yet")
         return
 
-    many = many_bars(comparison)
+    many = many_bars(rows, comparison)
     for index in range(len(comparison.settings)):
         if many:
             draw_dots(axes, rows, index, comparison, of)
@@ -232,7 +260,7 @@ def _counted_text(
     if of == "uplink_bytes":
         text = "bytes sent by all clients"
 
-    everything = len(layer_rows(comparison))
-    if len(rows) < everything:
-        text += f"\nthe {len(rows)} largest of {everything} layers"
+    part = _part_shown(rows, comparison)
+    if part:
+        text += f"\n{part}"
     return text

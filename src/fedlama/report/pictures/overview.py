@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from textwrap import fill
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedlama.report.numbers.comparison import RunComparison
+from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
+from fedlama.report.numbers.layers import drawn_rows
 from fedlama.report.pictures.layers import draw_layers, height_in_inches, many_bars
 from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.scores import draw_score
@@ -17,10 +19,10 @@ from fedlama.report.pictures.style import (
     dashes,
     legend_label,
     styled,
-    titled,
 )
 from fedlama.report.words.notes import warnings_of
 
+TITLE_FONT: dict[str, Any] = {"weight": "bold", "size": 11}
 LEGEND_DENSITY = 10.4  # characters per inch
 TITLE_DENSITY = 10
 LEGEND_LINE = 0.2  # inches
@@ -30,8 +32,9 @@ WIDTH = 12.5
 @styled
 def report_figure(comparison: RunComparison) -> Figure:
     """The three panels in one picture, with one legend; many layers get a row of their own."""
-    many = many_bars(comparison)
-    layers = height_in_inches(comparison)
+    shown = drawn_rows(comparison)
+    many = many_bars(shown, comparison)
+    layers = height_in_inches(shown, comparison)
     height = max(7.0, 1.6 + layers)
     if many:
         height = 5.4 + layers
@@ -63,7 +66,7 @@ def report_figure(comparison: RunComparison) -> Figure:
     axes = figure.add_subplot(over_bytes)
     draw_score(axes, comparison, measure, over="bytes")
     axes = figure.add_subplot(by_layer)
-    draw_layers(axes, comparison)
+    draw_layers(axes, shown, comparison)
     return figure
 
 
@@ -85,7 +88,8 @@ def standing_alone(
 
     lines = text.count("\n")
     if comparison is None:
-        titled(figure.axes[0], text)
+        # From the edge of the figure, whose width the lines are broken to, and not from that of the axes
+        figure.suptitle(text, x=0.01, ha="left", **TITLE_FONT)
     else:
         lines += 1 + _legend(figure, comparison, text)
     above = LEGEND_LINE * (lines + 1)
@@ -98,7 +102,7 @@ def _legend(figure: Figure, comparison: RunComparison, title: str) -> int:
     samples: list[Line2D] = []
     longest = 0
     for index, setting in enumerate(comparison.settings):
-        label = legend_label(setting)
+        label = f"{legend_label(setting)}{_fewer_seeds(setting, comparison)}"
         sample = Line2D(
             [],
             [],
@@ -115,7 +119,7 @@ def _legend(figure: Figure, comparison: RunComparison, title: str) -> int:
     figure.legend(
         handles=samples,
         title=title or None,
-        title_fontproperties={"weight": "bold", "size": 11},
+        title_fontproperties=TITLE_FONT,
         fontsize=10.5,
         labelcolor=INK,
         loc="outside upper left",
@@ -124,3 +128,17 @@ def _legend(figure: Figure, comparison: RunComparison, title: str) -> int:
         alignment="left",
     )
     return -(-len(samples) // columns)
+
+
+def _fewer_seeds(setting: ComparedSetting, comparison: RunComparison) -> str:
+    """Which seeds a setting's points and curves are over, where others have more of them."""
+    every: set[int] = set()
+    for one in comparison.settings:
+        every.update(one.seeds)
+    if set(setting.seeds) == every:
+        return ""
+
+    listed = ", ".join(map(str, setting.seeds))
+    if len(setting.seeds) == 1:
+        return f" (seed {listed})"
+    return f" (seeds {listed})"

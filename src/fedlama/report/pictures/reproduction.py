@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 
+from fedlama.paper.recipe import Draw
 from fedlama.paper.reproduce import Reproduction
 from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.crossings import crossings
@@ -17,42 +19,96 @@ from fedlama.report.pictures.layers import layer_chart
 from fedlama.report.pictures.overview import standing_alone
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.pictures.style import svg
+from fedlama.report.words.formats import joined
+from fedlama.run.directory import ROUNDS
 from fedlama.run.files import write_atomically
+
+DRAWN_FROM_RECORDS: tuple[Draw, ...] = ("crossing", "curves")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The pictures of a table or figure, and what there is to say of those that lack something."""
+
+    paths: tuple[Path, ...]
+    notes: tuple[str, ...]
 
 
 def draw_figures(
-    made: Reproduction, outcomes: Sequence[PanelOutcome], folder: Path
-) -> list[Path]:
-    """One SVG per panel, for crossings one per setting; of a table, what was reached over bytes. Their paths.
+    made: Reproduction,
+    outcomes: Sequence[PanelOutcome],
+    folder: Path,
+    *,
+    all_layers: bool = False,
+) -> Drawn:
+    """One SVG per panel, for crossings one per setting; of a table, what was reached over bytes.
 
     Arguments:
         made: the table or figure of the paper.
         outcomes: what came of each of its panels.
         folder: made if it is not there.
+        all_layers: whether layers that are never lengthened are drawn as well, which the paper leaves out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
+    notes: list[str] = []
     for position, outcome in enumerate(outcomes):
         place = position
         if len(outcomes) < len(made.panels):
             # By its place in the paper, although panels before it are not finished
             place = made.panels.index(outcome.panel)
-        letter = ""
+        name = made.file_name
         if max(len(outcomes), len(made.panels)) > 1:
-            letter = ascii_lowercase[place]
-        charts = _charts(made, outcome.comparison)
+            name += ascii_lowercase[place]
+        charts = _charts(made, outcome.comparison, all_layers=all_layers)
+        notes += _lacking(name, made, outcome, is_drawn=bool(charts))
         for number, chart in enumerate(charts, start=1):
-            name = f"{made.file_name}{letter}"
-            if len(charts) > 1:
-                name += f"-{number}"
             path = folder / f"{name}.svg"
+            if len(charts) > 1:
+                path = folder / f"{name}-{number}.svg"
             _write(chart, made, outcome, path)
             paths.append(path)
-    return paths
+    return Drawn(tuple(paths), tuple(notes))
+
+
+def _lacking(
+    name: str, made: Reproduction, outcome: PanelOutcome, *, is_drawn: bool
+) -> list[str]:
+    """That a figure is not drawn, or without some settings; a table is told to lack nothing, it has its numbers."""
+    if made.draw is None:
+        return []
+    without: list[str] = []
+    if made.draw in DRAWN_FROM_RECORDS:
+        without = _without_records(made.draw, outcome.comparison)
+    if not without:
+        if is_drawn:
+            return []
+        return [f"{name}: not drawn, no run has what it shows"]
+
+    records = f"the records of rounds ({ROUNDS}) of {joined(without)} are not there"
+    if is_drawn:
+        return [f"{name}: drawn without some settings, {records}"]
+    return [f"{name}: not drawn, {records}"]
+
+
+def _without_records(draw: Draw, comparison: RunComparison) -> list[str]:
+    """The settings that a curve or a crossing would need the records of."""
+    found: list[str] = []
+    for setting in comparison.settings:
+        if draw == "crossing" and setting.config.policy.kind != "fedlama":
+            continue
+        there = [bool(run.records) for run in setting.runs]
+        # A curve is over all seeds, a crossing of one.
+        is_drawn = all(there)
+        if draw == "crossing":
+            is_drawn = any(there)
+        if not is_drawn:
+            found.append(setting.label)
+    return found
 
 
 def _write(chart: Chart, made: Reproduction, outcome: PanelOutcome, path: Path) -> None:
-    panel = f"{outcome.panel.title}{_one_seed(outcome)}"
+    panel = f"{outcome.panel.title}{_one_seed(made, outcome)}{_length(outcome)}"
     title = f"{chart.title}\n{panel}"
     legend = outcome.comparison
     if made.draw == "crossing":
@@ -62,15 +118,27 @@ def _write(chart: Chart, made: Reproduction, outcome: PanelOutcome, path: Path) 
     write_atomically(path, svg(figure))
 
 
-def _one_seed(outcome: PanelOutcome) -> str:
+def _one_seed(made: Reproduction, outcome: PanelOutcome) -> str:
     """A picture without a spread says why."""
-    for setting in outcome.comparison.settings:
-        if len(setting.seeds) > 1:
-            return ""
+    if made.draw != "crossing":
+        for setting in outcome.comparison.settings:
+            if len(setting.seeds) > 1:
+                return ""
     return ", one seed"
 
 
-def _charts(made: Reproduction, comparison: RunComparison) -> list[Chart]:
+def _length(outcome: PanelOutcome) -> str:
+    """How long the runs are, and in which precision, if not the usual one."""
+    train = outcome.panel.study.settings[0].config.train
+    text = f", {train.iterations:,} steps"
+    if train.precision != "float32":
+        text += f" in {train.precision}"
+    return text
+
+
+def _charts(
+    made: Reproduction, comparison: RunComparison, *, all_layers: bool
+) -> list[Chart]:
     """The report's charts that show what the paper's figure shows."""
     if made.draw == "crossing":
         return [
@@ -81,9 +149,9 @@ def _charts(made: Reproduction, comparison: RunComparison) -> list[Chart]:
         return score_charts(comparison)[:1]  # over steps
 
     if made.draw == "aggregations":
-        chart = layer_chart(comparison, "aggregations")
+        chart = layer_chart(comparison, "aggregations", kernels_only=not all_layers)
     elif made.draw == "sizes":
-        chart = layer_chart(comparison, "uplink_bytes")
+        chart = layer_chart(comparison, "uplink_bytes", kernels_only=not all_layers)
     else:
         chart = frontier_chart(comparison)
     if chart is None:

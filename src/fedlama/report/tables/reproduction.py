@@ -7,10 +7,17 @@ from collections.abc import Mapping, Sequence
 from fedlama.paper.reproduce import Reproduction
 from fedlama.paper.titles import SMOKE, SMOKE_NOTE
 from fedlama.report.numbers.comparison import ComparedSetting
+from fedlama.report.numbers.frontier import Standing, standing_in
 from fedlama.report.numbers.pairs import paired_difference
 from fedlama.report.numbers.reproduction import PanelOutcome
 from fedlama.report.tables.grids import Grid
-from fedlama.report.words.formats import UNKNOWN, percent, spread_text, upper_first
+from fedlama.report.words.formats import (
+    UNKNOWN,
+    joined,
+    percent,
+    spread_text,
+    upper_first,
+)
 from fedlama.report.words.notes import rate_text, seeds_text, warning_fields
 from fedlama.report.words.pairs import (
     AVERAGE_HEADINGS,
@@ -21,6 +28,8 @@ from fedlama.report.words.pairs import (
 )
 from fedlama.report.words.panels import panel_sentences
 
+# The difference to FedAvg's line of accuracy over bytes
+EQUAL_BYTES = "at equal bytes"
 # The numbers of some of a table's panels, ascending
 Panels = tuple[int, ...]
 
@@ -63,6 +72,7 @@ def _headings(outcomes: Sequence[PanelOutcome]) -> list[str]:
         "rate",
         "here: accuracy",
         "difference",
+        EQUAL_BYTES,
     ]
     if _any_shows_averages(outcomes):
         names += AVERAGE_HEADINGS
@@ -74,8 +84,8 @@ def _any_shows_averages(outcomes: Sequence[PanelOutcome]) -> bool:
 
 
 def _narrow(headings: Sequence[str]) -> list[int]:
-    """The columns that fit eighty characters: not learning rates, moving averages and seeds, of which notes tell."""
-    left_out = ("rate", *AVERAGE_HEADINGS, "seeds")
+    """The columns that fit eighty characters: not what notes tell of, which are learning rates and seeds too."""
+    left_out = ("rate", EQUAL_BYTES, *AVERAGE_HEADINGS, "seeds")
     return [
         number for number, heading in enumerate(headings) if heading not in left_out
     ]
@@ -119,6 +129,7 @@ def _cells(
         rate,
         spread_text(comparison.score(setting), comparison.metric),
         difference_text(paired_difference(setting, comparison), comparison.metric),
+        _at_equal_bytes(standing_in(setting.label, comparison), comparison.metric),
     ]
     if with_averages:
         cells += average_cells(setting, comparison)
@@ -128,6 +139,12 @@ def _cells(
         rate_text(setting),
         seeds_text(setting),
     ]
+
+
+def _at_equal_bytes(stands: Standing | None, metric: str) -> str:
+    if stands is None:
+        return UNKNOWN
+    return difference_text(stands.difference, metric)
 
 
 def _record(setting: ComparedSetting, outcome: PanelOutcome) -> dict[str, object]:
@@ -143,6 +160,7 @@ def _record(setting: ComparedSetting, outcome: PanelOutcome) -> dict[str, object
         "deviation": None,
         "difference": None,
         "difference_error": None,
+        **_equal_bytes_fields(standing_in(setting.label, outcome.comparison)),
         **average_fields(setting, outcome.comparison),
         "relative_cost": setting.relative_cost,
         "uplink_bytes": setting.uplink_bytes,
@@ -170,6 +188,23 @@ def _record(setting: ComparedSetting, outcome: PanelOutcome) -> dict[str, object
         record["difference"] = difference.mean
         record["difference_error"] = difference.error
     return record
+
+
+def _equal_bytes_fields(stands: Standing | None) -> dict[str, object]:
+    """The difference to FedAvg's line, its error, between which settings it was read off and over which seeds."""
+    fields: dict[str, object] = {
+        "equal_bytes_difference": None,
+        "equal_bytes_error": None,
+        "equal_bytes_between": None,
+        "equal_bytes_seeds": None,
+    }
+    if stands is not None:
+        difference = stands.difference
+        fields["equal_bytes_difference"] = difference.mean
+        fields["equal_bytes_error"] = difference.error
+        fields["equal_bytes_between"] = joined(stands.between)
+        fields["equal_bytes_seeds"] = " ".join(map(str, difference.seeds))
+    return fields
 
 
 def _notes(made: Reproduction, outcomes: Sequence[PanelOutcome]) -> list[str]:

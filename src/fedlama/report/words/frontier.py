@@ -14,6 +14,7 @@ from fedlama.report.numbers.frontier import (
 )
 from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import gap_text, joined, score_text
+from fedlama.report.words.pairs import difference_text
 from fedlama.training.records import ACCURACY
 
 
@@ -50,7 +51,11 @@ def _sentence(
         )
 
     expected = score_text(stands.expected, comparison.metric)
-    return f"At equal bytes {point.label} {_did(stands, comparison)} {_whom(stands)} ({expected}){_judgement(stands)}."
+    against = f"{_whom(stands)} ({expected}){_how(stands, comparison)}"
+    said = f"At equal bytes {point.label} {_did(stands, comparison)} {against}."
+    if stands.left_out:
+        said += f" {_without(stands, comparison)}"
+    return said
 
 
 def _did(stands: Standing, comparison: RunComparison) -> str:
@@ -72,9 +77,32 @@ def _whom(stands: Standing) -> str:
     return f"a FedAvg between {joined(stands.between)}"
 
 
-def _judgement(stands: Standing) -> str:
-    if stands.within_spread is None:
-        return "; with one seed there is no spread to judge that by"
-    if stands.within_spread:
-        return ", within the spread over seeds"
-    return ", beyond the spread over seeds"
+def _how(stands: Standing, comparison: RunComparison) -> str:
+    """The difference once more with its error, and what it is over."""
+    seeds = stands.difference.seeds
+    if not seeds:
+        return "; that is of means, as no seed is shared"
+    if stands.difference.error is None:
+        return "; one seed has no error"
+    exact = difference_text(stands.difference, comparison.metric)
+    return f": {exact}, seed by seed ({_seeds(seeds)})"
+
+
+def _without(stands: Standing, comparison: RunComparison) -> str:
+    """Which of FedAvg's settings the line does not go through, and what it would be with them."""
+    names = joined(stands.left_out)
+    lacking = "lack"
+    if len(stands.left_out) == 1:
+        lacking = "lacks"
+    said = f"FedAvg's line leaves out {names}, which {lacking} some of these seeds"
+    if stands.through_all is None:
+        return f"{said}."
+    exact = difference_text(stands.through_all, comparison.metric)
+    return f"{said}; through all of its settings it is {exact} ({_seeds(stands.through_all.seeds)})."
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    listed = ", ".join(map(str, seeds))
+    if len(seeds) == 1:
+        return f"seed {listed}"
+    return f"seeds {listed}"

@@ -27,16 +27,10 @@ def panel_sentences(outcome: PanelOutcome) -> list[str]:
     said += _unfinished_notes(outcome)
     said += difference_notes(outcome.comparison)
     said += divergence_notes(outcome.index, outcome.comparison)
-    unequal = unequal_seeds_notes(outcome.comparison)
-    said += unequal
+    said += unequal_seeds_notes(outcome.comparison)
     said += average_notes(outcome.comparison)
     said += _long_share_notes(outcome)
-    at_equal_bytes = equal_bytes(outcome.comparison)
-    said += at_equal_bytes
-    if at_equal_bytes and unequal:
-        said.append(
-            "What is said at equal bytes is of means, which are over different seeds."
-        )
+    said += equal_bytes(outcome.comparison)
     # The first is the same for all panels
     choices = choice_notes(outcome.index)
     said += choices[1:]
