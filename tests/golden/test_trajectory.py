@@ -3,9 +3,13 @@
 A change of these numbers is a change of results: look at the difference, then `pytest --rewrite-golden`.
 """
 
+import math
 from dataclasses import asdict
 
+import pytest
+
 import fedlama
+from golden_file import assert_golden, write_golden
 
 FIELDS = (
     "round",
@@ -47,3 +51,23 @@ def trajectory(**changes):
 
 def test_the_trajectory_is_as_it_was(golden):
     golden("digits.json", trajectory())
+
+
+@pytest.mark.parametrize("is_same_type", [True, False])
+def test_only_a_machine_of_the_same_type_is_held_to_the_last_bits(
+    monkeypatch, tmp_path, is_same_type
+):
+    path = tmp_path / "numbers.json"
+    write_golden(path, [{"loss": 0.1, "round": 1}])
+    if not is_same_type:
+        monkeypatch.setattr("golden_file.recorded_on", lambda: {"cpu": "another"})
+    assert_golden(path, [{"loss": 0.1, "round": 1}])
+    last_bit = [{"loss": math.nextafter(0.1, 1), "round": 1}]
+    if is_same_type:
+        with pytest.raises(AssertionError, match="the last bits differ"):
+            assert_golden(path, last_bit)
+    else:
+        assert_golden(path, last_bit)
+    for too_far in ({"loss": 0.1 * (1 + 2e-4), "round": 1}, {"loss": 0.1, "round": 2}):
+        with pytest.raises(AssertionError):
+            assert_golden(path, [too_far])
