@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedlama.base import InputError
-from fedlama.core.policies.budget import spread_of_roots
+from fedlama.diagnose.layers import spread_of_roots
 from fedlama.study.runs import load_run
 from fedlama.training.records import Record
 
@@ -80,7 +80,7 @@ def spread(records: Sequence[Record], sizes: Sequence[int]) -> float | None:
         if not known:
             return None
         medians.append(statistics.median(known))
-    return spread_of_roots(medians, sizes)
+    return spread_of_roots(medians, sizes) ** 2
 
 
 def text(squared: float) -> str:

@@ -24,7 +24,6 @@ from fedlama.core import (
     TensorEntry,
     shortest_interval,
 )
-from fedlama.core.policies.budget import spread_of_roots
 
 A, B, C = 0, 1, 2
 THREE = Layout.pack(
@@ -355,16 +354,6 @@ def test_staggering_changes_when_layers_are_averaged_and_not_how_often(
         for some in (plans, shifted)
     ]
     assert counts[0] == counts[1]
-
-
-def test_the_spread_of_the_roots():
-    # Half of the numbers at three times the root: mean 2, mean square 5, so 1/(1 + CV²) = 4/5; at ten times 60.5/100.
-    assert 1 / (1 + spread_of_roots([1.0, 9.0], [5, 5])) == pytest.approx(0.8)
-    assert 1 / (1 + spread_of_roots([1.0, 100.0], [5, 5])) == pytest.approx(
-        30.25 / 50.5
-    )
-    assert spread_of_roots([4.0, 4.0, 4.0], [1, 2, 3]) == pytest.approx(0.0)
-    assert spread_of_roots([0.0, 0.0], [1, 2]) == 0.0
 
 
 # FedLUAR

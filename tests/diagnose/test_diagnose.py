@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from extending.policy import HalfWait
 from torch import nn
 
 import fedlama
@@ -115,8 +116,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(command, change, sentence):
 
 def digits(**options):
     setting = {
-        "base_interval": 2,
-        "increase_factor": 2,
+        "policy": fedlama.FedLAMA(2, 2),
         "local": fedlama.SGD(learning_rate=0.1, batch_size=8),
         "iterations": 40,
         "partition": fedlama.Dirichlet(clients=6, alpha=0.5),
@@ -181,10 +181,56 @@ def test_momentum_counts_as_a_larger_rate():
 
 
 def test_fedavg_shows_what_could_be_long(tmp_path):
-    found = digits(increase_factor=1)
+    found = digits(policy=fedlama.FedAvg(2))
     assert found.interval == 2
     assert any(layer.interval == 4 for layer in found.layers)
     assert draw_diagnosis(found, tmp_path / "new" / "picture.png").exists()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        fedlama.FedLAMA(2, 2, "accelerate"),
+        fedlama.FedLAMA(2, 3),
+        fedlama.Fixed(2, {"*": 4}),
+        fedlama.FedPart(2, groups=2),
+        HalfWait(2),
+    ],
+)
+def test_what_is_planned_is_predicted_too(policy, tmp_path):
+    found = digits(policy=policy)
+    assert found.predictions[-1].policy == str(policy)
+    plain = digits()
+    if isinstance(policy, fedlama.FedLAMA):
+        assert found.increase_factor == policy.increase_factor
+    if policy.longest_cycle == 4:
+        # The same first cycles, and so the same of everything else
+        assert found.predictions[:-1] == plain.predictions
+        assert found.recommendation == plain.recommendation
+    assert str(policy) in diagnosis_text(found)
+    assert draw_diagnosis(found, tmp_path / "picture.png").exists()
+
+
+def test_every_layer_at_4_of_2_steps_sends_half_by_hand():
+    found = digits(policy=fedlama.Fixed(2, {"*": 4}))
+    fedavg = found.predictions[0]
+    fixed = found.predictions[-1]
+    assert fixed.uplink_bytes == fedavg.uplink_bytes / 2
+    assert fixed.cost == 0.5
+    assert fixed.discrepancy == pytest.approx(2)
+    assert fixed.at_equal_bytes == pytest.approx(1)
+
+
+def test_what_is_planned_is_in_the_list_once():
+    found = digits(policy=fedlama.FedLAMA(2, 4))
+    names = [one.policy for one in found.predictions]
+    assert names.count("FedLAMA(2, 4)") == 1
+
+
+def test_a_policy_that_looks_at_movement_is_left_out_and_named():
+    found = digits(policy=fedlama.FedLUAR(2, recycled=1))
+    assert "how far layers move" in found.omitted["FedLUAR(2, 1)"]
+    assert "Left out: FedLUAR(2, 1)" in diagnosis_text(found)
 
 
 def test_batch_normalisation_is_left_as_it_was():
@@ -206,8 +252,7 @@ def test_batch_normalisation_is_left_as_it_was():
     found = diagnose(
         model,
         fedlama.data.digits(),
-        base_interval=1,
-        increase_factor=2,
+        policy=fedlama.FedLAMA(1, 2),
         local=fedlama.SGD(learning_rate=0.01, batch_size=8),
         iterations=8,
         partition=fedlama.IID(clients=4),
@@ -236,8 +281,7 @@ def run_small(model, loss, clients):
     return diagnose(
         model,
         fedlama.data.arrays(samples, targets, samples, targets, clients=clients),
-        base_interval=1,
-        increase_factor=2,
+        policy=fedlama.FedLAMA(1, 2),
         local=fedlama.SGD(learning_rate=0.05, batch_size=4),
         iterations=8,
         loss=loss,
@@ -296,8 +340,7 @@ def test_noise_that_cannot_be_seen_is_left_out_and_named():
     found = diagnose(
         lambda: nn.Linear(4, 3),
         data,
-        base_interval=2,
-        increase_factor=2,
+        policy=fedlama.FedLAMA(2, 2),
         local=fedlama.SGD(0.1, 4),
         iterations=40,
     )

@@ -12,7 +12,7 @@ from fedlama.core import Layout, TensorEntry
 from fedlama.data import Batches, Natural
 from fedlama.diagnose.curvature import NoCurvatureError, largest_eigenvalue
 from fedlama.diagnose.gradients import GradientMoments, dissimilarity, gradient_moments
-from fedlama.diagnose.layers import LayerProfile, Prediction, predict, spread_of_roots
+from fedlama.diagnose.layers import Prediction, predict, spread_of_roots
 from fedlama.diagnose.probe import Probe
 from fedlama.diagnose.recommendation import recommend
 
@@ -182,20 +182,15 @@ def layout(*sizes):
     )
 
 
-def profiles(sizes, discrepancies):
-    found = []
-    for index, (size, d) in enumerate(zip(sizes, discrepancies, strict=True)):
-        found.append(LayerProfile(f"layer{index}", size, True, d, 6))
-    return found
-
-
 def test_the_spread_of_roots_by_hand():
     # √d is 1 for three quarters of the numbers and 3 for the rest: mean 1.5, mean square 3, CV² = 3/2.25 − 1 = 1/3
-    assert spread_of_roots(profiles([30, 10], [1.0, 9.0])) == pytest.approx(
-        (1 / 3) ** 0.5
-    )
-    assert spread_of_roots(profiles([30, 10], [4.0, 4.0])) == 0
-    assert spread_of_roots(profiles([30, 10], [0.0, 0.0])) == 0
+    assert spread_of_roots([1.0, 9.0], [30, 10]) == pytest.approx((1 / 3) ** 0.5)
+    assert spread_of_roots([4.0, 4.0], [30, 10]) == 0
+    assert spread_of_roots([0.0, 0.0], [30, 10]) == 0
+    # Half of the numbers at three times the root: mean 2, mean square 5, so 1/(1 + CV²) = 4/5; at ten times 60.5/100.
+    for further, share in ((9.0, 0.8), (100.0, 30.25 / 50.5)):
+        spread = spread_of_roots([1.0, further], [5, 5])
+        assert 1 / (1 + spread**2) == pytest.approx(share)
 
 
 @given(
@@ -207,7 +202,7 @@ def test_the_spread_of_roots_by_hand():
 def test_no_policy_gains_more_than_the_spread_allows(drawn, factor):
     sizes = [size for size, _ in drawn]
     discrepancies = [d for _, d in drawn]
-    best = 1 / (1 + spread_of_roots(profiles(sizes, discrepancies)) ** 2)
+    best = 1 / (1 + spread_of_roots(discrepancies, sizes) ** 2)
     prediction, _ = predict(
         fedlama.FedLAMA(6, factor), layout(*sizes), discrepancies, 6 * factor * 4
     )

@@ -6,14 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedlama.cli.shared import Workers
-
-if TYPE_CHECKING:
-    from fedlama.core import Variant
 
 DIAGNOSED_ON = "auto"  # the device of the first cycles, whatever train.device says
 
@@ -55,21 +52,13 @@ def diagnose(
 
     loaded = load_config(config, overrides or [])
     planned = resolve(loaded)
-    policy = planned.policy
-    variant: Variant = getattr(policy, "rule", "crossing")
-    if variant == "accelerate":
-        # The page is about sending less.
-        variant = "crossing"
-    preset = frugal(policy.base_interval)
+    preset = frugal(planned.policy.base_interval)
     model_keys = planned.config.model
     with _progress() as progress:
         found = look_at(
             planned.model,
             planned.data,
-            base_interval=policy.base_interval,
-            increase_factor=policy.longest_cycle // policy.base_interval,
-            rule=variant,
-            warmup_rounds=getattr(policy, "warmup_rounds", 0),
+            policy=planned.policy,
             local=planned.local,
             iterations=planned.config.train.iterations,
             partition=planned.shards,

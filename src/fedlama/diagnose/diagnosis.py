@@ -9,18 +9,18 @@ from torch import nn
 
 from fedlama.compress import Codec
 from fedlama.core import (
-    Budget,
-    FedAvg,
     FedLAMA,
     Layout,
     Policy,
-    Variant,
+    asks_for_movement,
     crossing_curves,
 )
+from fedlama.core.policy_checks import check_policy
 from fedlama.data import Batches, Dataset, Natural, Partition, Shards
 from fedlama.diagnose.findings import GRADIENT_VARIANCE, Diagnosis
 from fedlama.diagnose.layers import Prediction, predict, profiles_of, spread_of_roots
-from fedlama.diagnose.recommendation import FACTORS, recommend
+from fedlama.diagnose.policies import compared, fedlama_beside
+from fedlama.diagnose.recommendation import recommend
 from fedlama.diagnose.theory import (
     BEFORE,
     DiagnosisProgress,
@@ -40,20 +40,15 @@ MAX_CLIENTS = 8  # that are looked at
 MAX_CLIENT_STEPS = 400  # of the first cycles, over all clients
 MAX_CYCLES = 4  # the first is special: some layers hardly move before others have
 TEST_SAMPLES = 64  # the first cycles' accuracy is not what they are for
-# Of FedAvg(τ')'s bytes, about what FedLAMA with factor 4 often costs
-BUDGET_SHARE = 0.4
 
 
 def diagnose(
     model: Callable[[], nn.Module],
     data: Dataset,
     *,
-    base_interval: int,
-    increase_factor: int,
+    policy: Policy,
     local: LocalRule,
     iterations: int,
-    rule: Variant = "crossing",
-    warmup_rounds: int = 0,
     partition: Partition | Shards | None = None,
     participation: Participation | None = None,
     seed: int = 0,
@@ -69,12 +64,10 @@ def diagnose(
     Arguments:
         model: builds the module, as for `simulate`.
         data: what it is trained on.
-        base_interval: τ'.
-        increase_factor: φ; with 1 the profile is that of FedAvg's first round.
+        policy: what is planned, and predicted among others. The first cycles are those of FedLAMA with its τ' and φ (of
+            another policy: with its longest cycle); with FedAvg the profile is that of its first round.
         local: what clients do with a gradient; the theorem knows plain SGD only.
         iterations: steps of the whole run that is planned.
-        rule: which layers are made long: "crossing", "released" or "printed".
-        warmup_rounds: rounds before which no interval is adjusted.
         partition: deals the samples to clients (default: the data's own client ids).
         participation: how many are active (default: all).
         seed: of everything random.
@@ -85,6 +78,11 @@ def diagnose(
         coded: combinations of a policy and a codec whose bytes are predicted, too, by their names.
         progress: called with the share that is done and what is being done.
     """
+    check_policy("policy", policy)
+    beside = fedlama_beside(policy)
+    base_interval = beside.base_interval
+    increase_factor = beside.increase_factor
+    rule = beside.rule
     note = progress or (lambda share, what: None)
     who = participation or Participation()
     shards = partition
@@ -172,9 +170,15 @@ def diagnose(
         layout=layout,
         measured=last_cycle,
     )
-    root_spread = spread_of_roots(later)
+    root_spread = spread_of_roots(last_cycle, layout.sizes)
+    policies: list[Policy] = []
+    for one in compared(policy):
+        if asks_for_movement(one):
+            omitted[str(one)] = "it decides by how far layers move, which is not known"
+        else:
+            policies.append(one)
     predictions = _predictions(
-        policies=_policies(base_interval, rule, warmup_rounds),
+        policies=policies,
         coded=coded or {},
         layout=layout,
         discrepancy=last_cycle,
@@ -237,20 +241,6 @@ def _discrepancy(records: Sequence[Record], step: int) -> list[float]:
     at_step = [record for record in records if record.step == step]
     (record,) = at_step
     return [value or 0.0 for value in record.discrepancy]
-
-
-def _policies(base_interval: int, variant: Variant, warmup_rounds: int) -> list[Policy]:
-    """What is compared: FedAvg, FedLAMA with each factor, a budget."""
-    policies: list[Policy] = [FedAvg(base_interval)]
-    for factor in FACTORS:
-        fedlama = FedLAMA(base_interval, factor, variant, warmup_rounds)
-        policies.append(fedlama)
-
-    # The budget may spread its intervals as far as FedLAMA does with the largest factor.
-    longest = base_interval * FACTORS[-1]
-    budget = Budget(base_interval, longest, BUDGET_SHARE)
-    policies.append(budget)
-    return policies
 
 
 def _predictions(

@@ -62,20 +62,22 @@ class Prediction:
     at_equal_bytes: float
 
 
-def spread_of_roots(profiles: Sequence[LayerProfile]) -> float:
+def spread_of_roots(discrepancy: Sequence[float], sizes: Sequence[int]) -> float:
     """The coefficient of variation of √d_l, every layer weighted by its size.
 
     At equal bytes Σ n_l d_l τ_l is smallest for τ_l ∝ 1/√d_l, and then 1/(1 + CV²) of what equal intervals give
     (Cauchy and Schwarz): no choice of intervals gains more.
+
+    Arguments:
+        discrepancy: d_l of Eq. 2.
+        sizes: How many parameters each layer has.
     """
-    total = 0
+    total = sum(sizes)
     roots = 0.0
     squares = 0.0
-    for profile in profiles:
-        root = math.sqrt(profile.discrepancy)
-        total += profile.size
-        roots += profile.size * root
-        squares += profile.size * profile.discrepancy
+    for d, size in zip(discrepancy, sizes, strict=True):
+        roots += size * math.sqrt(d)
+        squares += size * d
     if roots == 0:
         return 0.0
 

@@ -11,7 +11,6 @@ Intervals are among τ'·2^k, so that they nest in a cycle, at whose end every l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -270,20 +269,3 @@ def _learnt(
         if layer in evidence.norm:
             norms[layer] = evidence.norm[layer]
     return {"bytes": bytes_sent, "norm": norms}
-
-
-def spread_of_roots(discrepancy: Sequence[float], sizes: Sequence[int]) -> float:
-    """CV², the squared size-weighted coefficient of variation of √d_l.
-
-    The best intervals have 1 / (1 + CV²) of the predicted drift of one interval for all layers at equal bytes.
-    """
-    total = sum(sizes)
-    mean = 0.0
-    square = 0.0
-    for d, size in zip(discrepancy, sizes, strict=True):
-        weight = size / total
-        mean += weight * math.sqrt(d)
-        square += weight * d
-    if mean == 0:
-        return 0.0
-    return square / mean**2 - 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import fill
 
+from fedlama.base import printable
 from fedlama.diagnose import Diagnosis, LayerProfile
 from fedlama.diagnose.findings import GRADIENT_VARIANCE
 from fedlama.report.words.formats import human_bytes
 
 MAX_NAMED = 4  # long layers in a line
 PAGE_WIDTH = 100
+MAX_POLICY = 60  # characters of the user's own
 SCALING = {
     "optimisation": "1/(η · steps)",
     "noise": "η/m",
@@ -142,14 +144,16 @@ def _long_layers(
 
 
 def _policies(found: Diagnosis) -> str:
+    names = [printable(one.policy, MAX_POLICY) for one in found.predictions]
+    width = max(26, *(len(name) + 1 for name in names))
     lines = [
         f"What each would send in {found.iterations:,} steps if layers went on as in the last cycle:",
-        f"  {'policy':<26}{'per client':>12}{'cost':>9}{'discrepancy':>13}{'at equal bytes':>16}",
+        f"  {'policy':<{width}}{'per client':>12}{'cost':>9}{'discrepancy':>13}{'at equal bytes':>16}",
     ]
-    for one in found.predictions:
+    for name, one in zip(names, found.predictions, strict=True):
         sent = human_bytes(one.uplink_bytes)
         lines.append(
-            f"  {one.policy:<26}{sent:>12}{one.cost:>9.1%}{one.discrepancy:>12.2f}×{one.at_equal_bytes:>15.2f}×"
+            f"  {name:<{width}}{sent:>12}{one.cost:>9.1%}{one.discrepancy:>12.2f}×{one.at_equal_bytes:>15.2f}×"
         )
     lines.append(
         "  (discrepancy relative to the first line, then relative to a FedAvg that averages as many parameters;"
