@@ -85,17 +85,17 @@ def test_a_run_directory_is_as_fedlama_run_writes_it(tmp_path, capsys):
     found = read_run(tmp_path / "run")
     assert found.records == plain.records
     assert found.summary.score == plain.accuracy
-    assert found.config["model"]["name"] == reference_to(network)
-    assert found.config["policy"]["kind"] == "fedlama"
-    assert found.config["local"]["momentum"] == 0.5
-    assert found.config["partition"] == {
+    assert found.tables["model"]["name"] == reference_to(network)
+    assert found.tables["policy"]["kind"] == "fedlama"
+    assert found.tables["local"]["momentum"] == 0.5
+    assert found.tables["partition"] == {
         "kind": "dirichlet",
         "clients": 6,
         "alpha": 0.5,
         "min_samples": 10,
     }
-    assert found.config["data"]["sha256"] == fedlama.data.digits().content_hash()
-    assert list(found.config["hashes"]) == [reference_to(network)]
+    assert found.tables["data"]["sha256"] == fedlama.data.digits().content_hash()
+    assert list(found.tables["hashes"]) == [reference_to(network)]
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {
         "config.toml",
@@ -221,10 +221,8 @@ def test_every_combination_is_described_so_that_its_configuration_builds_it_agai
     tmp_path, options
 ):
     result = run(out=tmp_path / "run", **options)
-    config = find_runs([tmp_path / "run"])[0]
-    from fedlama.run.config import parse_config
-
-    parsed = parse_config(config.config)
+    found = find_runs([tmp_path / "run"])[0]
+    parsed = found.config
     assert parsed.policy.build() == options.get("policy", JOB["policy"])
     assert parsed.local.build() == options.get("local", JOB["local"])
     assert parsed.uplink.build() == options.get("uplink")
@@ -232,7 +230,7 @@ def test_every_combination_is_described_so_that_its_configuration_builds_it_agai
         assert parsed.server.build() == options["server"]
     if "faults" in options:
         assert parsed.faults.build() == options["faults"]
-    assert config.records == result.records
+    assert found.records == result.records
 
 
 class Sparse:
@@ -256,8 +254,8 @@ def test_values_of_classes_of_the_users_own_are_named(tmp_path):
     result = run(out=tmp_path / "run", policy=Sparse())
     assert result.records == run(policy=fedlama.FedAvg(2)).records
     found = find_runs([tmp_path / "run"])[0]
-    assert found.config["policy"]["kind"] == f"{__name__}:Sparse"
-    assert found.config["policy"]["base_interval"] == 2
+    assert found.tables["policy"]["kind"] == f"{__name__}:Sparse"
+    assert found.tables["policy"]["base_interval"] == 2
     assert found.label.startswith("Sparse(")
     show_report([tmp_path / "run"], tmp_path)
 

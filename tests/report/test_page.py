@@ -424,6 +424,16 @@ def test_data_that_is_not_there_is_said(tmp_path):
     assert "partition" not in page.charts
 
 
+def test_a_broken_record_of_the_partition_is_said_to_be_that(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run.path / "partition.json").write_text("{}")
+    page = drawn([run], tmp_path / "out")
+    assert "left out, because what the run recorded cannot be read: " in page.words
+    assert "partition.json is not one of a run" in page.words
+    assert "the data cannot be loaded" not in page.words
+    assert "partition" not in page.charts
+
+
 def test_the_partition_is_that_of_the_samples_that_were_trained_on(tmp_path):
     """1,437 training samples of the digits, of which a fifth is held out: 287 of them, 1,150 are left."""
     changes = {

@@ -17,7 +17,7 @@ from fedlama.report import compare, markdown_table, terminal_table, verdict
 from fedlama.report.numbers.network import common_target
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.tables.settings import _that_fit, cells, headings
-from fedlama.run.recorded import RecordedRun
+from fedlama.run.config import load_config
 from fedlama.study.runs import load_run
 
 LONG = ("conv.weight",)
@@ -188,16 +188,20 @@ def test_foreign_summaries_are_refused_in_a_sentence(write, summary):
         load_run(run.path)
 
 
+def test_a_configuration_is_read_once_and_kept_as_it_was_written(write):
+    run = load_run(write().path)
+    assert run.config == load_config(run.path / "config.toml")
+    # Also what has its default now, but was not written by an earlier version
+    assert "execution" not in run.tables["train"]
+    assert run.config.train.execution == "auto"
+
+
 def test_a_configuration_of_another_program_is_refused_in_a_sentence(write):
     run = write()
+    path = run.path / "config.toml"
+    path.write_text("flavour = 1\n" + path.read_text())
     with pytest.raises(InputError, match=r"config.toml: unknown key 'flavour'"):
-        compare(
-            [
-                RecordedRun(
-                    run.path, {**run.config, "flavour": 1}, run.records, run.summary
-                )
-            ]
-        )
+        load_run(run.path)
 
 
 def test_verdict_of_a_win(write):

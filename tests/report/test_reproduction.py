@@ -202,7 +202,7 @@ def test_seeds_that_are_not_finished_are_told(outcome):
 def test_at_equal_bytes_only_shared_seeds_count(outcome):
     baseline, adapts, slow = outcome.comparison.settings
     first = baseline.runs[0]
-    second = replace(first, config={**first.config, "seed": 1})
+    second = replace(first, config=first.config.model_copy(update={"seed": 1}))
     (value,) = baseline.score.values
     score = replace(baseline.score, mean=value / 2, values=(value, 0.0))
     twice = replace(baseline, runs=(first, second), score=score)
@@ -375,7 +375,7 @@ def test_curves_that_are_missing_in_a_figure_are_named(outcome, tmp_path):
 def test_a_setting_with_fewer_seeds_says_so_in_the_legend(outcome, tmp_path):
     baseline, *others = outcome.comparison.settings
     (first,) = baseline.runs
-    second = replace(first, config={**first.config, "seed": 2})
+    second = replace(first, config=first.config.model_copy(update={"seed": 2}))
     score = replace(baseline.score, values=(*baseline.score.values, 0.5))
     twice = replace(baseline, runs=(first, second), score=score)
     comparison = replace(outcome.comparison, settings=(twice, *others))

@@ -152,11 +152,11 @@ def test_my_network_and_my_data_in_a_configuration(folder, workers):
     )
     assert result.records == by_hand.records
     found = read_run(folder / "run")
-    assert found.config["model"]["name"] == "mymodule:build"
-    assert found.config["data"]["sha256"] == mymodule.load().content_hash()
-    assert set(found.config["hashes"]) == {"mymodule:build", "mymodule:load"}
-    assert len(found.config["hashes"]["mymodule:build"]) == 64
-    assert found.config["partition"] == {"kind": "natural", "clients": 12}
+    assert found.tables["model"]["name"] == "mymodule:build"
+    assert found.tables["data"]["sha256"] == mymodule.load().content_hash()
+    assert set(found.tables["hashes"]) == {"mymodule:build", "mymodule:load"}
+    assert len(found.tables["hashes"]["mymodule:build"]) == 64
+    assert found.tables["partition"] == {"kind": "natural", "clients": 12}
 
 
 def test_options_reach_my_functions(folder):
@@ -226,7 +226,7 @@ def test_a_rule_a_loss_and_a_metric_of_my_own(folder):
 
 def test_a_partition_of_my_own_is_pinned_by_who_has_which_sample(folder):
     run(folder, partition={"kind": "mymodule:Halves", "options": {"first": 0.25}})
-    recorded = read_run(folder / "run").config["partition"]
+    recorded = read_run(folder / "run").tables["partition"]
     assert recorded["clients"] == 2
     again = resolve(parse_config(tables(partition=recorded)))
     assert again.shards.sizes.tolist() == [360, 1077]  # of 1,437 samples
@@ -375,7 +375,7 @@ def test_a_second_change_keeps_the_hash_of_what_is_recorded(folder):
         f"changed since the run in {out.path} last went on (SHA-256 aaaaaaaaaaaa…, now bbbbbbbbbbbb…)"
         in second
     )
-    hashes = read_run(out.path).config["hashes"]
+    hashes = read_run(out.path).tables["hashes"]
     assert hashes["mymodule:build until round 0"] == config.hashes["mymodule:build"]
     assert hashes["mymodule:build"] == "b" * 64
     assert going_on_with("b") == []

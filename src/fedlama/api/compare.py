@@ -18,6 +18,7 @@ from fedlama.base import (
     shown,
 )
 from fedlama.core.policy_checks import check_policy
+from fedlama.run.directory import CONFIG
 from fedlama.run.planning import plan
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import Resolved
@@ -286,7 +287,7 @@ def _measure_of(summary: Summary) -> Measure | None:
 
 def _finished(path: Path) -> RecordedRun | None:
     """A run with a summary; one that diverged has none."""
-    if not (path / "config.toml").is_file():
+    if not (path / CONFIG).is_file():
         return None
     run = load_run(path)
     if run.summary is None:

@@ -14,11 +14,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from fedlama.base.times import about
 from fedlama.processes.world import torchrun_rank
+from fedlama.run.texts import SMALL_SHARE
 from fedlama.training import Record
 from fedlama.training.records import fedavg_at
 
 SECONDS_BETWEEN_LINES = 30.0
-SMALL_SHARE = 0.1
 
 
 class ProgressDisplay:

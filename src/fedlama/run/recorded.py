@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import InputError
-from fedlama.run.config import parse_config
+from fedlama.run.config import Config, parse_config
 from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
 from fedlama.run.labels import run_label
 from fedlama.run.partition_file import PARTITION, PartitionFile, read_partition
@@ -22,7 +22,10 @@ class RecordedRun:
     """A run as read back from its directory; `summary` is None while it is going."""
 
     path: Path
-    config: Mapping[str, Any]
+    config: Config
+    tables: Mapping[
+        str, Any
+    ]  # the same as its file has it, to be shown as it was written
     records: list[Record]
     summary: Summary | None
     setting: str | None = None  # what a study calls it
@@ -34,23 +37,21 @@ class RecordedRun:
         if self.setting:
             return self.setting
 
-        source = str(self.path / CONFIG)
-        config = parse_config(self.config, source)
-        return run_label(config)
+        return run_label(self.config)
 
     @property
     def seed(self) -> int:
         """The run's seed."""
-        return int(self.config.get("seed", 0))
+        return self.config.seed
 
     @property
     def measure(self) -> Measure:
         """What the run is judged by: its name, and which direction is better."""
-        train = self.config.get("train", {})
-        name = train.get("metric_name", ACCURACY)
-        higher_is_better = train.get("higher_is_better", True)
-        # The file may come from anywhere, and is not validated here.
-        return Measure(str(name), bool(higher_is_better))
+        train = self.config.train
+        name = train.metric_name or ACCURACY
+        # A metric of the user's own without a word on it is one of which more is better.
+        higher_is_better = train.higher_is_better is not False
+        return Measure(name, higher_is_better)
 
     @property
     def partition(self) -> PartitionFile | None:
@@ -62,9 +63,11 @@ def read_run(path: Path) -> RecordedRun:
     """Read a run directory, finished or not."""
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} is not a run directory: it has no {CONFIG}")
+    tables = read_toml(path / CONFIG)
     return RecordedRun(
         path=path,
-        config=read_toml(path / CONFIG),
+        config=parse_config(tables, str(path / CONFIG)),
+        tables=tables,
         records=list(read_records(path / ROUNDS)),
         summary=read_summary(path / SUMMARY),
     )

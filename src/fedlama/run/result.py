@@ -19,7 +19,7 @@ from fedlama.run.directory import WEIGHTS
 from fedlama.run.predicting import PREDICTED_AT_ONCE, as_trained
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.relative import Relative, share_of
-from fedlama.run.texts import facts_table, network_text, score_text
+from fedlama.run.texts import facts_table, network_text, plain_score
 from fedlama.training import records
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Result(records.TrainingResult):
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("policy", self.policy or "unknown")]
         if self.metric is not None and self.score is not None:
-            score = score_text(self.score, self.metric)
+            score = plain_score(self.score, self.metric)
             facts.append((self.metric.name, score))
         if self.loss is not None:
             facts.append(("test loss", f"{self.loss:.4g}"))
@@ -196,7 +196,7 @@ class Result(records.TrainingResult):
             return None
         if self.metric is None:
             return None
-        score = score_text(clients.worst_decile, self.metric)
+        score = plain_score(clients.worst_decile, self.metric)
         return f"{score} ({clients.on} samples)"
 
 

@@ -8,9 +8,12 @@ from html import escape
 from fedlama.base import printable
 from fedlama.training import records
 
+# Of bytes; below, whole percents would hide differences
+SMALL_SHARE = 0.1
 
-def score_text(score: float, measure: records.Measure) -> str:
-    """A metric as people read it: an accuracy in percent."""
+
+def plain_score(score: float, measure: records.Measure) -> str:
+    """A metric on a terminal and in a notebook, beside Python's own numbers: an accuracy in percent."""
     if measure.is_accuracy:
         return f"{score:.1%}"
     return f"{score:.4g}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedlama.base import InputError, shown
 from fedlama.run.curves import draw_curves
 from fedlama.run.recorded import RecordedRun
-from fedlama.run.texts import aligned, html_row, score_text
+from fedlama.run.texts import aligned, html_row, plain_score
 from fedlama.study.pairs import PairedDifference, paired_scores
 from fedlama.training.records import Measure, Record
 
@@ -159,9 +159,9 @@ class Comparison:
 
         score = "–"
         if row.score is not None:
-            score = score_text(row.score, measure)
+            score = plain_score(row.score, measure)
         if row.deviation is not None:
-            score += f" ± {score_text(row.deviation, measure)}"
+            score += f" ± {plain_score(row.deviation, measure)}"
 
         return [
             row.name,

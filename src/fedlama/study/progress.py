@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedlama.base.times import about
-from fedlama.run.progress import SMALL_SHARE, sent_share
+from fedlama.run.progress import sent_share
+from fedlama.run.texts import SMALL_SHARE
 from fedlama.study.cells import End
 from fedlama.study.plan import Studies, planned
 from fedlama.study.settings import Cell, Study

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedlama.base import InputError, printable, shown
 from fedlama.report.numbers.outcomes import LOSS, Outcome, known_sizes, outcome
-from fedlama.report.numbers.reading import config_of, everyone_trains
+from fedlama.report.numbers.reading import everyone_trains
 from fedlama.report.numbers.seeds import Spread
 from fedlama.report.numbers.setting import ComparedSetting, one_per_seed, setting_of
 from fedlama.report.numbers.settings import (
@@ -162,8 +162,7 @@ def _changed_code(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
     """What has another hash in one of these runs than in another."""
     hashes: dict[str, set[str]] = {}
     for run in runs:
-        config = config_of(run)
-        for name, one in config.hashes.items():
+        for name, one in run.config.hashes.items():
             if UNTIL_ROUND in name:
                 continue
             found = hashes.setdefault(name, set())

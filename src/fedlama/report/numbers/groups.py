@@ -12,7 +12,7 @@ from typing import Any
 
 from fedlama.base import InputError, shown
 from fedlama.report.numbers.comparison import RunComparison, compare
-from fedlama.report.numbers.reading import config_of, everyone_trains
+from fedlama.report.numbers.reading import everyone_trains
 from fedlama.report.numbers.settings import (
     differing_keys,
     flat_config,
@@ -21,6 +21,7 @@ from fedlama.report.numbers.settings import (
     setting_runs,
     shown_value,
 )
+from fedlama.run.changed_keys import OPERATION
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.partitions import PartitionSection
 from fedlama.run.recorded import RecordedRun
@@ -35,9 +36,9 @@ TASK_OF_CLIENTS = (
     "local.weight_decay",
     "local.decayed",
 )
-# How a run is carried out, not what it is.
-OPERATION = (
-    "train.checkpoint_minutes",
+# How a run is carried out, not what it is; some of it may make other last bits, so only a comparison passes over it.
+CARRIED_OUT = (
+    *OPERATION,
     "train.device",
     "train.execution",
     "evaluate.clients",
@@ -140,13 +141,12 @@ def _grouped(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
 def _task(run: RecordedRun) -> dict[str, Any]:
     """What must agree: the configuration without what is compared."""
     task: dict[str, Any] = {}
-    config = config_of(run)
-    everyone = everyone_trains(config)
+    everyone = everyone_trains(run.config)
     for key, value in flat_config(run).items():
         # It follows from the policy's cycle
         if key == WINDOW and everyone:
             continue
-        if key in OPERATION:
+        if key in CARRIED_OUT:
             continue
         table = key.split(".")[0]
         is_compared = table in COMPARED_TABLES and key not in TASK_OF_CLIENTS

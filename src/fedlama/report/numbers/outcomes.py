@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlama.report.numbers.reading import config_of
 from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import ClientScores, Record, Summary
 
@@ -167,7 +166,7 @@ def _unfinished(run: RecordedRun, sizes: SizesByLayers) -> Outcome:
         run=run,
         finished=False,
         step=step,
-        iterations=config_of(run).train.iterations,
+        iterations=run.config.train.iterations,
         score=score,
         average_score=_latest_average(records),
         loss=loss,

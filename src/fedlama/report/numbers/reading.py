@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedlama.data.partition import DEFAULT_CLIENTS
-from fedlama.run.config import Config, parse_config
+from fedlama.run.config import Config
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.tables import LocalSection
 from fedlama.training import Participation
@@ -11,17 +11,12 @@ from fedlama.training import Participation
 DEPLOYED = "flwr"  # in the versions of a run over Flower
 
 
-def config_of(run: RecordedRun) -> Config:
-    """The configuration of a run, checked."""
-    return parse_config(run.config, str(run.path / "config.toml"))
-
-
 def tells_local(run: RecordedRun) -> bool:
     """Whether its configuration says how clients train: Flower's may do so with code that nobody else knows."""
-    if LocalSection.table in run.config:
+    if LocalSection.table in run.tables:
         return True
     # Runs of the simulator leave out what is the default
-    versions = run.config.get("versions", {})
+    versions = run.tables.get("versions", {})
     return DEPLOYED not in versions
 
 

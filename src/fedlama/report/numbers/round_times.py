@@ -32,7 +32,7 @@ def round_times(runs: Iterable[RecordedRun]) -> RoundTimes | None:
     """
     seconds: list[float] = []
     for run in runs:
-        if DEPLOYED not in run.config.get("versions", {}):
+        if DEPLOYED not in run.config.versions:
             return None
         of_run = _of_run(run.path)
         if not of_run:

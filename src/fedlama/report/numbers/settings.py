@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlama.base import printable
-from fedlama.report.numbers.reading import config_of, tells_local
+from fedlama.report.numbers.reading import tells_local
 from fedlama.run.config import Config, comparable
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.tables import LocalSection
@@ -59,7 +59,7 @@ def setting_runs(
     for (name, _), own in members.items():
         setting = SettingRuns(
             label=printable(name),
-            config=config_of(own[0]),
+            config=own[0].config,
             values=flat_config(own[0]),
             runs=tuple(own),
         )
@@ -74,7 +74,7 @@ def setting_runs(
 
 def flat_config(run: RecordedRun) -> dict[str, Any]:
     """The configuration with its defaults as dotted keys, without those that do not make a setting."""
-    config = comparable(config_of(run))
+    config = comparable(run.config)
     tables = config.model_dump()
 
     flat: dict[str, Any] = {}

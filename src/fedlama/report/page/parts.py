@@ -23,6 +23,7 @@ from fedlama.report.words.fairness import fairness_sentence
 from fedlama.report.words.formats import unbroken
 from fedlama.report.words.notes import progress_text, shown_cost
 from fedlama.report.words.units import duration_text
+from fedlama.run.directory import SUMMARY
 from fedlama.run.toml import to_toml
 
 # What a reader asks first about an experiment, where all settings agree on it.
@@ -206,14 +207,13 @@ def configuration(setting: ComparedSetting, out: Path) -> Configuration:
         out: the folder of the page; runs are named by their way from it.
     """
     shown: dict[str, Any] = {}
-    for name, value in setting.runs[0].config.items():
+    for name, value in setting.runs[0].tables.items():
         if name not in ("seed", "versions"):
             shown[name] = value
 
     versions: dict[str, None] = {}  # each once
     for run in setting.runs:
-        recorded = run.config.get("versions", {})
-        text = _versions_text(recorded)
+        text = _versions_text(run.config.versions)
         if text:
             versions[text] = None
 
@@ -231,7 +231,7 @@ def finished_on(setting: ComparedSetting) -> str | None:
     """The day on which the last run's summary was written, in UTC; None of an unfinished setting."""
     times: list[float] = []
     for run in setting.runs:
-        summary = run.path / "summary.json"
+        summary = run.path / SUMMARY
         if summary.is_file():
             times.append(summary.stat().st_mtime)
     if not setting.finished or not times:

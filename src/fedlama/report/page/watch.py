@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fedlama.base import InputError
+from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
 from fedlama.run.files import is_locked
 from fedlama.run.recorded import RecordedRun
 from fedlama.study.runs import find_runs
 
-WATCHED = ("config.toml", "rounds.jsonl", "summary.json")
+WATCHED = (CONFIG, ROUNDS, SUMMARY)
 SECONDS_BETWEEN_LOOKS = 2.0
 REFRESH = 5  # seconds after which the page reads itself again
 QUIET_LOOKS = 2  # between two runs of a study nothing is going for a moment
@@ -50,7 +51,7 @@ def watch(
 
 def is_going(folders: Sequence[Path]) -> bool:
     """Whether a process holds a run or a study below; an empty folder is still waited for."""
-    has_begun = any(_below(folders, "rounds.jsonl"))
+    has_begun = any(_below(folders, ROUNDS))
     if not has_begun:
         return True
     locks = _below(folders, ".lock")
@@ -63,7 +64,7 @@ def _below(folders: Sequence[Path], name: str) -> Iterator[Path]:
 
 
 def _file_states(folders: Sequence[Path]) -> FileStates:
-    runs = {rounds.parent for rounds in _below(folders, "rounds.jsonl")}
+    runs = {rounds.parent for rounds in _below(folders, ROUNDS)}
     watched = [run / name for run in runs for name in WATCHED]
 
     found: FileStates = []

@@ -12,11 +12,9 @@ from matplotlib.ticker import PercentFormatter
 from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.fairness import Fairness
 from fedlama.report.pictures.charts import Chart, axis, series_list
-from fedlama.report.pictures.measures import CurveMeasure, score
+from fedlama.report.pictures.measures import MAX_POINTS, CurveMeasure, score
 from fedlama.report.pictures.style import GRID, colour, dashes, show_percentages, styled
 from fedlama.report.words.formats import upper_first
-
-MAX_POINTS = 400  # of a line
 
 
 def fairness_chart(

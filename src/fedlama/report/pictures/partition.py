@@ -1,4 +1,7 @@
-"""How the data fell on clients: the partition of a setting's first run, made again from its configuration and seed."""
+"""How the data fell on clients: the partition of a setting's first run, as its directory recorded it.
+
+Of runs of early versions, which have no such file, it is made again from the configuration and the seed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -16,7 +20,6 @@ from numpy.typing import NDArray
 from fedlama.base import InputError, RunError
 from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.partition import PartitionView, view_counts, view_partition
-from fedlama.report.numbers.reading import config_of
 from fedlama.report.pictures.charts import Chart, axis
 from fedlama.report.pictures.style import MUTED, PALETTE, styled, without_dates
 from fedlama.run.config import Config
@@ -39,23 +42,17 @@ def partition_charts(comparison: RunComparison) -> tuple[list[Chart], list[str]]
     """A chart for each way in which settings divide their data, and a sentence for each that cannot be drawn."""
     configs: dict[str, tuple[Config, RecordedRun]] = {}
     for setting in comparison.settings:
-        config = _deciding(config_of(setting.runs[0]))
+        config = _deciding(setting.runs[0].config)
         configs[config.model_dump_json()] = (config, setting.runs[0])
 
     charts: list[Chart] = []
     sentences: list[str] = []
     for text, (config, run) in list(configs.items())[:MAX_PARTITIONS]:
         try:
-            recorded = run.partition
-            if recorded is not None:
-                view = view_counts(
-                    recorded.data, np.asarray(recorded.counts), recorded.clients
-                )
-            else:
-                view = _view(text)
-        except (InputError, RunError, OSError, ValueError) as error:
+            view = _view(run, text)
+        except InputError as error:
             sentences.append(
-                f"How the data fell on clients is left out, because the data cannot be loaded: {error}"
+                f"How the data fell on clients is left out, because {error}"
             )
             continue
         charts.append(_chart(view, config.seed, len(charts)))
@@ -72,8 +69,24 @@ def _deciding(config: Config) -> Config:
     )
 
 
+def _view(run: RecordedRun, text: str) -> PartitionView:
+    """As the run recorded it, or made again; an InputError ends a sentence with the reason why neither can be."""
+    try:
+        recorded = run.partition
+    except InputError as error:
+        raise InputError(f"what the run recorded cannot be read: {error}") from None
+    if recorded is not None:
+        counts_CK = np.asarray(recorded.counts)
+        return view_counts(recorded.data, counts_CK, recorded.clients)
+
+    try:
+        return _made_again(text)
+    except (InputError, RunError, OSError, ValueError) as error:
+        raise InputError(f"the data cannot be loaded: {error}") from None
+
+
 @lru_cache(maxsize=MAX_PARTITIONS)
-def _view(text: str) -> PartitionView:
+def _made_again(text: str) -> PartitionView:
     """Kept, because a page that is drawn again and again while a run is going would divide the data each time."""
     config = Config.model_validate_json(text)
     if own_code(config):
@@ -159,6 +172,27 @@ def shares_figure(counts_CK: NDArray[np.int64]) -> Figure:
     return figure
 
 
+@styled
+def _figure_by_itself(view: PartitionView) -> Figure:
+    """The same for a file of its own, which has no page around it that says what it shows."""
+    counts_CK = view.counts_CK[:MAX_CLIENTS_IN_FILE]
+    figure = shares_figure(counts_CK)
+    sizes, axes = figure.axes
+    shown = len(counts_CK)
+    if shown < view.clients:
+        axes.set_xlabel(f"client (first {shown})")
+
+    own = to_rgb(PALETTE[0])
+    colours = LinearSegmentedColormap.from_list("shares", [(*own, 0.0), (*own, 1.0)])
+    largest = float(_shares(counts_CK).max())
+    scale = ScalarMappable(Normalize(0, largest), colours)
+    figure.colorbar(scale, ax=[sizes, axes], label="share of the client's samples")
+    figure.suptitle(
+        f"{view.name}: {view.clients:,} clients, mean label entropy {view.entropy.mean():.2f} bits"
+    )
+    return figure
+
+
 def _shares(counts_CK: NDArray[np.int64]) -> NDArray[np.float64]:
     totals = counts_CK.sum(axis=1, keepdims=True)
     return counts_CK / totals
@@ -174,7 +208,7 @@ def draw_partition(view: PartitionView, path: Path) -> Path:
     if path.suffix not in NO_METADATA:
         raise InputError(f"{path}: a picture's name must end in .png, .svg or .pdf")
 
-    figure = _sizes_and_shares_figure(view)
+    figure = _figure_by_itself(view)
     FigureCanvasAgg(figure)
     metadata = NO_METADATA[path.suffix]
     try:
@@ -184,32 +218,3 @@ def draw_partition(view: PartitionView, path: Path) -> Path:
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return path
-
-
-def _sizes_and_shares_figure(view: PartitionView) -> Figure:
-    counts_CK = view.counts_CK[:MAX_CLIENTS_IN_FILE]
-    clients = len(counts_CK)
-    figure = Figure(figsize=(9, 4.8), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2])
-
-    above.bar(np.arange(clients), counts_CK.sum(axis=1), width=0.9, color="#4477aa")
-    above.set_ylabel("samples")
-    above.spines[["top", "right"]].set_visible(False)
-
-    image = below.imshow(
-        _shares(counts_CK).T,
-        aspect="auto",
-        cmap="Blues",
-        vmin=0,
-        vmax=1,
-        interpolation="nearest",
-    )
-    below.set_xlabel(
-        "client" if clients == len(view.sizes) else f"client (first {clients})"
-    )
-    below.set_ylabel("class")
-    figure.colorbar(image, ax=below, label="share of the client's samples")
-    figure.suptitle(
-        f"{view.name}: {len(view.sizes):,} clients, mean label entropy {view.entropy.mean():.2f} bits"
-    )
-    return figure

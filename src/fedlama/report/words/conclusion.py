@@ -20,11 +20,11 @@ from fedlama.report.words.formats import (
 from fedlama.report.words.frontier import equal_bytes
 from fedlama.report.words.notes import progress_text, seed_counts, warnings_of
 from fedlama.run.codecs import NO_CODEC
+from fedlama.run.texts import SMALL_SHARE
 from fedlama.training.records import fedavg_at
 
 # An answer with more settings than this beside the two it compares would not be read
 MAX_OTHERS = 2
-SMALL_SHARE = 0.1  # below, whole percents would hide differences
 CODES = ("uplink.", "downlink.")
 SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
 
