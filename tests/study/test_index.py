@@ -4,11 +4,14 @@ import pytest
 from hand_made import write_run
 
 from fedlama.base import InputError
+from fedlama.cli.shared import show_report
 from fedlama.report.numbers.comparison import compare
 from fedlama.report.page.draw import draw_report
 from fedlama.report.tables.study import study_grid
+from fedlama.study.execute import run_study
 from fedlama.study.index import StudyIndex
 from fedlama.study.runs import find_runs, load_run
+from fedlama.study.study_file import parse_study
 
 FOREIGN = '{"study": "of another program", "runs": 3}'
 
@@ -31,11 +34,33 @@ def test_a_foreign_study_between_the_named_folder_and_a_run_is_passed_over(tmp_p
     assert [run.label for run in find_runs([tmp_path / "runs"])] == ["ours"]
 
 
-def test_a_folder_that_the_user_names_must_have_an_index_of_ours_or_none(tmp_path):
-    write_run(tmp_path / "one")
+def test_a_report_warns_of_a_foreign_study_in_the_folder_named_and_ignores_it(
+    tmp_path, capsys
+):
+    path = write_run(tmp_path / "one").path
     (tmp_path / "study.json").write_text(FOREIGN)
-    with pytest.raises(InputError, match=r"study.json is not the index of a study"):
-        find_runs([tmp_path])
+    assert [run.path for run in find_runs([tmp_path])] == [path]
+    show_report([tmp_path], tmp_path / "page")
+    assert (tmp_path / "page" / "report.html").is_file()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedlama: {tmp_path / 'study.json'} is not the index of a")
+    assert line.endswith("; the report ignores it")
+
+
+def test_a_study_never_writes_over_a_foreign_study_json(tmp_path):
+    (tmp_path / "study.json").write_text(FOREIGN)
+    study = parse_study(
+        {
+            "data": {"name": "digits"},
+            "train": {"iterations": 6},
+            "study": {"setting": [{"policy": {"kind": "fedavg"}}]},
+        }
+    )
+    with pytest.raises(
+        InputError, match=r"study.json is not the index of a study .* another folder"
+    ):
+        run_study(study, tmp_path, 1, lambda cell, record: None)
+    assert (tmp_path / "study.json").read_text() == FOREIGN
 
 
 def test_a_published_run_has_a_summary_and_no_rounds_and_can_be_shown(tmp_path):

@@ -127,6 +127,14 @@ def test_what_is_wrong_is_said(settings, options, said):
     assert said in refusal(*settings, **options)
 
 
+def test_a_file_whose_name_is_a_key_keeps_its_name_in_what_is_said():
+    tables = {**BASE, "study": {"setting": [{**FEDAVG, "name": 3}]}}
+    with pytest.raises(
+        InputError, match=r"^runs/baseline-study.toml, setting 1: name = 3: must be a"
+    ):
+        parse_study(tables, "runs/baseline-study.toml")
+
+
 def test_a_study_needs_settings():
     with pytest.raises(InputError, match="at least one"):
         parse_study({**BASE, "study": {}}, "s.toml")

@@ -18,7 +18,7 @@ from fedlama.study.cells import (
     is_done,
 )
 from fedlama.study.choosing import chosen_rates, known_rates
-from fedlama.study.index import INDEX, Choice, StudyIndex, read_index
+from fedlama.study.index import INDEX, Choice, StudyIndex, is_json, read_index
 from fedlama.study.settings import Cell, Study, rate_text
 from fedlama.study.side_by_side import run_cells
 from fedlama.study.sitting import Sitting
@@ -165,7 +165,11 @@ def _index_there(out: Path) -> StudyIndex | None:
     """What the folder holds so far; a damaged index is deleted: it would stand in the way, and is written anew."""
     try:
         return read_index(out)
-    except InputError:
+    except InputError as error:
+        if is_json(out):
+            raise InputError(
+                f"{error}, and this study would write its own over it: choose another folder"
+            ) from None
         (out / INDEX).unlink()
         return None
 

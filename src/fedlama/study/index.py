@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from fedlama.base import InputError
 from fedlama.run.sections import Section
@@ -46,11 +47,28 @@ def read_index(folder: Path) -> StudyIndex | None:
         raise InputError(f"{path} is not the index of a study ({first_line})") from None
 
 
+def index_if_ours(folder: Path) -> StudyIndex | None:
+    """The index of a folder that is only looked at: a study.json of another program is none of our business."""
+    try:
+        return read_index(folder)
+    except InputError:
+        return None
+
+
+def is_json(folder: Path) -> bool:
+    """Whether a folder's study.json is whole: what is whole and not ours is another program's, and stays."""
+    try:
+        from_json((folder / INDEX).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def study_of(run: Path) -> tuple[str | None, str | None]:
     """The setting that a study above this run directory has it under, and what that study notes."""
     path = run.resolve()
     for folder in path.parents:
-        index = _own_index(folder)
+        index = index_if_ours(folder)
         if index is None:
             continue
         name = path.relative_to(folder).as_posix()
@@ -59,21 +77,10 @@ def study_of(run: Path) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _own_index(folder: Path) -> StudyIndex | None:
-    """The index of a folder that the user did not name: a study.json of another program is none of our business."""
-    try:
-        return read_index(folder)
-    except InputError:
-        return None
-
-
 def belongs(run: Path, named: Path) -> bool:
     """Whether this run is meant when the user names a folder above it: a study's pilots are not."""
     for folder in run.parents:
-        if folder == named:
-            index = read_index(folder)
-        else:
-            index = _own_index(folder)
+        index = index_if_ours(folder)
         if index is not None:
             name = run.relative_to(folder).as_posix()
             return name in index.labels
@@ -84,7 +91,7 @@ def belongs(run: Path, named: Path) -> bool:
 
 def in_study_order(runs: list[Path], named: Path) -> list[Path]:
     """As the study has them, if the folder that the user named is one; otherwise by name."""
-    index = read_index(named)
+    index = index_if_ours(named)
     if index is None:
         return sorted(runs)
 

@@ -20,6 +20,7 @@ from fedlama.run.resolve import Resolved
 from fedlama.run.sections import Section
 
 Seeds = Annotated[list[Seed], Field(min_length=1)]
+Rates = list[LearningRate]
 MAX_FOLDER = 120  # bytes: file systems admit 255
 PILOTS = "pilots"
 
@@ -29,7 +30,7 @@ class StudySection(Section):
 
     seeds: Seeds = Field(default=[0, 1, 2])
     baseline: str | None = None
-    learning_rates: list[LearningRate] = Field(default=[])
+    learning_rates: Rates = Field(default=[])
     pilot_seeds: Seeds = Field(default=[0])
     pilot_iterations: Positive | None = None
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1

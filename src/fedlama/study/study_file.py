@@ -18,13 +18,26 @@ from fedlama.run.messages import explain
 from fedlama.run.overrides import merged
 from fedlama.run.sections import Section
 from fedlama.run.toml import read_toml
-from fedlama.study.settings import PILOTS, Setting, Study, StudySection
+from fedlama.study.settings import (
+    PILOTS,
+    Rates,
+    Seeds,
+    Setting,
+    Study,
+    StudySection,
+)
 
-# Of a setting; everything else in it overrides the configuration
-OWN_KEYS = ("name", "seeds", "learning_rates")
 MAX_NAME = 200  # characters
 # What a study writes beside its settings' folders, without the endings
 OWN_FILES = ("report", "table", "study")
+
+
+class SettingSection(Section):
+    """[[study.setting]] What is the setting's own: everything else in it overrides the configuration."""
+
+    name: str | None = None
+    seeds: Seeds
+    learning_rates: Rates
 
 
 class StudyFile(Section):
@@ -86,19 +99,21 @@ def _options(tables: Mapping[str, Any], source: str) -> StudySection:
 def _setting(
     base: Mapping[str, Any], own: Mapping[str, Any], options: StudySection, source: str
 ) -> Setting:
-    overrides = {key: value for key, value in own.items() if key not in OWN_KEYS}
-    # The limits of a setting's own keys are those of the study's.
-    keys = {
-        "seeds": own.get("seeds", options.seeds),
-        "learning_rates": own.get("learning_rates", options.learning_rates),
-        "baseline": own.get("name"),
+    # What a setting leaves out is as the study has it.
+    keys: dict[str, Any] = {
+        "seeds": options.seeds,
+        "learning_rates": options.learning_rates,
     }
+    overrides: dict[str, Any] = {}
+    for key, value in own.items():
+        if key in SettingSection.model_fields:
+            keys[key] = value
+        else:
+            overrides[key] = value
     try:
-        checked = StudySection.model_validate(keys)
+        checked = SettingSection.model_validate(keys)
     except ValidationError as error:
-        lines: list[str] = []
-        for line in explain(error, StudySection, own, source):
-            lines.append(line.replace("baseline", "name"))
+        lines = explain(error, SettingSection, own, source)
         raise InputError(*lines) from None
 
     tables = merged(base, overrides)
@@ -110,7 +125,7 @@ def _setting(
     if is_fixed and "learning_rates" not in own:
         rates = ()
     return Setting(
-        name=checked.baseline or default_name(config),
+        name=checked.name or default_name(config),
         config=config.model_copy(update={"seed": checked.seeds[0]}),
         seeds=tuple(dict.fromkeys(checked.seeds)),
         learning_rates=rates,
