@@ -12,10 +12,15 @@ from torch import nn
 import fedlama
 from fedlama.base import InputError, RunError
 from fedlama.data import arrays
-from fedlama.processes.memory import available_memory, explain_out_of_memory
+from fedlama.processes.memory import (
+    available_memory,
+    explain_out_of_memory,
+    is_in_memory,
+)
 from fedlama.rows import Slot
 from fedlama.training.checkpointing import Checkpointing, Control
 from fedlama.training.memory import (
+    AWAY,
     MemoryDemand,
     check_memory,
     data_bytes,
@@ -142,18 +147,78 @@ def test_available_of_a_container_of_the_first_version(tmp_path):
     assert available_memory(machine(tmp_path, MEMINFO, cgroup, **files)) == 0
 
 
+MOUNTS = """/dev/vda / ext4 rw 0 0
+tmpfs /tmp tmpfs rw 0 0
+/dev/vdb /tmp/a\\040disk ext4 rw 0 0
+/dev/vdc /tmpfiles xfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "takes_memory"),
+    [
+        ("/tmp", True),
+        ("/tmp/below", True),
+        ("/tmp/a disk/here", False),
+        ("/tmpfiles", False),
+        ("/var/tmp", False),
+    ],
+)
+def test_a_folder_whose_files_take_memory(tmp_path, folder, takes_memory):
+    machine(tmp_path)
+    (tmp_path / "proc/mounts").write_text(MOUNTS)
+    assert is_in_memory(folder, tmp_path) is takes_memory
+
+
+def test_of_a_system_without_a_list_of_mounts_nothing_is_said(tmp_path):
+    assert not is_in_memory("/tmp", tmp_path / "no such")
+
+
+@pytest.mark.parametrize("takes_memory", [True, False])
+def test_what_clients_left_in_a_folder_in_memory_counts(monkeypatch, takes_memory):
+    """3 windows of 2 of 4 clients: at most all 4 were seen, each with one control variate of the model's width."""
+    monkeypatch.setattr(
+        "fedlama.training.memory.is_in_memory", lambda folder: takes_memory
+    )
+    checked = []
+    monkeypatch.setattr("fedlama.training.setup.check_memory", checked.append)
+    tiny(
+        hidden=8,
+        participation=2,
+        iterations=3,
+        local=fedlama.Scaffold(fedlama.SGD(0.01, batch_size=4)),
+    )
+    (demand,) = checked
+    # Every tensor begins at a multiple of 16: 8 numbers of a bias take 16, and 10 of the last one
+    assert demand.width == 512 * 8 + 16 + 8 * 10 + 16
+    if takes_memory:
+        assert demand.parts()[AWAY] == 4 * demand.width * 4
+    else:
+        assert AWAY not in demand.parts()
+
+
+def test_whoever_has_too_little_memory_for_them_is_told_of_the_folder():
+    control = Slot("control", "run")
+    demand = replace(WIDE, slots=(control,), stored_clients=1_000)
+    with pytest.raises(InputError, match="let TMPDIR name a folder on a disk"):
+        check_memory(demand, available=100_000_000_000)
+    check_memory(replace(demand, stored_clients=0), available=100_000_000_000)
+
+
 def tiny(clients=4, hidden=2048, **options):
     rng = np.random.default_rng(0)
     x, y = rng.random((4 * clients, 512), dtype=np.float32), np.arange(4 * clients) % 10
     data = arrays(x, y, x[:8], y[:8])
+    job = {
+        "policy": fedlama.FedAvg(1),
+        "local": fedlama.SGD(0.01, batch_size=4, momentum=0.9),
+        "partition": fedlama.IID(clients),
+        "iterations": 1,
+    }
     return fedlama.simulate(
         lambda: nn.Sequential(nn.Linear(512, hidden), nn.ReLU(), nn.Linear(hidden, 10)),
         data,
-        policy=fedlama.FedAvg(1),
-        local=fedlama.SGD(0.01, batch_size=4, momentum=0.9),
-        partition=fedlama.IID(clients),
-        iterations=1,
-        **options,
+        **{**job, **options},
     )
 
 

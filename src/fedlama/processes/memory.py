@@ -19,6 +19,8 @@ CPU_OUT_OF_MEMORY = (
     "Cannot allocate memory",
     "out of memory",
 )
+# Names of file systems
+IN_MEMORY = ("tmpfs", "ramfs")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
@@ -37,6 +39,28 @@ def available_memory(root: Path = Path("/")) -> int | None:
     if not known:
         return None
     return max(0, min(known))
+
+
+def is_in_memory(folder: str, root: Path = Path("/")) -> bool:
+    """Whether files in this folder take memory, because its file system has no disk; False where nobody knows.
+
+    Arguments:
+        folder: The folder.
+        root: where the kernel's files are found; tests have files of their own.
+    """
+    place = Path(folder).resolve()
+    kind = ""
+    nearest = Path()
+    for line in _lines(root / "proc/mounts"):
+        _, mounted, name, *_ = line.split()
+        # Spaces and the like are written as octal numbers.
+        mount = Path(mounted.encode().decode("unicode_escape"))
+        # The innermost counts, and of several on one place the last.
+        is_nearer = len(mount.parts) >= len(nearest.parts)
+        if place.is_relative_to(mount) and is_nearer:
+            nearest = mount
+            kind = name
+    return kind in IN_MEMORY
 
 
 def _of_machine(root: Path) -> int | None:

@@ -48,7 +48,7 @@ class ClientStore:
         # One byte for each client comes first: whether it was seen.
         self._rows_start = clients
 
-        self._folder = folder or tempfile.gettempdir()
+        self._folder = folder or default_folder()
         with self._writing():
             # It stays open as long as the run; without a name: the system frees it however the processes end.
             self._file = tempfile.TemporaryFile(dir=folder, prefix="fedlama-clients-")  # noqa: SIM115
@@ -191,6 +191,11 @@ class ClientStore:
             raise RunError(
                 f"the clients' state cannot be written to {self._folder}: {reason}"
             ) from error
+
+
+def default_folder() -> str:
+    """The folder for temporary files: what TMPDIR names, or the system's."""
+    return tempfile.gettempdir()
 
 
 def rows_per_piece(row_bytes: int) -> int:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from fedlama.base import InputError
 from fedlama.core import BYTES_PER_NUMBER, Layout
 from fedlama.data import Dataset
-from fedlama.processes.memory import available_memory
+from fedlama.processes.memory import available_memory, is_in_memory
 from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import Slot
-from fedlama.rows.store import PIECE_BYTES
+from fedlama.rows.store import PIECE_BYTES, default_folder
 from fedlama.training.job import Job
 from fedlama.training.trainers import block_of
+
+AWAY = "slots of clients that are away, in a folder for temporary files that is itself in memory"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class MemoryDemand:
         saved_clients: Clients whose slots a checkpoint holds inside a window.
         seen_clients: Clients whose slots of lifetime "run" a checkpoint holds; they are never in memory all at once.
         server_slots: Rows that the server keeps beside the model.
+        stored_clients: Clients whose slots of lifetime "run" are kept in a folder that is itself in memory; of
+            processes that share no files each keeps all of them.
     """
 
     clients: int
@@ -50,6 +54,7 @@ class MemoryDemand:
     saved_clients: int = 0
     seen_clients: int = 0
     server_slots: int = 0
+    stored_clients: int = 0
 
     def parts(self) -> dict[str, int]:
         """What the memory is for → bytes."""
@@ -63,6 +68,7 @@ class MemoryDemand:
             slots_text: self.clients * self._kept_bytes,
             "gradients and averaging": self.processes * at_work,
             "checkpoints": self._checkpoints(),
+            AWAY: self.stored_clients * self._outliving_bytes,
             "data": self.data_bytes + prepared_bytes,
         }
         # What a run does not need is not worth a word
@@ -76,6 +82,15 @@ class MemoryDemand:
     def _kept_bytes(self) -> int:
         """What is kept for one client."""
         return len(self.slots) * self._row_bytes
+
+    @property
+    def _outliving_bytes(self) -> int:
+        """What is kept for a client while it is away."""
+        outliving = 0
+        for slot in self.slots:
+            if slot.lifetime == "run":
+                outliving += 1
+        return outliving * self._row_bytes
 
     def _at_work(self) -> int:
         """Bytes that a process computes in, whatever clients it has."""
@@ -95,11 +110,7 @@ class MemoryDemand:
         of_cohort = copies * self.saved_clients * self._kept_bytes
 
         # A piece of what is kept of clients that are away: read from the disk, packed, received and unpacked
-        outliving = 0
-        for slot in self.slots:
-            if slot.lifetime == "run":
-                outliving += 1
-        client_bytes = outliving * self._row_bytes
+        client_bytes = self._outliving_bytes
         piece = max(PIECE_BYTES, client_bytes)
         of_seen = 4 * min(piece, self.seen_clients * client_bytes)
         return of_cohort + of_seen
@@ -133,8 +144,15 @@ def demand_of(
             prepared_bytes=samples_as_floats,
             block=block_of(layout),
         )
+    seen = _seen_clients(job, clients)
+    if job.outliving_slots and is_in_memory(default_folder()):
+        # Processes that torchrun started may be on several machines, and share no files.
+        stores = 1
+        if launched_by_torchrun():
+            stores = here
+        demand = replace(demand, stored_clients=stores * seen)
     if saves:
-        demand = replace(demand, seen_clients=_seen_clients(job, clients))
+        demand = replace(demand, seen_clients=seen)
         # Cycles end inside a window, and there a run is saved
         if job.window_steps > job.policy.longest_cycle:
             demand = replace(demand, saved_clients=clients)
@@ -202,6 +220,8 @@ def check_memory(demand: MemoryDemand, available: int | None = None) -> None:
     for name, amount in demand.parts().items():
         parts.append(f"{name} {human(amount)}")
     savings = "".join(f"{slot.without}, " for slot in demand.slots if slot.without)
+    if demand.stored_clients:
+        savings += "let TMPDIR name a folder on a disk, "
     raise InputError(
         f"the run needs about {needed} of memory: {', '.join(parts)}; {usable} are "
         f"available: lower participation.active, {savings}choose a smaller model, or use more machines with "
