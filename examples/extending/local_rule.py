@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedlama.local.on_sgd import OnSGD
+from fedlama.local import OnSGD
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedlama.local.plain_sync import PlainSync
-from fedlama.local.rule import MODEL
+from fedlama.local import MODEL, PlainSync
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """docs/extending.md: its examples are the files in examples/extending, each held to what every door is held to."""
 
+import ast
 import json
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import torch
 import fedlama
 from documentation.pages import ROOT, python_blocks
 from doors.harness import CLIENTS, check_door, network, run, same_bits, samples
-from fedlama.local.plain_sync import PlainSync
+from fedlama.local import PlainSync
 from fedlama.report.numbers.comparison import compare
 from fedlama.report.words.formats import UNKNOWN
 from fedlama.report.words.notes import rate_text
@@ -34,6 +35,24 @@ def test_the_page_has_the_files_as_they_are():
         for name in NAMES
     ]
     assert python_blocks("docs/extending.md") == files
+
+
+def test_what_the_examples_import_is_public_and_in_the_reference():
+    """By its short name: `from fedlama.local import OnSGD`."""
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    reference = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    for name in NAMES:
+        file = ROOT / "examples" / "extending" / f"{name}.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            if not node.module.startswith("fedlama"):
+                continue
+            room = import_module(node.module)
+            for imported in node.names:
+                assert imported.name in room.__all__
+                path = f"{node.module}.{imported.name}"
+                assert f"::: {path}\n" in reference or f"`{path}`" in reference
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,7 @@ import fedlama
 from fedlama.compress import Codec, Coded
 from fedlama.compress.framing import Reader
 from fedlama.core import advance, plan_by_intervals
-from fedlama.local.on_sgd import OnSGD
+from fedlama.local import OnSGD
 from fedlama.rows import Slot
 
 

@@ -656,8 +656,8 @@ def test_a_run_that_was_interrupted_goes_on_from_the_last_cycle_to_the_same_end(
         tmp_path / "whole" / "rounds.jsonl"
     ).read_text()
     run = read_run(tmp_path / "cut")
-    assert run.config["local"]["batch_size"] == LOCAL.batch_size
-    assert run.config["local"]["momentum"] == LOCAL.momentum
+    assert run.tables["local"]["batch_size"] == LOCAL.batch_size
+    assert run.tables["local"]["momentum"] == LOCAL.momentum
     simulation = simulated(**CODES[code])
     assert run.summary.uplink_share == pytest.approx(simulation.uplink_share, abs=1e-3)
     for name in ("codec", "server", "local", "policy", "cost_of", "metric", "metrics"):

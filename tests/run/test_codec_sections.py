@@ -101,7 +101,8 @@ def test_what_means_nothing_is_refused(table, sentence):
 )
 def test_a_run_is_called_by_what_is_not_the_papers(tables, label, tmp_path):
     config = {"data": {"name": "digits"}, "train": {"iterations": 4}, **tables}
-    assert RecordedRun(tmp_path, config, [], None).label == label
+    run = RecordedRun(tmp_path, parse_config(config), config, [], None)
+    assert run.label == label
 
 
 def test_a_key_that_does_not_exist_is_told_with_those_that_do():

@@ -9,8 +9,7 @@ import torch
 
 import fedlama
 from fedlama.base import InputError
-from fedlama.local import FedProx
-from fedlama.local.on_sgd import OnSGD
+from fedlama.local import FedProx, OnSGD
 from fedlama.run.codecs import UplinkSection
 from fedlama.run.config import parse_config
 from fedlama.run.labels import run_label
@@ -25,7 +24,7 @@ import numpy
 
 import fedlama
 from fedlama.local import FedProx
-from fedlama.local.on_sgd import OnSGD
+from fedlama.local import OnSGD
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def test_a_run_with_a_rule_of_my_own_can_be_run_again(mine, tmp_path):
     found = read_run(tmp_path / "run")
     assert found.label == "FedAvg(2) + MyProx(mu=0.2)"
     again = parse_config(
-        {**found.config, "data": {"name": "digits"}, "model": {"name": "mlp"}}
+        {**found.tables, "data": {"name": "digits"}, "model": {"name": "mlp"}}
     )
     resolved = resolve(again)
     assert resolved.local == own

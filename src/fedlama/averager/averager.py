@@ -23,7 +23,7 @@ from fedlama.averager.arguments import channel_of, facts_of, policy_of, settings
 from fedlama.averager.closing import close_round, plan_of_the_rest
 from fedlama.averager.messages import Messages
 from fedlama.averager.ranks import HASH_BYTES, Ranks
-from fedlama.averager.state import MODEL, OWN, AveragerState, kept_rows
+from fedlama.averager.state import OWN, AveragerState, kept_rows
 from fedlama.averager.tensors import ModuleTensors
 from fedlama.base import InputError, check_whole
 from fedlama.compress import Codec
@@ -35,6 +35,7 @@ from fedlama.core import (
     Variant,
     asks_for_movement,
 )
+from fedlama.local import MODEL
 from fedlama.server import Server, ServerRule
 from fedlama.server.rule import check_server_rule
 

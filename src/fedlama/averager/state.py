@@ -12,9 +12,10 @@ from fedlama.averager.arguments import as_set_today
 from fedlama.base import InputError, printable, shown
 from fedlama.core import Ledger, PolicyState
 from fedlama.core.saved import check_saved
+from fedlama.local import MODEL
 from fedlama.server import ServerState
 
-MODEL = "model"  # the name of the anchor's row; those of slots begin with one of these
+# Names of rows begin with one of these, but for the anchor's
 SERVER = "server/"
 OWN = "own/"
 

@@ -3,7 +3,14 @@
 Standard library only.
 """
 
-from fedlama.base.checks import MAX_SEED, MAX_SIZE, MAX_WHOLE, check_number, check_whole
+from fedlama.base.checks import (
+    MAX_SEED,
+    MAX_SIZE,
+    MAX_WHOLE,
+    check_choice,
+    check_number,
+    check_whole,
+)
 from fedlama.base.errors import DivergenceError, InputError, RunError
 from fedlama.base.files import (
     NO_ROOM,
@@ -41,6 +48,7 @@ __all__ = [
     "Seed",
     "annotated_fields",
     "by_its_fields",
+    "check_choice",
     "check_made",
     "check_number",
     "check_option",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 from fedlama.base.errors import InputError
@@ -39,6 +40,23 @@ def check_whole(
         return
     given = shown(number)
     raise InputError(f"{name} must be {allowed}, not {given}")
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise InputError unless `value` is one of `choices`.
+
+    Arguments:
+        name: What the value is called where it was given, for the sentence.
+        value: Anything.
+        choices: What is allowed, in the order in which the sentence lists it.
+    """
+    listed = list(choices)
+    for choice in listed:
+        # By type first: comparing with an array gives no yes or no.
+        if isinstance(value, type(choice)) and value == choice:
+            return
+    allowed = ", ".join(map(str, listed))
+    raise InputError(f"{name} must be one of {allowed}, not {shown(value)}")
 
 
 def check_number(

@@ -12,8 +12,13 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedlama.base.checks import MAX_SEED, MAX_WHOLE, check_number, check_whole
-from fedlama.base.errors import InputError
+from fedlama.base.checks import (
+    MAX_SEED,
+    MAX_WHOLE,
+    check_choice,
+    check_number,
+    check_whole,
+)
 from fedlama.base.text import shown
 
 
@@ -131,7 +136,7 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     elif get_origin(annotation) in (tuple, Mapping):
         _check_entries(name, value, annotation)
     elif get_origin(annotation) is Literal:
-        _check_choice(name, value, get_args(annotation))
+        check_choice(name, value, get_args(annotation))
     elif annotation is int:
         maximum = limits.maximum
         if maximum is None:
@@ -168,13 +173,3 @@ def _check_alternatives(name: str, value: Any, alternatives: tuple[Any, ...]) ->
     if len(others) == 1:
         (other,) = others
         _check(name, value, other)
-
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    for choice in choices:
-        # By type first: comparing with an array gives no yes or no.
-        if isinstance(value, type(choice)) and value == choice:
-            return
-    allowed = ", ".join(map(str, choices))
-    given = shown(value)
-    raise InputError(f"{name} must be one of {allowed}, not {given}")

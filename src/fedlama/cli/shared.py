@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fedlama.base import InputError
 
 if TYPE_CHECKING:
     from fedlama.report.numbers.comparison import RunComparison
@@ -68,28 +71,40 @@ def show_report(folders: list[Path], out: Path, view: View | None = None) -> Non
 
     from fedlama.report import compare_groups, draw_report, terminal_table, verdict
     from fedlama.report.page.studies import baseline_among
-    from fedlama.study.index import read_index
+    from fedlama.study.index import index_if_ours
     from fedlama.study.runs import find_runs
 
     runs = find_runs(folders)
-    index = read_index(folders[0])
+    for folder in folders:
+        _warn_of_foreign(folder)
+    index = index_if_ours(folders[0])
     baseline = None
     if index:
         baseline = baseline_among(runs, index)
     page = draw_report(runs, out, baseline=baseline, view=view)
     console = Console()
-    was_told = False  # which network it is
+    is_named = False  # the network
     for group in compare_groups(runs, baseline=baseline):
         if group.title:
             print(f"\n{group.title}")
         console.print(terminal_table(group.comparison, console.width))
         print(verdict(group.comparison))
         if view is not None:
-            was_told = _print_replay(group.comparison, view, was_told)
+            is_named = _print_replay(group.comparison, view, is_named)
     print(f"report: {page}")
 
 
-def _print_replay(comparison: RunComparison, view: View, was_told: bool) -> bool:
+def _warn_of_foreign(folder: Path) -> None:
+    """A report does without the study.json of another program, and says so."""
+    from fedlama.study.index import read_index
+
+    try:
+        read_index(folder)
+    except InputError as error:
+        print(f"fedlama: {error}; the report ignores it", file=sys.stderr)
+
+
+def _print_replay(comparison: RunComparison, view: View, is_named: bool) -> bool:
     """On the network that was asked for, how long each setting would have taken; whether the network is named now."""
     from fedlama.report.numbers.network import replay
     from fedlama.report.tables.network import network_rows
@@ -97,8 +112,8 @@ def _print_replay(comparison: RunComparison, view: View, was_told: bool) -> bool
 
     played = replay(comparison, view.network, view.target)
     if played is None:
-        return was_told
-    if not was_told:
+        return is_named
+    if not is_named:
         print(f"The network: {network_text(played.network)}.")
     for row in network_rows(played, comparison):
         print(

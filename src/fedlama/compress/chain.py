@@ -54,7 +54,11 @@ class Projection(Codec):
 
     @abstractmethod
     def reduced_shape(self, shape: Shape) -> Shape:
-        """The shape of the numbers that are left of a tensor of this `shape`."""
+        """The shape of the numbers that are left of a tensor of this `shape`.
+
+        Arguments:
+            shape: The tensor's.
+        """
 
     @abstractmethod
     def expand(self, coded: Coded, values: Tensor, shape: Shape) -> Tensor:

@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fedlama.base import InputError, shown
+from fedlama.base import InputError, check_choice, shown
 from fedlama.compress.codec import Codec
 from fedlama.compress.discrepancy import estimated_spread, mean_kept
 from fedlama.compress.elsewhere import simulate_on_cpu
@@ -58,10 +58,7 @@ class Channel:
             raise InputError(
                 f"{direction} must be a codec of fedlama.compress, not {shown(codec)}"
             )
-        if direction not in DIRECTIONS:
-            raise InputError(
-                f"direction must be one of {', '.join(DIRECTIONS)}, not {shown(direction)}"
-            )
+        check_choice("direction", direction, DIRECTIONS)
         codec = codec.fitted(layout)
         self.codec = codec
         self.layout = layout

@@ -197,7 +197,11 @@ class Codec(SlotHooks, RateHooks, WindowHooks, ABC):
     # Its variants
 
     def fitted(self, layout: Layout) -> Codec:
-        """The code for the model with this `layout`, where options follow from the model's layers."""
+        """The code for the model with this `layout`, where options follow from the model's layers.
+
+        Arguments:
+            layout: The model's layers.
+        """
         return self
 
     def under_feedback(self) -> Codec:

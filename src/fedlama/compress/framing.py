@@ -23,7 +23,11 @@ class Reader:
         self._at = 0
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """The next `count` bytes.
+
+        Arguments:
+            count: How many; fewer that are left are refused.
+        """
         left = len(self._content) - self._at
         if count > left:
             raise InputError(f"{count} bytes should follow, but only {left} are left")

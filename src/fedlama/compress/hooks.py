@@ -23,7 +23,12 @@ class SlotHooks:
         return ()
 
     def target(self, x: Tensor, own: Mapping[str, Tensor] | None) -> Tensor:
-        """What is to be coded for `x`, given this client's slots in `own`."""
+        """What is to be coded for `x`, given this client's slots in `own`.
+
+        Arguments:
+            x: The difference that is to be sent.
+            own: The slots by name; None where the sender keeps none.
+        """
         return x
 
     def remember(
@@ -61,7 +66,11 @@ class RateHooks:
         return 1.0
 
     def kept_of(self, coded: Coded) -> float | None:
-        """The same for a tensor that was coded, as `coded` holds it."""
+        """The same for a tensor that was coded, as `coded` holds it.
+
+        Arguments:
+            coded: The tensor's code.
+        """
         return self.kept()
 
 

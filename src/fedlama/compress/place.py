@@ -45,5 +45,9 @@ class MessagePlace:
         return self.round_in_window, self.rounds_per_window
 
     def of_layer(self, layer: int) -> tuple[int, int]:
-        """Which of how many synchronisations of this layer in the window."""
+        """Which of how many synchronisations of this layer in the window.
+
+        Arguments:
+            layer: Its number in the layout.
+        """
         return self.layer_rounds.get(layer, self.of_window)

@@ -45,7 +45,12 @@ class Table:
 
     @staticmethod
     def of(probabilities: np.ndarray, lowest: int) -> Table:
-        """A table of these `probabilities`, which need not add up to one, of symbols from `lowest` on."""
+        """A table of these `probabilities`, which need not add up to one, of symbols from `lowest` on.
+
+        Arguments:
+            probabilities: Of each symbol, from the smallest on; they need not add up to one.
+            lowest: The smallest symbol.
+        """
         share = probabilities / probabilities.sum()
         # The coder keeps one unit of 2⁻²⁴ for every symbol, so that even an impossible one can be coded.
         units = 2.0**PRECISION

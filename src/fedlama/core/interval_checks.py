@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from fedlama.base.checks import MAX_SIZE, check_whole
+from fedlama.base.checks import MAX_SIZE, check_choice, check_whole
 from fedlama.base.errors import InputError
-from fedlama.base.text import shown
 
 Variant = Literal["crossing", "released", "printed", "accelerate"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -38,9 +37,7 @@ def check_variant(variant: str) -> None:
     Arguments:
         variant: Its name.
     """
-    if variant not in VARIANTS:
-        names = ", ".join(VARIANTS)
-        raise InputError(f"rule must be one of {names}, not {shown(variant)}")
+    check_choice("rule", variant, VARIANTS)
 
 
 def check_layers(

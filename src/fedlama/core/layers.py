@@ -119,7 +119,11 @@ class Layout:
         return size
 
     def slices_of(self, due: Iterable[int]) -> list[slice]:
-        """The slices of the layers that are `due`, in the order given."""
+        """The slices of the layers that are `due`, in the order given.
+
+        Arguments:
+            due: Numbers of layers.
+        """
         slices: list[slice] = []
         for number in due:
             layer = self.layers[number]
@@ -127,7 +131,11 @@ class Layout:
         return slices
 
     def slices_with_statistics(self, layers: Iterable[int]) -> list[slice]:
-        """The slices of these layers and then of the statistics, which travel with whatever is averaged."""
+        """The slices of these layers and then of the statistics, which travel with whatever is averaged.
+
+        Arguments:
+            layers: Their numbers.
+        """
         of_layers = self.slices_of(layers)
         return [*of_layers, *self.statistics]
 

@@ -29,7 +29,11 @@ class Message:
     statistics: int = 0
 
     def times(self, count: int) -> Message:
-        """The bytes of `count` messages like this one."""
+        """The bytes of several messages like this one.
+
+        Arguments:
+            count: How many.
+        """
         layer_bytes: dict[int, int] = {}
         for layer, nbytes in self.layers.items():
             of_all = count * nbytes
@@ -38,7 +42,11 @@ class Message:
         return Message(layer_bytes, statistics_bytes)
 
     def plus(self, other: Message) -> Message:
-        """The bytes of this message and of the `other`."""
+        """The bytes of this message and of another one.
+
+        Arguments:
+            other: It.
+        """
         layer_bytes = dict(self.layers)
         for layer, nbytes in other.layers.items():
             before = layer_bytes.get(layer, 0)
@@ -112,7 +120,11 @@ class Ledger:
 
     @staticmethod
     def open(layout: Layout) -> Ledger:
-        """An account of a model of this `layout`, with nothing on it."""
+        """An account of a model of this `layout`, with nothing on it.
+
+        Arguments:
+            layout: The model's layers.
+        """
         nothing = (0,) * len(layout.layers)
         return Ledger(
             sizes=layout.sizes,
@@ -124,11 +136,19 @@ class Ledger:
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Ledger:
-        """Back from what JSON makes of its fields: `values` by name, where tuples are lists."""
+        """Back from what JSON makes of its fields: `values` by name, where tuples are lists.
+
+        Arguments:
+            values: By name; tuples are lists.
+        """
         return Ledger(**with_tuples(values))
 
     def plain_message(self, layers: Sequence[int] | None = None) -> Message:
-        """What these `layers` (default: all of them) and the statistics take as uncompressed float32."""
+        """What these `layers` (default: all of them) and the statistics take as uncompressed float32.
+
+        Arguments:
+            layers: Their numbers (default: all of them).
+        """
         if layers is None:
             layers = range(len(self.sizes))
         layer_bytes: dict[int, int] = {}
@@ -177,7 +197,12 @@ class Ledger:
         return sum(self.layer_downlink) + self.statistics_downlink
 
     def relative_cost(self, steps: int, base_interval: int) -> float:
-        """C divided by the cost of aggregating the whole model every `base_interval` of these `steps`."""
+        """C divided by the cost of aggregating the whole model every `base_interval` of these `steps`.
+
+        Arguments:
+            steps: How many were taken so far.
+            base_interval: τ', the steps between two averages of FedAvg.
+        """
         averages = _averages_of_fedavg(steps, base_interval)
         full = averages * sum(self.sizes)
         if not full:

@@ -2,13 +2,14 @@
 
 from fedlama.data.batches import Batches
 from fedlama.data.catalog import Entry, catalog, load, locate
-from fedlama.data.dataset import Dataset, Preparation, Transform
+from fedlama.data.dataset import Dataset
 from fedlama.data.digits import digits
 from fedlama.data.fetch import fetch
 from fedlama.data.fingerprint import data_files, fingerprint
 from fedlama.data.folders import data_folder
 from fedlama.data.from_arrays import arrays
 from fedlama.data.partition import IID, Dirichlet, Natural, Partition, default_partition
+from fedlama.data.preparation import Preparation, Transform
 from fedlama.data.shards import Shards
 
 __all__ = [

@@ -48,7 +48,12 @@ class Batches:
         self._draws = _Draws()
 
     def at(self, client: int, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of `client` at global step `step`."""
+        """Inputs and targets of `client` at global step `step`.
+
+        Arguments:
+            client: Its number.
+            step: Counted from 0 over the whole run.
+        """
         data = self.data
         indices = self.indices(client, step)
         indices = indices.to(data.x_train.device)
@@ -68,6 +73,10 @@ class Batches:
         """Inputs and targets of `client` at consecutive `steps`, each as `at` gives them.
 
         Small batches are gathered and prepared several at a time: each call would take longer than its arithmetic.
+
+        Arguments:
+            client: Its number.
+            steps: Global steps, one after the other.
         """
         data = self.data
         numbers_per_sample = data.x_train[0].numel()
@@ -97,7 +106,12 @@ class Batches:
                 yield some_inputs.clone(), some_targets.clone()
 
     def indices(self, client: int, step: int) -> Tensor:
-        """Which samples `client` sees at global step `step`."""
+        """Which samples `client` sees at global step `step`.
+
+        Arguments:
+            client: Its number.
+            step: Counted from 0 over the whole run.
+        """
         if client != self._client:
             self._client = client
             self._epoch = -1
@@ -116,7 +130,12 @@ class Batches:
         return self._order[start:end]
 
     def table(self, client: int, steps: range) -> NDArray[np.int64]:
-        """The indices of `client` at consecutive `steps`, [steps, batch size]; a batch that is short ends with −1."""
+        """The indices of `client` at consecutive `steps`, [steps, batch size]; a batch that is short ends with −1.
+
+        Arguments:
+            client: Its number.
+            steps: Global steps, one after the other.
+        """
         own = self.shards.of(client).numpy()
         per_epoch = self._batches_per_epoch(client)
         first_epoch = steps.start // per_epoch

@@ -47,6 +47,9 @@ class Shards:
     def name_of(self, client: int) -> str:
         """What messages call a client: by the data's own name for it, beside its number.
 
+        Arguments:
+            client: Its number.
+
         >>> Shards(torch.arange(2), torch.arange(3), ("hospital-1", "hospital-10")).name_of(1)
         'client 1 (hospital-10)'
         """
@@ -56,13 +59,21 @@ class Shards:
         return f"client {client} ({name})"
 
     def size_of(self, client: int) -> int:
-        """How many samples one client has."""
+        """How many samples one client has.
+
+        Arguments:
+            client: Its number.
+        """
         start = self.offsets[client]
         end = self.offsets[client + 1]
         return int(end - start)
 
     def of(self, client: int) -> Tensor:
-        """The sample indices of one client."""
+        """The sample indices of one client.
+
+        Arguments:
+            client: Its number.
+        """
         start = int(self.offsets[client])
         end = int(self.offsets[client + 1])
         return self.order[start:end]

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fedlama.base import InputError, printable, shown
+from fedlama.core import BYTES_PER_NUMBER
 from fedlama.rows import pack, unpack
 
 PLAIN = "fedlama.float32"
 CODED = "fedlama.coded"
 MAX_KIND = 40  # characters of a kind in an error
-BYTES_PER_NUMBER = 4
 SLACK = 4096  # bytes that a coded message may be longer than plain numbers
 
 

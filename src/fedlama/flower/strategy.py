@@ -217,25 +217,49 @@ class LayerwiseStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Not used: `start` has a loop of its own."""
+        """Not used: `start` has a loop of its own.
+
+        Arguments:
+            server_round: Flower's number of the round.
+            arrays: The model.
+            config: What Flower tells clients.
+            grid: Flower's way to the nodes.
+        """
         _has_its_own_loop()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Not used: `start` has a loop of its own."""
+        """Not used: `start` has a loop of its own.
+
+        Arguments:
+            server_round: Flower's number of the round.
+            replies: Of the nodes.
+        """
         _has_its_own_loop()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Not used: `start` has a loop of its own."""
+        """Not used: `start` has a loop of its own.
+
+        Arguments:
+            server_round: Flower's number of the round.
+            arrays: The model.
+            config: What Flower tells clients.
+            grid: Flower's way to the nodes.
+        """
         _has_its_own_loop()
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Not used: `start` has a loop of its own."""
+        """Not used: `start` has a loop of its own.
+
+        Arguments:
+            server_round: Flower's number of the round.
+            replies: Of the nodes.
+        """
         _has_its_own_loop()
 
 

@@ -3,6 +3,8 @@
 from fedlama.local.feddyn import FedDyn
 from fedlama.local.fednova import FedNova
 from fedlama.local.fedprox import FedProx
+from fedlama.local.on_sgd import OnSGD
+from fedlama.local.plain_sync import PlainSync
 from fedlama.local.rule import MODEL, LocalRule, Taken
 from fedlama.local.scaffold import Scaffold
 from fedlama.local.sgd import SGD, LearningRate
@@ -16,6 +18,8 @@ __all__ = [
     "FedProx",
     "LearningRate",
     "LocalRule",
+    "OnSGD",
+    "PlainSync",
     "Scaffold",
     "Taken",
     "steps_per_interval",

@@ -97,7 +97,11 @@ class FedNova(OnSGD):
         return float(amount)
 
     def amount(self, taken: Tensor) -> Tensor:
-        """‖a‖₁ of so many steps `taken`: how often a constant gradient was applied, through momentum too."""
+        """‖a‖₁ of so many steps `taken`: how often a constant gradient was applied, through momentum too.
+
+        Arguments:
+            taken: How many steps each client took.
+        """
         beta = self.base.momentum
         if not beta:
             return taken

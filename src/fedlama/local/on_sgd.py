@@ -84,5 +84,9 @@ class OnSGD(PlainSync):
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
 
     def total_rate(self, steps: range) -> float:
-        """Σ η over these steps: how far a constant gradient would move a number."""
+        """Σ η over these steps: how far a constant gradient would move a number.
+
+        Arguments:
+            steps: Global steps.
+        """
         return sum(self.rate(step) for step in steps)

@@ -59,7 +59,11 @@ class LocalRule(Protocol):
         ...
 
     def rate(self, step: int) -> float:
-        """The learning rate at a global step, counted from 0."""
+        """The learning rate at a global step, counted from 0.
+
+        Arguments:
+            step: The global step.
+        """
         ...
 
     def step(

@@ -1,8 +1,8 @@
 """Where a run computes, and how many processes may share that: decided without starting CUDA.
 
 A process that is forked after CUDA was started cannot use a GPU. So whoever may still fork asks only how many GPUs
-there are (`torch.cuda.device_count` asks the driver's management library), and never `torch.cuda.is_available`, which
-starts CUDA.
+there are, and never `torch.cuda.is_available`, which asks CUDA itself. `torch.cuda.device_count` asks the driver's
+management library (NVML), and CUDA only where that does not answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_device(name: str) -> None:
         )
     if device.type == "cpu":
         return
-    # Counting starts no CUDA, unlike torch.cuda.is_available: worker processes may still be forked
+    # Counted as above, not by torch.cuda.is_available: worker processes may still be forked
     count = torch.cuda.device_count()
     if count == 0:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from fedlama.base import InputError, shown
+from fedlama.base import InputError, check_choice, shown
 from fedlama.core import Layout, TensorEntry
 
 Grouping = Literal["tensor", "module"]  # what is averaged as one layer
@@ -77,9 +77,7 @@ def describe(
         adaptive: Patterns of the names of layers that may be adapted (default: those that hold a kernel, a tensor of
             two or more dimensions).
     """
-    if not isinstance(layers, str) or layers not in GROUPINGS:
-        groupings = ", ".join(GROUPINGS)
-        raise InputError(f"layers must be one of {groupings}, not {shown(layers)}")
+    check_choice("layers", layers, GROUPINGS)
 
     parameters = trainable(module)
     if not parameters:

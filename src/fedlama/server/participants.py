@@ -1,4 +1,4 @@
-"""Who was averaged in a round, as far as rules and policies are told."""
+"""Who was averaged in a round, as far as rules and policies see it."""
 
 from __future__ import annotations
 

@@ -86,7 +86,12 @@ class Faults:
         )
 
     def fails_before(self, place: FaultPlace, client: int) -> bool:
-        """Whether a client takes no part at all in the cycle of this `place`."""
+        """Whether a client takes no part at all in the cycle of this `place`.
+
+        Arguments:
+            place: A round of the cycle, and the attempt at it.
+            client: Its number.
+        """
         begins = place.cycle.start
         return _chance(
             probability=self.fail_before,
@@ -97,7 +102,12 @@ class Faults:
         )
 
     def misses(self, place: FaultPlace, client: int) -> str | None:
-        """Why the server has no update of this client after the round of this `place`, if so."""
+        """Why the server has no update of this client after the round of this `place`, if so.
+
+        Arguments:
+            place: The round, and the attempt at it.
+            client: Its number.
+        """
         cycle = place.cycle
         fails = _chance(
             probability=self.fail_during,
@@ -126,7 +136,12 @@ class Faults:
         return None
 
     def broken_number(self, place: FaultPlace, client: int) -> float | None:
-        """What stands in the update of a client that returns a broken one after the round of this `place`."""
+        """What stands in the update of a client that returns a broken one after the round of this `place`.
+
+        Arguments:
+            place: The round, and the attempt at it.
+            client: Its number.
+        """
         begins = place.steps.start
         is_broken = _chance(
             probability=self.corrupt,

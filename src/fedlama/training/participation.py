@@ -67,7 +67,11 @@ class Participation:
         return int(self.clients)
 
     def count(self, population: int) -> int:
-        """How many clients of a population of this size train at a time."""
+        """How many clients of a population of this size train at a time.
+
+        Arguments:
+            population: How many clients there are.
+        """
         if self.clients is None:
             assert self.fraction is not None
             share = self.fraction * population
@@ -82,7 +86,11 @@ class Participation:
         return int(self.clients)
 
     def window_steps(self, policy: Policy) -> int:
-        """How long a cohort stays under this policy, in steps."""
+        """How long a cohort stays under this policy, in steps.
+
+        Arguments:
+            policy: The window is a whole number of its cycles.
+        """
         window = self.window
         if window is None:
             return policy.longest_cycle

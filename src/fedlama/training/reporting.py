@@ -1,4 +1,4 @@
-"""What every process has to know of every client after a round: told to all of them in one sum."""
+"""What every process has to know of every client after a round: added up over all of them at once."""
 
 from __future__ import annotations
 

@@ -80,7 +80,11 @@ class FedPart:
         return PolicyState.at_start([self.interval] * len(layers), own)
 
     def members(self, layers: Sequence[Layer]) -> list[list[int]]:
-        """The layers of each group."""
+        """The layers of each group.
+
+        Arguments:
+            layers: The model's.
+        """
         if isinstance(self.groups, tuple):
             return _by_pattern(self.groups, layers)
         kernels = sum(layer.adaptive for layer in layers)
