@@ -7,16 +7,16 @@ the curves cross, δ there, and the share of the parameters that is averaged les
 curves of four of them, evenly spaced from the first to the last.
 """
 
-import json
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from fedlama.base import InputError
 from fedlama.core import adjust_intervals, crossing_curves
+from fedlama.run.recorded import RecordedRun, read_run
 
 PANELS = 4
 COLUMNS = 2
@@ -35,26 +35,22 @@ class Decision:
         return self.delta[self.crossing - 1]
 
 
-def decisions_of(folder: Path) -> list[Decision]:
+def decisions_of(run: RecordedRun) -> list[Decision]:
     """One for every cycle after which all layers had been measured, from the first that FedLAMA may take."""
-    config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    policy = config["policy"]
-    sizes = [layer["size"] for layer in summary["layers"]]
-    adaptive = [layer["adaptive"] for layer in summary["layers"]]
+    assert run.summary is not None
+    policy = run.tables["policy"]
+    sizes = [layer.size for layer in run.summary.layers]
+    adaptive = [layer.adaptive for layer in run.summary.layers]
     rule = policy.get("rule", "crossing")
 
     decisions: list[Decision] = []
-    for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        is_whole = len(record["due"]) == len(sizes)
-        ends_cycle = record["step"] % (
-            policy["base_interval"] * policy["increase_factor"]
-        )
-        is_early = record["round"] < policy.get("warmup_rounds", 0)
+    for record in run.records:
+        discrepancy = [one for one in record.discrepancy if one is not None]
+        is_whole = len(discrepancy) == len(sizes)
+        ends_cycle = record.step % (policy["base_interval"] * policy["increase_factor"])
+        is_early = record.round < policy.get("warmup_rounds", 0)
         if not is_whole or ends_cycle or is_early:
             continue
-        discrepancy = record["discrepancy"]
         intervals = adjust_intervals(
             discrepancy,
             sizes,
@@ -69,7 +65,7 @@ def decisions_of(folder: Path) -> list[Decision]:
         )
         delta, kept = crossing_curves(discrepancy, sizes, adaptive, rule)
         decision = Decision(
-            record["step"], delta, kept, sum(long), long_size / sum(sizes)
+            record.step, delta, kept, sum(long), long_size / sum(sizes)
         )
         decisions.append(decision)
     return decisions
@@ -97,9 +93,9 @@ def draw(decisions: list[Decision], title: str) -> Figure:
     return figure
 
 
-def title_of(folder: Path) -> str:
+def title_of(run: RecordedRun) -> str:
     """What was trained on what, and by whom."""
-    config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+    config = run.tables
     policy = config["policy"]
     interval = policy["base_interval"]
     factor = policy["increase_factor"]
@@ -131,13 +127,18 @@ def title_of(folder: Path) -> str:
 
 
 def main(folder: Path, picture: Path | None = None) -> None:
-    if not (folder / "rounds.jsonl").exists():
+    try:
+        run = read_run(folder)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    if not run.records or run.summary is None:
         print(
             f"{folder} has no rounds.jsonl: the records of its rounds were not kept, or it is no run directory",
             file=sys.stderr,
         )
         sys.exit(2)
-    decisions = decisions_of(folder)
+    decisions = decisions_of(run)
     print("step   crosses at layer   δ there   parameters long")
     for decision in decisions:
         of_all = f"{decision.crossing} of {len(decision.delta)}"
@@ -147,7 +148,7 @@ def main(folder: Path, picture: Path | None = None) -> None:
     if picture is not None:
         # Without dates and random names the same run gives the same file.
         with rc_context({"svg.hashsalt": "fedlama", "svg.fonttype": "none"}):
-            figure = draw(decisions, title_of(folder))
+            figure = draw(decisions, title_of(run))
             figure.savefig(picture, metadata={"Date": None}, facecolor="white")
 
 

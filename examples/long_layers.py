@@ -6,24 +6,30 @@ Reads a run directory: for every cycle the share of the parameters that is avera
 could be but are not; then for every kernel how often it was.
 """
 
-import json
 import sys
 from pathlib import Path
 
+from fedlama.base import InputError
+from fedlama.run.recorded import read_run
+
 
 def main(folder: Path) -> None:
-    if not (folder / "rounds.jsonl").exists():
+    try:
+        run = read_run(folder)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    if not run.records or run.summary is None:
         print(
             f"{folder} has no rounds.jsonl: the records of its rounds were not kept, or it is no run directory",
             file=sys.stderr,
         )
         sys.exit(2)
-    layers = json.loads((folder / "summary.json").read_text())["layers"]
-    total = sum(layer["size"] for layer in layers)
-    cycles = {}
-    for line in (folder / "rounds.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        cycles.setdefault(record["cycle"], record["intervals"])
+    layers = run.summary.layers
+    total = sum(layer.size for layer in layers)
+    cycles: dict[int, list[int]] = {}
+    for record in run.records:
+        cycles.setdefault(record.cycle, record.intervals)
     for cycle, intervals in cycles.items():
         long = [
             layer
@@ -31,9 +37,9 @@ def main(folder: Path) -> None:
             if interval > min(intervals)
         ]
         short = [
-            layer["name"] for layer in layers if layer["adaptive"] and layer not in long
+            layer.name for layer in layers if layer.adaptive and layer not in long
         ]
-        share = sum(layer["size"] for layer in long) / total
+        share = sum(layer.size for layer in long) / total
         print(
             f"cycle {cycle}: {share:.1%} of the parameters long; short kernels: {', '.join(short)}"
         )
@@ -42,9 +48,9 @@ def main(folder: Path) -> None:
     ]
     print(f"\nOf the {len(adjusted)} cycles with long layers, each kernel was long in")
     for index, layer in enumerate(layers):
-        if layer["adaptive"]:
+        if layer.adaptive:
             count = sum(intervals[index] > min(intervals) for intervals in adjusted)
-            print(f"{count:5}  {layer['name']} ({layer['size']:,} parameters)")
+            print(f"{count:5}  {layer.name} ({layer.size:,} parameters)")
 
 
 if __name__ == "__main__":

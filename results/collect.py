@@ -1,18 +1,20 @@
 """Copy what is published of finished runs: python results/collect.py reproduction/cpu results/cpu
 
 Configurations, summaries, the studies' indices, the tables and the figures, and the records of rounds, from which
-learning curves and the crossing of Algorithm 2 are drawn again (up to a megabyte per run; --no-records leaves them
-out); no weights.
+learning curves and the crossing of Algorithm 2 are drawn again; no weights. Records are packed (`rounds.jsonl.gz`), which
+makes them five to six times smaller: 0.7 kB per round of a ResNet20. --no-records leaves them out.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import shutil
 from pathlib import Path
 
 KEPT = ("config.toml", "summary.json", "study.json", "diverged.txt")
 RECORDS = "rounds.jsonl"
+PACKED = f"{RECORDS}.gz"
 # What a run has once nothing of it is to come
 ENDED = ("summary.json", "diverged.txt")
 
@@ -35,17 +37,36 @@ def collect(source: Path, target: Path, *, records: bool = True) -> int:
     copied = 0
     for path in files:
         place = target / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if path.name == RECORDS:
+            copied += pack(path, place.with_name(PACKED))
+            continue
         if place.exists() and place.read_bytes() == path.read_bytes():
             continue
-        place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
         copied += 1
     return copied
 
 
+def pack(path: Path, place: Path) -> bool:
+    """Write the records of a run packed; whether there was something to write.
+
+    Arguments:
+        path: The records.
+        place: Where they go.
+    """
+    content = path.read_bytes()
+    # Another version of zlib may pack the same content otherwise
+    if place.exists() and gzip.decompress(place.read_bytes()) == content:
+        return False
+    # Without the time the same records give the same file
+    place.write_bytes(gzip.compress(content, mtime=0))
+    return True
+
+
 def _is_kept(path: Path, *, records: bool) -> bool:
     """A run's configuration and its records are worth keeping once its result is there."""
-    if path.name == RECORDS:
+    if path.name in (RECORDS, PACKED):
         return records and _has_ended(path.parent)
     if path.name == "config.toml":
         return _has_ended(path.parent)

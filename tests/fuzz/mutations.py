@@ -578,6 +578,7 @@ SPECIAL: dict[str, Change] = {
     "checkpoint": _in_safetensors,
     "voucher": _in_json,
     "rounds": _in_lines,
+    "packed-rounds": _in_lines,
     "summary": _in_json,
     "partition": _in_json,
     "run-config": _in_toml,

@@ -152,6 +152,16 @@ def read_rounds(content: bytes, folder: Path) -> object:
     return directory.continue_after(3)
 
 
+def read_packed_rounds(content: bytes, folder: Path) -> object:
+    """What is not gzipped are records: so a change of them has a right checksum."""
+    _run(folder, rounds=b"")
+    packed = content
+    if not content.startswith(b"\x1f\x8b"):
+        packed = gzip.compress(content, 1)
+    (folder / "rounds.jsonl.gz").write_bytes(packed)
+    return _show(folder, draw=False)
+
+
 def read_summary(content: bytes, folder: Path) -> object:
     return _show(_run(folder, summary=content), draw=False)
 
@@ -242,6 +252,7 @@ READERS: dict[str, Reader] = {
     "checkpoint": read_checkpoint,
     "voucher": read_voucher,
     "rounds": read_rounds,
+    "packed-rounds": read_packed_rounds,
     "summary": read_summary,
     "partition": read_partition_file,
     "run-config": read_run_config,

@@ -1,5 +1,6 @@
 """One small, right file of every kind: what the changed ones start from."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -175,6 +176,7 @@ SAMPLES: dict[str, list[bytes]] = {
     "checkpoint": [CHECKPOINT],
     "voucher": [_voucher()],
     "rounds": [ROUNDS],
+    "packed-rounds": [ROUNDS, gzip.compress(ROUNDS, mtime=0)],
     "summary": [SUMMARY],
     "partition": [PARTITION],
     "run-config": [CONFIG_TOML],

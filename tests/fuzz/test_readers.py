@@ -25,7 +25,7 @@ from .readers import READERS
 from .samples import SAMPLES
 
 OF_FILES = ("cifar-pickle", "cifar-archive", "idx", "leaf", "npz", "config", "study")
-OF_FILES += ("voucher", "rounds", "summary", "partition", "run-config")
+OF_FILES += ("voucher", "rounds", "packed-rounds", "summary", "partition", "run-config")
 # Drawing takes its time
 TRIED = {"drawn-rounds": 4, "drawn-summary": 4, "cifar-pickle": 60, "http": 60}
 USUALLY_TRIED = 120

@@ -1,5 +1,6 @@
 """The scripts that results/ quotes, on numbers that can be checked by hand."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -148,9 +149,32 @@ def test_records_are_kept_unless_that_is_not_wanted(tmp_path):
     }
     target = tmp_path / "target"
     assert collected(target, "--no-records") == ("4 files\n", without)
-    records = "panel/fedavg-6/seed0/rounds.jsonl"
+    records = "panel/fedavg-6/seed0/rounds.jsonl.gz"
     # The others are there already.
     assert collected(target) == ("1 files\n", {*without, records})
+    assert gzip.decompress((target / records).read_bytes()) == b"a record"
+    assert collected(target) == ("0 files\n", {*without, records})
+
+
+def test_packed_records_are_read_as_the_others(tmp_path):
+    example = SCRIPT.parents[1] / "examples" / "long_layers.py"
+    (run,) = [run for run in three_runs(tmp_path) if run.label == "FedLAMA(6, 4)"]
+
+    def said():
+        command = [sys.executable, example, run.path]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout
+
+    before = said()
+    pack(run.path / "rounds.jsonl")
+    assert said() == before
+
+
+def pack(records):
+    content = records.read_bytes()
+    records.with_name("rounds.jsonl.gz").write_bytes(gzip.compress(content))
+    records.unlink()
 
 
 @pytest.mark.parametrize("name", ["long_layers.py", "crossings.py"])

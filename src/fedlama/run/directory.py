@@ -2,7 +2,7 @@
 
 config.toml     the resolved configuration, with versions
 partition.json  how the data fell on clients
-rounds.jsonl    one record per round
+rounds.jsonl    one record per round (published: packed, as rounds.jsonl.gz)
 timings.jsonl   all that varies from run to run
 summary.json    the result
 checkpoint/     the global model as safetensors
@@ -35,6 +35,8 @@ from fedlama.training.records import Record, Timing, TrainingResult
 
 CONFIG = "config.toml"
 ROUNDS = "rounds.jsonl"
+# What is published has them packed, and is only read
+PACKED_ROUNDS = f"{ROUNDS}.gz"
 TIMINGS = "timings.jsonl"
 SUMMARY = "summary.json"
 FILES = (CONFIG, PARTITION, ROUNDS, TIMINGS, SUMMARY, "report.html", "report.png")

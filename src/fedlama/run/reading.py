@@ -5,7 +5,10 @@ What is allowed stands with the dataclasses in `training/records.py`.
 
 from __future__ import annotations
 
+import gzip
+import io
 import math
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedlama.base import InputError, read_regular, reason
+from fedlama.base import InputError, open_regular, read_regular, reason
 from fedlama.training.records import Record, Summary, Timing
 
 T = TypeVar("T")
@@ -23,6 +26,9 @@ TIMING = TypeAdapter(Timing)
 SUMMARY = TypeAdapter(Summary)
 
 MAX_FILE = 4 << 30  # bytes: a million rounds of a hundred layers
+# Of packed records: a small file may claim to be a thousand times as large
+MAX_UNPACKED = 256 << 20
+BLOCK = 1 << 16
 
 
 def read_summary(path: Path) -> Summary | None:
@@ -36,6 +42,12 @@ def read_summary(path: Path) -> Summary | None:
 def read_records(path: Path) -> Iterator[Record]:
     """The records of `rounds.jsonl`, one after the other up to the first that is broken, which raises InputError."""
     return _read_lines(path, RECORD)
+
+
+def read_packed_records(path: Path) -> Iterator[Record]:
+    """The same of `rounds.jsonl.gz`, which published runs have in place of it."""
+    content = _unpacked(path)
+    return _parsed_lines(content, path, RECORD)
 
 
 def read_timings(path: Path) -> Iterator[Timing]:
@@ -66,11 +78,15 @@ def last_seconds(path: Path) -> float:
 
 
 def _read_lines(path: Path, kind: TypeAdapter[T]) -> Iterator[T]:
+    return _parsed_lines(_content(path), path, kind)
+
+
+def _parsed_lines(content: bytes, path: Path, kind: TypeAdapter[T]) -> Iterator[T]:
     """Complete lines only: a run that is going, or was killed, may have half a line at its end."""
-    lines = _content(path).split(b"\n")
-    # What follows the last line break is half a line, or nothing.
-    complete_lines = lines[:-1]
-    for number, line in enumerate(complete_lines, start=1):
+    # One after the other: a list of all would be eight times as large as a file of line breaks.
+    for number, line in enumerate(io.BytesIO(content), start=1):
+        if not line.endswith(b"\n"):
+            return
         where = f"{path}: line {number}"
         yield _parsed(kind, line, where)
 
@@ -83,6 +99,33 @@ def _content(path: Path) -> bytes:
         return b""
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({reason(error)})") from None
+
+
+def _unpacked(path: Path) -> bytes:
+    """What a packed file holds; nothing where there is none."""
+    try:
+        with open_regular(path) as packed, gzip.open(packed) as unpacked:
+            content = _read_some(unpacked)
+    except FileNotFoundError:
+        return b""
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be unpacked ({reason(error)})") from None
+    if len(content) > MAX_UNPACKED:
+        raise InputError(
+            f"{path}: unpacked it has more than {MAX_UNPACKED:,} bytes; that is not one run's records"
+        )
+    return content
+
+
+def _read_some(unpacked: gzip.GzipFile) -> bytes:
+    """All of it, or a little more than is admitted; in blocks: asked for much, it takes the memory for it at once."""
+    content = bytearray()
+    while len(content) <= MAX_UNPACKED:
+        block = unpacked.read(BLOCK)
+        if not block:
+            break
+        content += block
+    return bytes(content)
 
 
 def _parsed(kind: TypeAdapter[T], content: bytes, where: str) -> T:

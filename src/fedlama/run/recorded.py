@@ -9,10 +9,10 @@ from typing import Any
 
 from fedlama.base import InputError
 from fedlama.run.config import Config, parse_config
-from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
+from fedlama.run.directory import CONFIG, PACKED_ROUNDS, ROUNDS, SUMMARY
 from fedlama.run.labels import run_label
 from fedlama.run.partition_file import PARTITION, PartitionFile, read_partition
-from fedlama.run.reading import read_records, read_summary
+from fedlama.run.reading import read_packed_records, read_records, read_summary
 from fedlama.run.toml import read_toml
 from fedlama.training.records import ACCURACY, Measure, Record, Summary
 
@@ -68,9 +68,17 @@ def read_run(path: Path) -> RecordedRun:
         path=path,
         config=parse_config(tables, str(path / CONFIG)),
         tables=tables,
-        records=list(read_records(path / ROUNDS)),
+        records=_records(path),
         summary=read_summary(path / SUMMARY),
     )
+
+
+def _records(path: Path) -> list[Record]:
+    """Of its rounds, packed or not; none where they are not kept."""
+    plain = path / ROUNDS
+    if plain.exists():
+        return list(read_records(plain))
+    return list(read_packed_records(path / PACKED_ROUNDS))
 
 
 def check_same_network(path: Path, network: Sequence[tuple[str, int]]) -> None:

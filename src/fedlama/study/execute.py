@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedlama.base import InputError, RunError
 from fedlama.processes.devices import default_workers
-from fedlama.run.directory import ROUNDS
+from fedlama.run.directory import ROUNDS, SUMMARY
 from fedlama.run.files import locked, write_atomically
 from fedlama.run.resolve import resolve
 from fedlama.study.cells import (
@@ -143,8 +143,8 @@ def _check_anything_came_of_it(study: Study, cells: Sequence[Cell], out: Path) -
     """Raise RunError where not one run of the table got through a round: there is nothing to compare."""
     for cell in cells:
         folder = out / cell.path
-        # One that was not to be trained has neither rounds nor a note that it diverged.
-        if (folder / ROUNDS).is_file():
+        # One that was not to be trained has neither rounds nor a note that it diverged; a published one has a summary.
+        if (folder / ROUNDS).is_file() or (folder / SUMMARY).is_file():
             return
     if cells:
         raise RunError(

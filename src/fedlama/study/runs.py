@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedlama.base import InputError
-from fedlama.run.directory import CONFIG, ROUNDS, SUMMARY
+from fedlama.run.directory import CONFIG, PACKED_ROUNDS, ROUNDS, SUMMARY
 from fedlama.run.recorded import RecordedRun, read_run
 from fedlama.study.index import belongs, in_study_order, study_of
 
@@ -53,7 +53,8 @@ def _runs_inside(path: Path) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether there is something to show: published results have a summary and no records of single rounds."""
+    """Whether there is something to show: published results may have a summary and no records of single rounds."""
     if not (path / CONFIG).is_file():
         return False
-    return (path / ROUNDS).is_file() or (path / SUMMARY).is_file()
+    shown = (SUMMARY, ROUNDS, PACKED_ROUNDS)
+    return any((path / name).is_file() for name in shown)
