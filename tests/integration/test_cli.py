@@ -580,6 +580,15 @@ def test_showing_what_is_finished_writes_nothing_where_there_is_nothing(name, tm
     assert not out.parent.exists()
 
 
+def test_a_refusal_that_panels_share_is_said_once(tmp_path):
+    nothing = forked(
+        "reproduce", "table3", "--scale", "smoke", "--finished", "--out", tmp_path / "a"
+    )
+    # Three groups that are one once they are scaled down
+    (line,) = nothing.stderr.splitlines()
+    assert line.endswith(": no run of this study is finished")
+
+
 def test_a_plan_counts_what_waits_where_checkpoints_are_kept(tmp_path):
     made = reproduction("figure2", "smoke")
     panel = made.panels[0]

@@ -201,8 +201,11 @@ def test_a_plan_needs_no_data_and_says_what_was_scaled(monkeypatch, capsys):
     table4 = reproduction("table4", "cpu")
     _print_scaled([table4, table4])
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == len(table4.panels)
-    assert said[0].startswith(f"* {table4.panels[0].title}: 8 of 128 clients train")
+    # What is true of all groups once, and a line for each of them
+    assert len(said) == 1 + len(table4.panels)
+    assert said[0].startswith(f"* {table4.title}: 3,000 steps in place of 6,000")
+    assert said[1].startswith(f"* {table4.panels[0].title}: 8 of 128 clients train")
+    assert sum("no warm-up" in line for line in said) == 1
 
 
 def test_what_is_the_papers_is_not_said_to_differ():

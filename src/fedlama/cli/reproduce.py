@@ -184,7 +184,8 @@ def _run(
 
     sitting = sitting.from_now()
     pages: set[Path] = set()
-    refusals: list[str] = []
+    # Each once: panels may share a folder
+    refusals: dict[str, None] = {}
     with study_progress(studies) as display:
         outcomes: list[list[PanelOutcome]] = []
         for made in every:
@@ -204,27 +205,45 @@ def _run(
                     if train:
                         raise
                     # Others of its panels may be finished
-                    refusals += str(error).splitlines()
+                    refusals.update(dict.fromkeys(str(error).splitlines()))
                     continue
                 own.append(outcome)
             outcomes.append(own)
     if not any(outcomes):
         raise InputError(*refusals)
-    print_lines(refusals, files=[])
+    print_lines(list(refusals), files=[])
     _show_all(every, outcomes, folder, all_layers=all_layers)
 
 
 def _print_scaled(every: Sequence[Reproduction]) -> None:
-    """What differs from the paper, group by group: those that several tables or figures share, once."""
+    """What differs from the paper: first in all groups of a table, then group by group; what several share, once."""
     lines: dict[str, None] = {}
     for made in every:
         if made.scale == SMOKE_SCALE:
             # It is no result in any case.
             continue
+        common = _true_of_all(made.panels)
+        if common:
+            clauses = "; ".join(common)
+            lines[f"{made.title}: {clauses}."] = None
         for panel in made.panels:
-            clauses = "; ".join(panel.scaled)
-            lines[f"{panel.title}: {clauses}."] = None
+            own = [clause for clause in panel.scaled if clause not in common]
+            if own:
+                clauses = "; ".join(own)
+                lines[f"{panel.title}: {clauses}."] = None
     print_lines(list(lines), files=[])
+
+
+def _true_of_all(panels: Sequence[Panel]) -> list[str]:
+    """What is said of each of several groups; a group alone speaks for itself."""
+    if len(panels) == 1:
+        return []
+    first, *others = panels
+    found: list[str] = []
+    for clause in first.scaled:
+        if all(clause in other.scaled for other in others):
+            found.append(clause)
+    return found
 
 
 def _show_all(

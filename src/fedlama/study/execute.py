@@ -130,7 +130,11 @@ def _check_rates_are_known(
     study: Study, rates: Mapping[str, float | None], out: Path
 ) -> None:
     """Raise InputError where finished runs would be forgotten: nothing says at which learning rate they were made."""
+    by_pilots = {setting.name for setting in study.settings if setting.learning_rates}
     for cell in study.cells({}):
+        if cell.setting not in by_pilots:
+            # Its configuration has the rate
+            continue
         if cell.setting in rates or not is_done(out, cell):
             continue
         raise InputError(

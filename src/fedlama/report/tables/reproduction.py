@@ -232,11 +232,13 @@ def _panel_notes(outcomes: Sequence[PanelOutcome]) -> list[str]:
     Groups that the paper tells apart may have the same runs once they are scaled down, and so the same sentences.
     """
     every_panel = tuple(range(len(outcomes)))
+    is_alone = len(outcomes) == 1
     common: list[str] = []
     of_some: list[tuple[Panels, str]] = []
-    for sentence, panels in _sentences_of_panels(outcomes):
-        # One panel alone has its name: a file of one group is read beside those of the others.
-        if panels == every_panel and len(outcomes) > 1:
+    for number, (sentence, panels) in enumerate(_sentences_of_panels(outcomes)):
+        # The first note on one panel alone names it: a file of one group is read beside those of the others.
+        is_named = is_alone and number == 0
+        if panels == every_panel and not is_named:
             common.append(upper_first(sentence))
         else:
             of_some.append((panels, sentence))
@@ -247,6 +249,8 @@ def _panel_notes(outcomes: Sequence[PanelOutcome]) -> list[str]:
     for panels, sentence in of_some:
         names = _names_of(panels, outcomes)
         named.append(f"{names}: {sentence}")
+    if is_alone:
+        return [*named, *common]
     return [*common, *named]
 
 
