@@ -136,7 +136,7 @@ def test_a_rate_at_the_edge_is_told_of_its_group(outcome):
     choice = Choice(rate=0.2, scores={"0.1": 0.5, "0.2": 0.6}, at_edge=True)
     index = outcome.index.model_copy(update={"choices": {"FedAvg(3)": choice}})
     notes = reproduction_grid(made(), [replace(outcome, index=index), outcome]).notes
-    told = "At the edge of the rates tried, so that another may be better: FedAvg(3)."
+    told = "Digits, α = 0.1: At the edge of the rates tried, so that another may be better: FedAvg(3)."
     assert notes.count(told) == 1
 
 
@@ -185,9 +185,7 @@ def test_seeds_that_are_not_finished_are_told(outcome):
         update={"labels": labels, "diverged": {"fedavg-6/seed1": REASON}}
     )
     group = replace(outcome, panel=replace(outcome.panel, study=study), index=index)
-    told = (
-        "Finished so far: 1 of 2 seeds of FedAvg(3) and FedLAMA(3, 2)."
-    )
+    told = "Finished so far: 1 of 2 seeds of FedAvg(3) and FedLAMA(3, 2)."
     assert told in reproduction_grid(made(), [group]).notes
     assert not any(
         "Finished so far" in note for note in reproduction_grid(made(), [outcome]).notes
@@ -367,9 +365,26 @@ def test_curves_that_are_missing_in_a_figure_are_named(outcome, tmp_path):
     drawn = draw_figures(made("curves"), [some], tmp_path)
     assert len(drawn.paths) == 1
     assert drawn.notes == (
-        "table4: drawn without some settings, the records of rounds (rounds.jsonl) of FedAvg(6) are not there",
+        "table4: drawn without some runs, the records of rounds (rounds.jsonl) of FedAvg(6) are not there",
     )
     assert draw_figures(made("crossing"), [some], tmp_path).notes == ()
+
+
+def test_a_curve_is_over_the_seeds_whose_records_are_kept(outcome, tmp_path):
+    baseline, *others = outcome.comparison.settings
+    (recorded,) = baseline.runs
+    config = recorded.config.model_copy(update={"seed": 2})
+    bare = replace(recorded, config=config, records=[])
+    nothing = replace(baseline.curve, steps=[], mean=[], low=[], high=[])
+    twice = replace(baseline, runs=(recorded, bare), curve=nothing)
+    comparison = replace(outcome.comparison, settings=(twice, *others))
+    some = replace(outcome, comparison=comparison)
+    drawn = draw_figures(made("curves"), [some], tmp_path)
+    assert drawn.notes == (
+        "table4: drawn without some runs, the records of rounds (rounds.jsonl) of FedAvg(3) at seed 2 are not there",
+    )
+    (again,) = draw_figures(made("curves"), [outcome], tmp_path / "again").paths
+    assert drawn.paths[0].read_text() == again.read_text()
 
 
 def test_a_setting_with_fewer_seeds_says_so_in_the_legend(outcome, tmp_path):

@@ -14,7 +14,7 @@ from fedlama.study.runs import find_runs
 @pytest.fixture
 def run(tmp_path):
     simulate(
-        lambda: models.mlp(),
+        models.mlp,
         data.digits(),
         policy=FedAvg(3),
         local=SGD(learning_rate=0.1, batch_size=8),

@@ -145,13 +145,21 @@ def frontier_figure(
     return figure
 
 
+def _what_is_drawn(found: Sequence[FrontierPoint]) -> str:
+    """The axis, and what there is beside points."""
+    text = "bytes of all clients, up and down\nline: FedAvg"
+    if any(point.deviation is not None for point in found):
+        text += "; bars: one standard deviation over seeds"
+    return text
+
+
 def _label_axes(
     axes: Axes, found: Sequence[FrontierPoint], comparison: RunComparison
 ) -> None:
     fewest, most = _byte_range(found)
     axes.set_xscale("log")
     axes.set_xlim(fewest, most)
-    axes.set_xlabel("bytes of all clients, up and down")
+    axes.set_xlabel(_what_is_drawn(found))
     ticks = LogLocator(subs=(1.0, 2.0, 5.0))
     axes.xaxis.set_major_locator(ticks)
     as_bytes = FuncFormatter(lambda count, _: human_bytes(count))

@@ -20,6 +20,7 @@ from fedlama.report.pictures.style import (
     legend_label,
     styled,
 )
+from fedlama.report.words.formats import seeds_named
 from fedlama.report.words.notes import warnings_of
 
 TITLE_FONT: dict[str, Any] = {"weight": "bold", "size": 11}
@@ -27,6 +28,8 @@ LEGEND_DENSITY = 10.4  # characters per inch
 TITLE_DENSITY = 10
 LEGEND_LINE = 0.2  # inches
 WIDTH = 12.5
+# Of one that stands alone: its letters can be read on a phone
+ALONE = 5.0
 
 
 @styled
@@ -82,10 +85,12 @@ def standing_alone(
         comparison: the settings for a legend; None where the curves are named in the drawing.
     """
     width, height = figure.get_size_inches()
+    width = min(width, ALONE)
     letters = int(TITLE_DENSITY * width)
     broken = [fill(line, letters) for line in title.splitlines()]
     text = "\n".join(broken)
 
+    figure.set_size_inches(width, height)
     lines = text.count("\n")
     if comparison is None:
         # From the edge of the figure, whose width the lines are broken to, and not from that of the axes
@@ -138,7 +143,4 @@ def _fewer_seeds(setting: ComparedSetting, comparison: RunComparison) -> str:
     if set(setting.seeds) == every:
         return ""
 
-    listed = ", ".join(map(str, setting.seeds))
-    if len(setting.seeds) == 1:
-        return f" (seed {listed})"
-    return f" (seeds {listed})"
+    return f" ({seeds_named(setting.seeds)})"

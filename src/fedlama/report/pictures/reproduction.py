@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 
 from fedlama.paper.recipe import Draw
 from fedlama.paper.reproduce import Reproduction
-from fedlama.report.numbers.comparison import RunComparison
+from fedlama.report.numbers.comparison import (
+    ComparedSetting,
+    RunComparison,
+    compare,
+)
 from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.reproduction import PanelOutcome
 from fedlama.report.pictures.charts import Chart
@@ -19,9 +23,10 @@ from fedlama.report.pictures.layers import layer_chart
 from fedlama.report.pictures.overview import standing_alone
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.pictures.style import svg
-from fedlama.report.words.formats import joined
+from fedlama.report.words.formats import joined, seeds_named
 from fedlama.run.directory import ROUNDS
 from fedlama.run.files import write_atomically
+from fedlama.run.recorded import RecordedRun
 
 DRAWN_FROM_RECORDS: tuple[Draw, ...] = ("crossing", "curves")
 
@@ -60,13 +65,17 @@ def draw_figures(
         name = made.file_name
         if max(len(outcomes), len(made.panels)) > 1:
             name += ascii_lowercase[place]
-        charts = _charts(made, outcome.comparison, all_layers=all_layers)
+        shown = outcome
+        if made.draw == "curves":
+            comparison = _over_recorded_seeds(outcome.comparison)
+            shown = replace(outcome, comparison=comparison)
+        charts = _charts(made, shown.comparison, all_layers=all_layers)
         notes += _lacking(name, made, outcome, is_drawn=bool(charts))
         for number, chart in enumerate(charts, start=1):
             path = folder / f"{name}.svg"
             if len(charts) > 1:
                 path = folder / f"{name}-{number}.svg"
-            _write(chart, made, outcome, path)
+            _write(chart, made, shown, path)
             paths.append(path)
     return Drawn(tuple(paths), tuple(notes))
 
@@ -87,24 +96,41 @@ def _lacking(
 
     records = f"the records of rounds ({ROUNDS}) of {joined(without)} are not there"
     if is_drawn:
-        return [f"{name}: drawn without some settings, {records}"]
+        return [f"{name}: drawn without some runs, {records}"]
     return [f"{name}: not drawn, {records}"]
 
 
 def _without_records(draw: Draw, comparison: RunComparison) -> list[str]:
-    """The settings that a curve or a crossing would need the records of."""
+    """The settings that a curve or a crossing would need the records of, with the seeds if it is some of them."""
     found: list[str] = []
     for setting in comparison.settings:
         if draw == "crossing" and setting.config.policy.kind != "fedlama":
             continue
-        there = [bool(run.records) for run in setting.runs]
-        # A curve is over all seeds, a crossing of one.
-        is_drawn = all(there)
-        if draw == "crossing":
-            is_drawn = any(there)
-        if not is_drawn:
+        recorded = _recorded(setting)
+        if not recorded:
             found.append(setting.label)
+        elif draw == "curves" and len(recorded) < len(setting.runs):
+            # A curve is over all seeds, a crossing of one.
+            lacking = [run.seed for run in setting.runs if not run.records]
+            found.append(f"{setting.label} at {seeds_named(lacking)}")
     return found
+
+
+def _recorded(setting: ComparedSetting) -> list[RecordedRun]:
+    return [run for run in setting.runs if run.records]
+
+
+def _over_recorded_seeds(comparison: RunComparison) -> RunComparison:
+    """The same with curves over the seeds whose records are kept, which a legend then names."""
+    settings: list[ComparedSetting] = []
+    for setting in comparison.settings:
+        shown = setting
+        recorded = _recorded(setting)
+        if 0 < len(recorded) < len(setting.runs):
+            (own,) = compare(recorded).settings
+            shown = replace(setting, curve=own.curve, runs=own.runs)
+        settings.append(shown)
+    return replace(comparison, settings=tuple(settings))
 
 
 def _write(chart: Chart, made: Reproduction, outcome: PanelOutcome, path: Path) -> None:

@@ -39,6 +39,8 @@ Over = Literal["steps", "bytes"]
 
 HEIGHT = 340
 MAX_END_LABELS = 8
+# Of the whole range of values: if those of the second half span less, they fill the picture
+MIN_LATE_PART = 0.25
 LABEL_LINE = 0.07  # height of a label in parts of a score panel
 
 
@@ -184,7 +186,7 @@ def draw_score(
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     if over == "steps":
         axes.set_xlim(left=0)
-        axes.set_xlabel("steps of every client")
+        axes.set_xlabel(_what_is_drawn(comparison))
     elif logarithmic is not None:
         axes.set_xscale("log")
         axes.set_xlim(*logarithmic)
@@ -201,6 +203,14 @@ def draw_score(
     _scale_score(axes, comparison, measure)
     if over == "steps":
         _label_ends(axes, comparison, measure)
+
+
+def _what_is_drawn(comparison: RunComparison) -> str:
+    """The axis, and what there is beside curves."""
+    text = "steps of every client"
+    if any(len(setting.runs) > 1 for setting in comparison.settings):
+        text += "\nbands: from the lowest seed to the highest"
+    return text
 
 
 def _draw_curve(
@@ -239,13 +249,18 @@ def _draw_curve(
 
 
 def _scale_score(axes: Axes, comparison: RunComparison, measure: CurveMeasure) -> None:
-    found = value_range(comparison, measure, late=True)
-    if found is None:
+    late = value_range(comparison, measure, late=True)
+    whole = value_range(comparison, measure, late=False)
+    if late is None or whole is None:
         say_nothing(axes, "nothing evaluated yet")
         return
 
+    # The beginning leaves the picture only where the rest could not be told apart beside it.
+    low, high = late
+    lowest, highest = whole
+    if high - low >= MIN_LATE_PART * (highest - lowest):
+        low, high = whole
     # A flat curve gets some room, too.
-    low, high = found
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
     axes.set_ylim(low - room, high + room)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))

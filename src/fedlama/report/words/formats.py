@@ -164,3 +164,11 @@ def unbroken(text: str) -> str:
         without_break = part.replace(" ", "\N{NO-BREAK SPACE}")
         together = together.replace(part, without_break)
     return together
+
+
+def seeds_named(seeds: Sequence[int]) -> str:
+    """`seed 2` or `seeds 0, 1`."""
+    listed = ", ".join(map(str, seeds))
+    if len(seeds) == 1:
+        return f"seed {listed}"
+    return f"seeds {listed}"
