@@ -64,9 +64,7 @@ def decisions_of(run: RecordedRun) -> list[Decision]:
             size for size, is_long in zip(sizes, long, strict=True) if is_long
         )
         delta, kept = crossing_curves(discrepancy, sizes, adaptive, rule)
-        decision = Decision(
-            record.step, delta, kept, sum(long), long_size / sum(sizes)
-        )
+        decision = Decision(record.step, delta, kept, sum(long), long_size / sum(sizes))
         decisions.append(decision)
     return decisions
 

@@ -36,9 +36,7 @@ def main(folder: Path) -> None:
             for layer, interval in zip(layers, intervals, strict=True)
             if interval > min(intervals)
         ]
-        short = [
-            layer.name for layer in layers if layer.adaptive and layer not in long
-        ]
+        short = [layer.name for layer in layers if layer.adaptive and layer not in long]
         share = sum(layer.size for layer in long) / total
         print(
             f"cycle {cycle}: {share:.1%} of the parameters long; short kernels: {', '.join(short)}"

@@ -1,8 +1,8 @@
 """Copy what is published of finished runs: python results/collect.py reproduction/cpu results/cpu
 
 Configurations, summaries, the studies' indices, the tables and the figures, and the records of rounds, from which
-learning curves and the crossing of Algorithm 2 are drawn again; no weights. Records are packed (`rounds.jsonl.gz`), which
-makes them five to six times smaller: 0.7 kB per round of a ResNet20. --no-records leaves them out.
+learning curves and the crossing of Algorithm 2 are drawn again; no weights. Records are packed (`rounds.jsonl.gz`),
+which makes them five times smaller: 0.7 kB per round of a ResNet20. --no-records leaves them out.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedlama.report.numbers.frontier import FrontierPoint, standing
@@ -34,20 +34,45 @@ Row = Mapping[str, str]
 
 def main(folder: Path) -> None:
     """Print a line for every FedLAMA setting of the tables in this folder."""
-    print(_line(HEADINGS))
-    print(_line(["---"] + ["---:"] * (len(HEADINGS) - 1)))
-    for path in sorted(folder.glob("table*.csv")):
+    tables = {path: path.stem for path in sorted(folder.glob("table*.csv"))}
+    print("\n".join(table(tables, with_groups=True)))
+
+
+def table(tables: Mapping[Path, str], *, with_groups: bool) -> list[str]:
+    """The lines of Markdown.
+
+    Arguments:
+        tables: The tables' numbers, and what each is called here.
+        with_groups: Whether the titles of their groups are said, too.
+    """
+    lines = [
+        _line(HEADINGS),
+        _line(["---"] + ["---:"] * (len(HEADINGS) - 1)),
+    ]
+    for path, title in tables.items():
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         for group in dict.fromkeys(row["group"] for row in rows):
-            settings = {row["setting"]: row for row in rows if row["group"] == group}
-            for name, row in settings.items():
-                numbers = re.fullmatch(r"FedLAMA\((\d+), (\d+)\)", name)
-                if numbers is None:
-                    continue
-                base, factor = map(int, numbers.groups())
-                label = f"{path.stem}: {_of_group(group)}, φ = {factor}"
-                print(_line([label, *_cells(settings, row, base, factor)]))
+            label = title
+            if with_groups:
+                label += f": {_of_group(group)}"
+            own = [row for row in rows if row["group"] == group]
+            lines += _group_lines(label, own)
+    return lines
+
+
+def _group_lines(label: str, rows: Sequence[Row]) -> list[str]:
+    """One for each FedLAMA setting of a group."""
+    settings = {row["setting"]: row for row in rows}
+    lines: list[str] = []
+    for name, row in settings.items():
+        numbers = re.fullmatch(r"FedLAMA\((\d+), (\d+)\)", name)
+        if numbers is None:
+            continue
+        base, factor = map(int, numbers.groups())
+        cells = _cells(settings, row, base, factor)
+        lines.append(_line([f"{label}, φ = {factor}", *cells]))
+    return lines
 
 
 def _of_group(title: str) -> str:

@@ -2,7 +2,8 @@
 
 `fedlama reproduce table4 --group 1 --precision bfloat16` and its kin write a table's numbers as CSV, and
 `results/collect.py` brings them here. Between `<!-- paper NAME -->` and `<!-- end -->`, in this folder's README.md and
-in the project's, stands the table of NAME.csv, such as `cpu-bfloat16/table4-group1`.
+in the project's, stands the table of NAME.csv, such as `cpu-bfloat16/table4-group1`. Between `<!-- summary -->` and
+`<!-- end -->` stands what all tables of SUMMED_UP have found, beside the paper's numbers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import overview
 
 from fedlama.report.tables.paired import points
 
@@ -21,13 +24,29 @@ HEADINGS = (
     "accuracy",
     "difference",
     "of moving averages",
-    "in the paper",
+    "paper: difference",
     "at equal bytes",
     "cost",
-    "in the paper",
+    "paper: cost",
     "seeds",
 )
 UNKNOWN = "–"
+# The tables of eight clients at a time, and what the summary calls them; those that are not there are left out
+SUMMED_UP = {
+    "cpu-bfloat16/table4-group1": (
+        "[CIFAR-10, α = 0.5 in place of 0.1](#eight-of-128-clients-table-4-25--active)"
+    ),
+    "cpu-1500-steps-bfloat16/table4-group2": (
+        "[CIFAR-10, α = 1](#eight-of-128-clients-table-4-α--1)"
+    ),
+    "cpu-1500-steps-bfloat16/table1": (
+        "[CIFAR-10, IID](#eight-of-128-clients-table-1-iid)"
+    ),
+    "cpu/table3-group1": ("[UNIPEN-62 by writer](#eight-writers-at-a-time-table-3)"),
+    "cpu-960-steps-bfloat16/table2": (
+        "[half of CIFAR-100, IID](#eight-of-128-clients-table-2-cifar-100)"
+    ),
+}
 
 Row = Mapping[str, str]
 
@@ -109,7 +128,23 @@ def filled(page: str) -> str:
     pattern = (
         r"(?P<begin><!-- paper (?P<name>[\w/-]+) -->)\n.*?\n?(?P<end><!-- end -->)"
     )
-    return re.sub(pattern, fresh, page, flags=re.DOTALL)
+    with_tables = re.sub(pattern, fresh, page, flags=re.DOTALL)
+
+    def summary(found: re.Match[str]) -> str:
+        return f"{found['begin']}\n{summed_up()}\n{found['end']}"
+
+    place = r"(?P<begin><!-- summary -->)\n.*?\n?(?P<end><!-- end -->)"
+    return re.sub(place, summary, with_tables, flags=re.DOTALL)
+
+
+def summed_up() -> str:
+    """Markdown: a line for every FedLAMA setting of these tables, the paper's numbers in brackets."""
+    tables: dict[Path, str] = {}
+    for name, title in SUMMED_UP.items():
+        file = HERE / f"{name}.csv"
+        if file.exists():
+            tables[file] = title
+    return "\n".join(overview.table(tables, with_groups=False))
 
 
 if __name__ == "__main__":
