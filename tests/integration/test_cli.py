@@ -580,6 +580,18 @@ def test_showing_what_is_finished_writes_nothing_where_there_is_nothing(name, tm
     assert not out.parent.exists()
 
 
+@pytest.mark.parametrize(
+    "option", [["--iterations", "96"], ["--no-decay"], ["--group", "2"], ["--pilots"]]
+)
+def test_what_the_frontier_does_not_take_is_refused(option, tmp_path):
+    out = tmp_path / "out"
+    done = forked("reproduce", "frontier", "--plan", "--out", out, *option)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fedlama: reproduce frontier takes no --group, ")
+    assert not out.exists()
+
+
 def test_a_refusal_that_panels_share_is_said_once(tmp_path):
     nothing = forked(
         "reproduce", "table3", "--scale", "smoke", "--finished", "--out", tmp_path / "a"

@@ -456,6 +456,14 @@ def test_a_folder_that_several_studies_share_keeps_all_their_runs(tmp_path):
     ]
 
 
+def test_a_published_study_without_records_is_finished(tmp_path):
+    study = parse_study(STUDY)
+    first = run_study(study, tmp_path, 1, lambda *_: None)
+    for records in tmp_path.rglob("rounds.jsonl"):
+        records.unlink()
+    assert run_study(study, tmp_path, 1, lambda *_: None) == first
+
+
 def test_a_setting_that_diverges_everywhere_stops_nothing(tmp_path):
     settings = [
         *STUDY["study"]["setting"][:1],

@@ -115,7 +115,18 @@ def reproduce(
         return
     sitting = Sitting(minutes, checkpoints)
     selection = Selection(tuple(settings or ()), parse_seeds(seeds))
+    changes = Changes(
+        iterations=iterations,
+        decay=decay,
+        pilots=pilots,
+        precision=checked_precision(precision),
+    )
     if name == FRONTIER:
+        if changes != Changes() or group is not None or all_layers:
+            raise InputError(
+                "reproduce frontier takes no --group, --iterations, --no-decay, --pilots, --precision or --all-layers: "
+                "it is no table of the paper, but a study of its own"
+            )
         reproduce_frontier(
             scale=scale,
             selection=selection,
@@ -130,12 +141,6 @@ def reproduce(
     names = [name]
     if name == ALL:
         names = [*TABLES, *FIGURES]
-    changes = Changes(
-        iterations=iterations,
-        decay=decay,
-        pilots=pilots,
-        precision=checked_precision(precision),
-    )
     folder = out or Path("reproduction") / changes.folder(scale)
     kept = None
     if finished:

@@ -123,7 +123,7 @@ def _check_name(name: str) -> None:
     for near in get_close_matches(name, known, n=1):
         hint = f"; did you mean {near}?"
     raise InputError(
-        f"there is no {shown(name)} in the paper{hint} (table1 … table12, figure1 … figure6, frontier)"
+        f"there is no {shown(name)} in the paper{hint} (table1 … table12, figure1 … figure6, all, frontier, list)"
     )
 
 
