@@ -257,6 +257,36 @@ def test_verdict_of_equals_and_of_single_seeds(write):
     assert "against 90.0 %. The two are level." in verdict(compare(runs))
 
 
+def coded(write, **options):
+    """A setting that averages as often as FedAvg(6), at a fraction of a bit per number."""
+    codes = {"codec": "quantize", "bits": 4}
+    return write(policy="fast", bits=4, uplink=codes, **options)
+
+
+def test_a_code_averages_as_often_and_is_no_baseline(write):
+    # As `fedlama report` finds them, in the order of their folders' names
+    runs = [coded(write, accuracy=0.89), write(policy="fast", accuracy=0.9)]
+    comparison = compare(runs)
+    assert [setting.relative_cost for setting in comparison.settings] == [1.0, 1.0]
+    assert comparison.baseline is comparison.settings[1]
+    # 4 of 32 bits
+    assert verdict(comparison).startswith(
+        "FedAvg(6) + Quantize(4) sent 12 % of FedAvg(6)'s bytes and reached 89.0 % against 90.0 %. "
+        "That is 1.0 points less. "
+    )
+
+
+def test_the_answer_is_about_the_setting_with_a_code(write):
+    runs = three_settings(write, lama=(0.85,), fast=(0.9,), slow=(0.5,))
+    runs.append(coded(write, accuracy=0.89))
+    assert verdict(compare(runs)).startswith(
+        "FedAvg(6) + Quantize(4) sent 12 % of FedAvg(6)'s bytes and reached 89.0 % against 90.0 %. "
+        "That is 1.0 points less. "
+        "FedAvg(24) sent 25 % and reached 50.0 %, 39.0 points less than FedAvg(6) + Quantize(4). "
+        "FedLAMA(6, 4) sent 40 % and reached 85.0 %, 4.0 points less than FedAvg(6) + Quantize(4). "
+    )
+
+
 def test_verdict_of_one_setting(write):
     assert verdict(compare([write(accuracy=0.9, long=LONG)])) == (
         "FedLAMA(6, 4) reached 90.0 %. Its clients sent 2.56 kB and received 2.56 kB. "

@@ -61,7 +61,8 @@ def compare(
     Arguments:
         runs: finished or not; those that differ in nothing but their seed are one setting.
         labels: names of settings by run directory, in place of their policies.
-        baseline: the label of the setting whose cost is 100 %; by default the most expensive one.
+        baseline: the label of the setting whose cost is 100 %; by default the most expensive one, and of those the one that
+            sends most.
         baseline_may_lack: whether there need be no run of that setting; without one, nothing is put in relation to it.
     """
     if not runs:
@@ -122,10 +123,17 @@ def _baseline_position(
         known = ", ".join(labels)
         raise InputError(f"baseline {shown(label)} is none of the settings: {known}")
 
-    costs = [setting.communication_cost or 0.0 for setting in settings]
-    if not any(costs):
+    costs = [_cost_and_bytes(setting) for setting in settings]
+    most = max(costs)
+    cost, _ = most
+    if not cost:
         return None
-    return costs.index(max(costs))
+    return costs.index(most)
+
+
+def _cost_and_bytes(setting: ComparedSetting) -> tuple[float, float]:
+    """What settings are ordered by: a code that averages as often as FedAvg costs as much, but sends fewer bytes."""
+    return setting.communication_cost or 0.0, setting.uplink_bytes
 
 
 def _related(setting: ComparedSetting, whole: float | None) -> ComparedSetting:

@@ -141,10 +141,16 @@ def _base(
 
 
 def _lead(settings: Sequence[ComparedSetting]) -> ComparedSetting:
-    """The setting that the answer is about: the first whose policy adapts."""
-    for setting in settings:
-        if setting.adapts:
+    """The setting that the answer is about: the first that codes its messages, or else the first that adapts.
+
+    Codes change the bytes most, so whoever compares one with the rest asks about it.
+    """
+    adapting = [setting for setting in settings if setting.adapts]
+    for setting in adapting:
+        if setting.config.uplink.codec != NO_CODEC:
             return setting
+    if adapting:
+        return adapting[0]
     return settings[0]
 
 
