@@ -72,6 +72,34 @@ def test_one_page_and_a_picture(command, tmp_path):
     assert (tmp_path / "config-diagnosis.png").read_bytes().startswith(b"\x89PNG")
 
 
+def last_lines_of_policies(page):
+    _, rest = page.split("at equal bytes\n")
+    table, _ = rest.split("  (discrepancy")
+    return [line.split("  ")[1] for line in table.splitlines()]
+
+
+PLAIN = ["FedAvg(2)", "FedLAMA(2, 2)", "FedLAMA(2, 4)", "FedLAMA(2, 8)"]
+
+
+def test_a_preset_that_is_planned_is_in_the_list_once_with_its_code(command):
+    planned = "policy.base_interval = 2\n" + CONFIG.replace(
+        "[policy]\nbase_interval = 2\nincrease_factor = 2\n", ""
+    )
+    code, page, _ = command(config='preset = "frugal"\n' + planned)
+    assert not code
+    policies = last_lines_of_policies(page)
+    assert policies == [*PLAIN, "Budget(2, 16, 0.4)", "frugal(2)"]
+    assert "noise instead of drift: frugal(2))" in page
+
+    code, page, _ = command(config='preset = "frugal"\naveraged = 0.5\n' + planned)
+    policies = last_lines_of_policies(page)
+    assert policies[-2:] == ["frugal(2), averaged 0.5", "frugal"]
+
+
+def test_without_a_code_none_is_spoken_of():
+    assert "with a code" not in diagnosis_text(digits())
+
+
 def test_everything_as_json(command, tmp_path):
     code, text, _ = command("--json", "--out", "pictures/one.png")
     assert not code

@@ -255,6 +255,23 @@ def test_the_recommendation_takes_the_largest_factor_that_is_tolerable():
     )
 
 
+def test_a_code_is_recommended_first():
+    lines = [
+        Prediction("FedAvg(6)", 4000, 1, 1, 1),
+        prediction(0.6, 1.2, 0.72),
+        prediction(0.4, 2.1, 0.76),
+        prediction(0.3, 3.1, 0.8),
+        Prediction("mine", 500, 1, 1, 1),
+        Prediction("frugal", 39, 1, 1, 1),
+    ]
+    said = recommend(lines, 0.8, 6, coded=("mine", "frugal"))
+    # 39 of 4,000 bytes
+    assert said.startswith(
+        "Bits save most: frugal would send 0.97% of FedAvg(6)'s uplink, for which its code adds noise. "
+        "Without a code: use FedLAMA(6, 2): it would send 60% of FedAvg(6)'s parameters"
+    )
+
+
 def test_a_code_is_in_the_predicted_bytes_and_not_in_the_cost():
     # 80,000 numbers at one bit are 10,000 bytes; the norm, a scale and the format come on top
     one_layer = layout(80_000)

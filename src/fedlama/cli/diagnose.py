@@ -6,11 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedlama.cli.shared import Workers
+
+if TYPE_CHECKING:
+    from fedlama.compress import Codec
+    from fedlama.core import Policy
+    from fedlama.run.resolve import Resolved
 
 DIAGNOSED_ON = "auto"  # the device of the first cycles, whatever train.device says
 
@@ -43,7 +48,6 @@ def diagnose(
     import json
 
     from fedlama.diagnose import diagnose as look_at
-    from fedlama.paper.presets import frugal
     from fedlama.processes.devices import default_workers
     from fedlama.report.pictures.diagnosis import draw_diagnosis
     from fedlama.report.words.diagnosis import diagnosis_text
@@ -52,7 +56,7 @@ def diagnose(
 
     loaded = load_config(config, overrides or [])
     planned = resolve(loaded)
-    preset = frugal(planned.policy.base_interval)
+    coded = _coded(planned)
     model_keys = planned.config.model
     with _progress() as progress:
         found = look_at(
@@ -67,7 +71,7 @@ def diagnose(
             layers=model_keys.layers,
             adaptive=model_keys.adaptive,
             workers=workers or default_workers(DIAGNOSED_ON),
-            coded={"frugal, 1 % of FedAvg": (preset["policy"], preset["uplink"])},
+            coded=coded,
             progress=progress,
         )
 
@@ -79,6 +83,21 @@ def diagnose(
         return
     print(diagnosis_text(found))
     print(f"picture: {picture}")
+
+
+def _coded(planned: Resolved) -> dict[str, tuple[Policy, Codec]]:
+    """What is planned, if it has a code, and the preset."""
+    from fedlama.paper.presets import frugal
+    from fedlama.run.labels import run_label
+
+    coded: dict[str, tuple[Policy, Codec]] = {}
+    if planned.uplink is not None:
+        coded[run_label(planned.config)] = (planned.policy, planned.uplink)
+    preset = frugal(planned.policy.base_interval)
+    combination = (preset["policy"], preset["uplink"])
+    if combination not in coded.values():
+        coded.setdefault("frugal", combination)
+    return coded
 
 
 @contextmanager

@@ -172,14 +172,16 @@ def diagnose(
     )
     root_spread = spread_of_roots(last_cycle, layout.sizes)
     policies: list[Policy] = []
-    for one in compared(policy):
+    combinations = coded or {}
+    with_codes = [combined for combined, _ in combinations.values()]
+    for one in compared(policy, with_codes):
         if asks_for_movement(one):
             omitted[str(one)] = "it decides by how far layers move, which is not known"
         else:
             policies.append(one)
     predictions = _predictions(
         policies=policies,
-        coded=coded or {},
+        coded=combinations,
         layout=layout,
         discrepancy=last_cycle,
         iterations=iterations,
@@ -201,7 +203,10 @@ def diagnose(
         later_layers=later,
         root_spread=root_spread,
         predictions=predictions,
-        recommendation=recommend(predictions, root_spread, base_interval),
+        coded=tuple(combinations),
+        recommendation=recommend(
+            predictions, root_spread, base_interval, tuple(combinations)
+        ),
         omitted=omitted,
     )
 

@@ -69,7 +69,8 @@ class Diagnosis:
         later_layers: the same as `layers` in the last cycle that was run; predictions follow from it.
         root_spread: the coefficient of variation of √d_l, weighted by size, in the last cycle.
         predictions: what each policy would send.
-        recommendation: one sentence.
+        coded: the names of those with a code, which costs noise instead of drift.
+        recommendation: one or two sentences.
         omitted: name of an estimate → why it is missing.
     """
 
@@ -88,6 +89,7 @@ class Diagnosis:
     later_layers: list[LayerProfile]
     root_spread: float
     predictions: list[Prediction]
+    coded: tuple[str, ...]
     recommendation: str
     omitted: dict[str, str] = field(default_factory=dict)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fedlama.core import Budget, FedAvg, FedLAMA, Policy
 from fedlama.diagnose.recommendation import FACTORS
 
@@ -33,11 +35,12 @@ def fedlama_beside(policy: Policy) -> FedLAMA:
     )
 
 
-def compared(planned: Policy) -> list[Policy]:
+def compared(planned: Policy, coded: Collection[Policy] = ()) -> list[Policy]:
     """FedAvg first, then FedLAMA with each factor, a budget, and what is planned unless it is among them.
 
     Arguments:
         planned: The policy of the run.
+        coded: The policies that are predicted with a code: what is planned with one is not predicted without.
     """
     beside = fedlama_beside(planned)
     interval = beside.base_interval
@@ -50,6 +53,6 @@ def compared(planned: Policy) -> list[Policy]:
     longest = interval * FACTORS[-1]
     budget = Budget(interval, longest, BUDGET_SHARE)
     policies.append(budget)
-    if planned not in policies:
+    if planned not in policies and planned not in coded:
         policies.append(planned)
     return policies

@@ -1,4 +1,4 @@
-"""One sentence on what to do."""
+"""What to do, in one or two sentences."""
 
 from __future__ import annotations
 
@@ -13,22 +13,46 @@ TOLERABLE = 2.0  # times the discrepancy of FedAvg(τ')
 
 
 def recommend(
-    predictions: Sequence[Prediction], root_spread: float, base_interval: int
+    predictions: Sequence[Prediction],
+    root_spread: float,
+    base_interval: int,
+    coded: Sequence[str] = (),
 ) -> str:
-    """The largest factor whose discrepancy is tolerable, if layer-wise intervals gain at all.
+    """The code that sends least, as bits save more than intervals; then the best intervals without one.
 
     Arguments:
         predictions: Of FedAvg first, then of FedLAMA with each of the `FACTORS`.
         root_spread: The coefficient of variation of √d_l, weighted by size.
         base_interval: τ'.
+        coded: The names of predictions with a code.
     """
+    by_intervals = _by_intervals(predictions, root_spread, base_interval)
+    with_codes = [one for one in predictions if one.policy in coded]
+    if not with_codes:
+        return by_intervals[0].upper() + by_intervals[1:]
+    shortest = min(with_codes, key=lambda one: one.uplink_bytes)
+    return f"{_by_code(shortest, predictions[0])} Without a code: {by_intervals}"
+
+
+def _by_code(coded: Prediction, fedavg: Prediction) -> str:
+    share = coded.uplink_bytes / fedavg.uplink_bytes
+    return (
+        f"Bits save most: {coded.policy} would send {share:.2%} of {fedavg.policy}'s uplink, for which its code adds "
+        f"noise."
+    )
+
+
+def _by_intervals(
+    predictions: Sequence[Prediction], root_spread: float, base_interval: int
+) -> str:
+    """The largest factor whose discrepancy is tolerable, if layer-wise intervals gain at all."""
     candidates = list(zip(FACTORS, predictions[1:], strict=False))
     gain = min(prediction.at_equal_bytes for _, prediction in candidates)
     if gain > WORTH_WHILE:
         best = 1 - 1 / (1 + root_spread**2)
         return (
-            f"Intervals of their own gain little here (no intervals have more than {best:.0%} less discrepancy than a "
-            f"FedAvg of equal bytes): use FedAvg with a longer interval than {base_interval}, or a codec, to send less."
+            f"intervals of their own gain little here (no intervals have more than {best:.0%} less discrepancy than a "
+            f"FedAvg of equal bytes): use FedAvg with a longer interval than {base_interval} to send less."
         )
 
     # The smallest factor stands, tolerable or not: layer-wise intervals do gain here.
@@ -39,7 +63,7 @@ def recommend(
             chosen = other
     less = 1 - chosen.at_equal_bytes
     return (
-        f"Use FedLAMA({base_interval}, {factor}): it would send {chosen.cost:.0%} of FedAvg({base_interval})'s "
+        f"use FedLAMA({base_interval}, {factor}): it would send {chosen.cost:.0%} of FedAvg({base_interval})'s "
         f"parameters, with {chosen.discrepancy:.2f} times its discrepancy once intervals are settled, which is "
-        f"{less:.0%} less than a FedAvg of equal bytes has; a code such as frugal's saves more."
+        f"{less:.0%} less than a FedAvg of equal bytes has."
     )

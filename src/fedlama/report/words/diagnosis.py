@@ -8,7 +8,7 @@ from textwrap import fill
 from fedlama.base import printable
 from fedlama.diagnose import Diagnosis, LayerProfile
 from fedlama.diagnose.findings import GRADIENT_VARIANCE
-from fedlama.report.words.formats import human_bytes
+from fedlama.report.words.formats import human_bytes, joined
 
 MAX_NAMED = 4  # long layers in a line
 PAGE_WIDTH = 100
@@ -158,8 +158,12 @@ def _policies(found: Diagnosis) -> str:
     lines.append(
         "  (discrepancy relative to the first line, then relative to a FedAvg that averages as many parameters;"
     )
-    lines.append(
-        f"  cost counts parameters averaged, as a share of FedAvg({found.base_interval})'s;"
-    )
-    lines.append("  only frugal is compressed, which costs noise instead of drift)")
+    cost = f"  cost counts parameters averaged, as a share of FedAvg({found.base_interval})'s"
+    if not found.coded:
+        lines.append(f"{cost})")
+        return "\n".join(lines)
+
+    lines.append(f"{cost};")
+    names = joined([printable(name, MAX_POLICY) for name in found.coded])
+    lines.append(f"  with a code, which costs noise instead of drift: {names})")
     return "\n".join(lines)
