@@ -356,6 +356,29 @@ def test_staggering_changes_when_layers_are_averaged_and_not_how_often(
     assert counts[0] == counts[1]
 
 
+@given(
+    st.sampled_from([(2, 8), (2, 12), (3, 3), (5, 20)]),
+    st.floats(0.5, 1.0),
+    DISCREPANCIES,
+    st.booleans(),
+)
+def test_every_layer_is_averaged_at_every_end_of_a_cycle(
+    lengths, fraction, d, staggered
+):
+    base_interval, cycle = lengths
+    share = max(fraction, base_interval / cycle)
+    policy = Budget(base_interval, cycle, share, staggered=staggered)
+    plans, _ = play(policy, 4 * cycle, d=d)
+    ends: list[int] = []
+    step = 0
+    for plan in plans:
+        step += plan.steps
+        if plan.ends_cycle:
+            ends.append(step)
+            assert plan.due == (A, B, C)
+    assert ends == [cycle, 2 * cycle, 3 * cycle, 4 * cycle]
+
+
 # FedLUAR
 
 
