@@ -58,8 +58,10 @@ def height_of_line(corners: list[Point], uplink: float) -> float | None:
     return None
 
 
-def gain(found: Mapping[str, Mapping[int, Point]], setting: str) -> str:
-    """Of a setting over the line, and at which share of FedAvg(6)'s bytes."""
+def gains_of(
+    found: Mapping[str, Mapping[int, Point]], setting: str
+) -> tuple[list[float], list[float]]:
+    """Of a setting over the line, seed by seed, and at which shares of FedAvg(6)'s bytes."""
     lines = [found[name] for name in FEDAVG if name in found]
     gains: list[float] = []
     shares: list[float] = []
@@ -71,6 +73,12 @@ def gain(found: Mapping[str, Mapping[int, Point]], setting: str) -> str:
         if height is not None:
             gains.append(accuracy - height)
             shares.append(uplink / found[FEDAVG[0]][seed][0])
+    return gains, shares
+
+
+def gain(found: Mapping[str, Mapping[int, Point]], setting: str) -> str:
+    """Of a setting over the line, and at which share of FedAvg(6)'s bytes."""
+    gains, shares = gains_of(found, setting)
     if not gains:
         return UNKNOWN
     text = points(fmean(gains))

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+import frontier_codes
 import frontier_line
 from averages import table as averages
 from frontier_studies import (
@@ -37,6 +39,7 @@ from fedlama.study.study_file import load_study
 PAGE = HERE / "frontier.md"
 README = ROOT / "README.md"
 PILOTS = "pilots "  # and a study's name
+NEARLY = 0.1  # of a share: a rate meets its budget as well as that
 # Rows: what a setting is called, and what the studies call it, which have other rates; the first that is there is shown
 HEADLINE_ROWS: Mapping[str, tuple[str, ...]] = {
     "FedAvg(6)": (BASELINE,),
@@ -81,6 +84,157 @@ PUBLISHED_COLUMNS: Mapping[str, str] = {
     "unipen62-rates": "UNIPEN-62, pilots' rates",
     "cifar10": "CIFAR-10",
 }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question of the page and its answer, in words; the numbers beside it are of the settings.
+
+    Arguments:
+        words: By hand, so they have to be read again when numbers change.
+        labels: What studies call the setting; the first that is there is shown.
+        both_ways: Whether the share is of the bytes of both directions.
+        over_the_line: Whether the difference is to FedAvg's line at equal bytes, not to FedAvg(6).
+    """
+
+    words: str
+    labels: tuple[str, ...]
+    both_ways: bool = False
+    over_the_line: bool = False
+
+
+ANSWERS = (
+    Answer(
+        "**1. Without codes**, is FedLAMA(6, 4) above a FedAvg of equal bytes? No on small networks, yes on ResNet20",
+        ("FedLAMA(6, 4)",),
+        over_the_line=True,
+    ),
+    Answer(
+        "**2. With codes**, what is best at a hundredth? A code alone (`frugal`), within half a point on the small "
+        "networks",
+        ("frugal",),
+    ),
+    Answer(
+        "Intervals beside the code? On small networks no. On ResNet20 perhaps",
+        (
+            "frugal, averaged 0.5",
+            "FedLAMA(6, 4) + Rotate(0.85)",
+            "FedLAMA(6, 4) + Rotate(0.85) + window feedback",
+            "FedLAMA(6, 4) + Rotate(0.78)",
+        ),
+    ),
+    Answer(
+        "Error feedback around the code? No",
+        ("Rotate(0.28) + window feedback", "Rotate(0.31) + window feedback"),
+    ),
+    Answer(
+        "Half a per cent? Nearly as good",
+        ("frugal, 0.5 %", "Rotate(0.135)", "Rotate(0.15)"),
+    ),
+    Answer(
+        "**3. The published**: what is as good? One-bit EDEN, for three times the bytes",
+        ("Rotate(1)",),
+    ),
+    Answer(
+        "Top-k with feedback? Only at the larger learning rate",
+        ("Top 1 % + feedback",),
+    ),
+    Answer(
+        "**4. Both directions** below a tenth? With a coded downlink and a long window, for 0.2 points more",
+        (
+            "frugal, downlink Rotate(0.8)",
+            "frugal, downlink Rotate(1.6)",
+            "frugal, averaged 0.5",
+        ),
+        both_ways=True,
+    ),
+)
+
+
+def answers() -> str:
+    """The page's first table: what was asked, the answer, and what it rests on."""
+    studies = [name for name in PUBLISHED_COLUMNS if has_baseline(name)]
+    titles = [PUBLISHED_COLUMNS[name] for name in studies]
+    lines = [
+        f"| question and answer | {' | '.join(titles)} |",
+        "|---|" + "---:|" * len(studies),
+    ]
+    pairs = {name: {pair.label: pair for pair in pairs_of(name)} for name in studies}
+    points_of = {name: frontier_line.points_of(name) for name in studies}
+    for answer in ANSWERS:
+        cells: list[str] = []
+        for name in studies:
+            if answer.over_the_line:
+                cells.append(_over_the_line(points_of[name], answer.labels[0]))
+            else:
+                cells.append(_answered(pairs[name], answer))
+        lines.append(f"| {answer.words} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _over_the_line(
+    found: Mapping[str, Mapping[int, frontier_line.Point]], setting: str
+) -> str:
+    gains, shares = frontier_line.gains_of(found, setting)
+    if not gains:
+        return UNKNOWN
+    error = None
+    if len(gains) > 1:
+        error = stdev(gains) / math.sqrt(len(gains))
+    return _with_seeds(fmean(gains), error, fmean(shares), len(gains))
+
+
+def _answered(pairs: Mapping[str, Pair], answer: Answer) -> str:
+    for label in answer.labels:
+        if label in pairs:
+            pair = pairs[label]
+            share = pair.total_share if answer.both_ways else pair.uplink_share
+            return _with_seeds(pair.mean, pair.error, share, len(pair.seeds))
+    return UNKNOWN
+
+
+def _with_seeds(mean: float, error: float | None, share: float, seeds: int) -> str:
+    difference = points(mean)
+    if error is not None:
+        difference += f" ± {100 * error:.2f}"
+    return f"{difference} at {share_text(share)} ({seeds})"
+
+
+def combinations() -> str:
+    """Which combination of code, feedback and intervals gives what at which share of the uplink."""
+    titles = [
+        f"{100 * tick:g} %" for tick in sorted(frontier_codes.TICKS, reverse=True)
+    ]
+    lines = [f"| | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
+    for title, name in frontier_codes.PANELS.items():
+        lines.append(f"| **{title}** |" + " |" * len(titles))
+        pairs = pairs_of(name)
+        for combination, look in frontier_codes.COMBINATIONS.items():
+            own = [
+                pair
+                for pair in pairs
+                if frontier_codes.combination_of(pair.label) == combination
+            ]
+            cells = [
+                _at_share(own, tick)
+                for tick in sorted(frontier_codes.TICKS, reverse=True)
+            ]
+            lines.append(f"| {look.meaning} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _at_share(pairs: Sequence[Pair], share: float) -> str:
+    """The setting whose uplink is about this share."""
+    for pair in pairs:
+        if abs(pair.uplink_share / share - 1) > NEARLY:
+            continue
+        text = points(pair.mean)
+        if pair.error is not None:
+            text += f" ± {100 * pair.error:.2f}"
+        if "FedAvg(12)" in pair.label:
+            text += ", FedAvg(12)"
+        return text
+    return UNKNOWN
 
 
 def headline() -> str:
@@ -200,6 +354,8 @@ def loss_differences(name: str) -> dict[str, str]:
 
 
 SUMMARIES: Mapping[str, Callable[[], str]] = {
+    "answers": answers,
+    "combinations": combinations,
     "averages": lambda: averages(file_of("cifar10"), STUDIES / "cifar10"),
     "line": frontier_line.table,
     "published": published,

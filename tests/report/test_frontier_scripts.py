@@ -107,6 +107,30 @@ def test_a_setting_is_held_against_fedavgs_line_at_its_own_bytes():
     ]
 
 
+def test_a_combination_stands_under_the_share_that_it_sends():
+    program = (
+        "from types import SimpleNamespace as Pair\n"
+        "from frontier_tables import _answered, _at_share, Answer\n"
+        "some = [Pair(label='Rotate(0.3)', uplink_share=0.0102, total_share=0.5, mean=-0.01,\n"
+        "             error=0.002, seeds=[1, 2]),\n"
+        "        Pair(label='FedAvg(12) + Rotate(0.1)', uplink_share=0.0026, mean=-0.02, error=None, seeds=[1])]\n"
+        "for share in (0.01, 0.005, 0.0025):\n"
+        "    print(_at_share(some, share))\n"
+        "named = {one.label: one for one in some}\n"
+        "for answer in (Answer('yes', ('frugal', 'Rotate(0.3)')), Answer('yes', ('Rotate(0.3)',), both_ways=True),\n"
+        "               Answer('no', ('frugal',))):\n"
+        "    print(_answered(named, answer))\n"
+    )
+    assert said(program).splitlines() == [
+        "−1.00 ± 0.20",
+        "–",
+        "−2.00, FedAvg(12)",
+        "−1.00 ± 0.20 at 1.02 % (2)",
+        "−1.00 ± 0.20 at 50.0 % (2)",
+        "–",
+    ]
+
+
 def test_labels_keep_off_each_other_and_inside_the_frame():
     program = (
         "from itertools import combinations\n"

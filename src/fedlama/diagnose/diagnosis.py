@@ -171,16 +171,10 @@ def diagnose(
         measured=last_cycle,
     )
     root_spread = spread_of_roots(last_cycle, layout.sizes)
-    policies: list[Policy] = []
     combinations = coded or {}
     with_codes = [combined for combined, _ in combinations.values()]
-    for one in compared(policy, with_codes):
-        if asks_for_movement(one):
-            omitted[str(one)] = "it decides by how far layers move, which is not known"
-        else:
-            policies.append(one)
     predictions = _predictions(
-        policies=policies,
+        policies=_foreseeable(compared(policy, with_codes), omitted),
         coded=combinations,
         layout=layout,
         discrepancy=last_cycle,
@@ -209,6 +203,17 @@ def diagnose(
         ),
         omitted=omitted,
     )
+
+
+def _foreseeable(policies: Sequence[Policy], omitted: dict[str, str]) -> list[Policy]:
+    """The policies whose decisions follow from discrepancies; why the others are left out is noted."""
+    found: list[Policy] = []
+    for one in policies:
+        if asks_for_movement(one):
+            omitted[str(one)] = "it decides by how far layers move, which is not known"
+        else:
+            found.append(one)
+    return found
 
 
 def _clients_looked_at(active: int, clients: int, steps: int) -> int:

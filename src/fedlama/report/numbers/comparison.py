@@ -61,8 +61,8 @@ def compare(
     Arguments:
         runs: finished or not; those that differ in nothing but their seed are one setting.
         labels: names of settings by run directory, in place of their policies.
-        baseline: the label of the setting whose cost is 100 %; by default the most expensive one, and of those the one that
-            sends most.
+        baseline: the label of the setting whose cost is 100 %; by default the most expensive one, and of
+            equals the one that sends most.
         baseline_may_lack: whether there need be no run of that setting; without one, nothing is put in relation to it.
     """
     if not runs:
