@@ -25,6 +25,7 @@ from fedlama.report.pictures.style import GRID, INK, colour, png, styled, titled
 IMAGES = ROOT / "docs/images"
 WIDTH = 6.4  # inches: on a phone of 375 pixels a point of text is 0.8 pixels
 PANEL_HEIGHT = 2.75
+LOW_PANEL = 2.2  # of the README, where text follows that should not be far below
 TEXT = 11.5
 WITHIN = 0.5  # points: as good as FedAvg(6) for most purposes
 LEAST_SETTINGS = 4  # of a panel
@@ -95,6 +96,7 @@ class Chart:
     share: Callable[[Pair], float]
     axis: str
     smallest: float
+    panel_height: float = PANEL_HEIGHT
 
 
 UPLINK = Chart(
@@ -102,6 +104,7 @@ UPLINK = Chart(
     share=lambda pair: pair.uplink_share,
     axis="uplink bytes, as a share of FedAvg(6)'s",
     smallest=0.0016,
+    panel_height=LOW_PANEL,
 )
 TOTAL = Chart(
     shown=BOTH_WAYS,
@@ -129,7 +132,7 @@ def _draw(chart: Chart, studies: Mapping[str, str]) -> Figure:
         pairs = _shown_pairs(chart, name)
         if len(pairs) >= LEAST_SETTINGS:
             panels.append((title, name, pairs))
-    height = 0.8 + PANEL_HEIGHT * len(panels)
+    height = 0.8 + chart.panel_height * len(panels)
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     figure.get_layout_engine().set(hspace=0.06)  # type: ignore[union-attr]
     _explain(figure)

@@ -1,8 +1,8 @@
 """Fill the tables of results/frontier.md from the summaries below results/frontier: python results/frontier_tables.py
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`, where NAME is a study's, `pilots` of a study, or a key
-of SUMMARIES. A study without a finished baseline leaves its tables as they are. The README's first table, `headline`,
-has some settings of three studies.
+of SUMMARIES. A study without a finished baseline leaves its tables as they are. The README's first tables, `short`
+and `headline`, have some settings of three studies.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ HEADLINE_ROWS: Mapping[str, tuple[str, ...]] = {
         "FedLAMA(6, 4) + Rotate(0.58)",
     ),
 }
+SHORT_ROWS = ("FedAvg(24)", "FedLAMA(6, 4)", "**frugal**")
 PUBLISHED_ROWS: Mapping[str, tuple[str, ...]] = {
     "FedLUAR(6, 1)": ("FedLUAR(6, 1)",),
     "FedLUAR(6, 2)": ("FedLUAR(6, 2)",),
@@ -237,14 +238,24 @@ def _at_share(pairs: Sequence[Pair], share: float) -> str:
     return UNKNOWN
 
 
+def short() -> str:
+    """The README's first: three rows of its second."""
+    rows = {name: HEADLINE_ROWS[name] for name in SHORT_ROWS}
+    return side_by_side(rows, _headline_columns())
+
+
 def headline() -> str:
     """Some settings on all data sets: the share of FedAvg(6)'s uplink, and the difference in points."""
+    return side_by_side(HEADLINE_ROWS, _headline_columns())
+
+
+def _headline_columns() -> dict[str, dict[str, Pair]]:
     of_columns: dict[str, dict[str, Pair]] = {}
     for title, name in headline_studies().items():
         pairs = {pair.label: pair for pair in pairs_of(name)}
         accuracy = 100 * pairs[BASELINE].score
         of_columns[f"{title} ({accuracy:.1f} %)"] = pairs
-    return side_by_side(HEADLINE_ROWS, of_columns)
+    return of_columns
 
 
 def published() -> str:
@@ -384,7 +395,9 @@ def main() -> None:
     PAGE.write_text(text, encoding="utf-8")
 
     text = README.read_text(encoding="utf-8")
-    README.write_text(filled(text, "headline", headline()), encoding="utf-8")
+    text = filled(text, "short", short())
+    text = filled(text, "headline", headline())
+    README.write_text(text, encoding="utf-8")
 
 
 def filled(text: str, name: str, content: str) -> str:

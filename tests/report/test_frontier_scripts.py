@@ -44,8 +44,9 @@ def test_the_readmes_picture_has_every_data_set_with_what_it_must_show():
             assert name in text
 
 
-def test_the_readmes_first_table_is_what_the_runs_that_are_kept_say():
-    program = "from frontier_tables import headline; print(headline())"
+@pytest.mark.parametrize("table", ["short", "headline"])
+def test_the_readmes_first_tables_are_what_the_runs_that_are_kept_say(table):
+    program = f"from frontier_tables import {table}; print({table}())"
     readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     assert said(program) in readme
 
