@@ -83,14 +83,17 @@ def _command() -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.slow_link",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--rates",
         type=float,
         nargs="+",
         default=[10.0, 2.0],
-        help="Mbit/s of every client's link",
+        metavar="RATE",
+        help="Mbit/s of every client's link, one series of runs for each (default: 10 2)",
     )
     parser.add_argument(
         "--rounds", type=int, default=8, help="of every run (default: %(default)s)"
@@ -102,7 +105,12 @@ def parse() -> argparse.Namespace:
         f"{SMALL_CHUNK} on links below {SLOW / 1e6:g} Mbit/s, where those do not pass)",
     )
     parser.add_argument(
-        "--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS)
+        "--settings",
+        nargs="+",
+        default=list(SETTINGS),
+        choices=list(SETTINGS),
+        metavar="SETTING",
+        help=f"what to run, of {', '.join(SETTINGS)}; flower is Flower's own FedAvg (default: all)",
     )
     parser.add_argument(
         "--target", type=float, default=0.85, help="accuracy (default: %(default)s)"
