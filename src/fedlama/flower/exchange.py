@@ -1,8 +1,4 @@
-"""Messages with a deadline that is kept.
-
-`Grid.send_and_receive` does not keep its timeout: pulling a reply waits for objects that a dead node announced, for up
-to two hours. So each reply is pulled in a thread of its own, and nobody waits for one that is late.
-"""
+"""Messages with a deadline that is kept: nobody waits for a reply that is late, or for one that never becomes whole."""
 
 from __future__ import annotations
 
@@ -17,22 +13,13 @@ from flwr.app import Message, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-POLL_SECONDS = 0.2
-MAX_POLL_SECONDS = 2.0
-POLL_GROWTH = 1.2
+from fedlama.flower.pulling import POLL_SECONDS, Request, send_and_pull
+
 LOOK_SECONDS = 1.0  # a program that is started anew is mostly away for longer
 MAX_PAUSES = 8  # deadlines for which a node that stays silent is left alone
 
 # Asked about each reply: what to send to this addressee at once in answer, or None
 FollowUp = Callable[[int, Message], RecordDict | None]
-
-
-@dataclass(frozen=True)
-class Request:
-    """A message that is to be sent: to which node, and what."""
-
-    node: int
-    content: RecordDict
 
 
 @dataclass(frozen=True)
@@ -121,8 +108,6 @@ class NodeExchange:
         requests: Mapping[int, Request],
         kind: str,
         follow_up: FollowUp | None = None,
-        *,
-        seconds: float | None = None,
     ) -> dict[int, Message]:
         """Send all requests; the replies that came before the deadline, by the same keys.
 
@@ -130,11 +115,8 @@ class NodeExchange:
             requests: What to send, by a key of the caller's own.
             kind: Flower's type of the message.
             follow_up: Asked about each reply, by key: what to send to this node at once in answer, or None.
-            seconds: After how many seconds a reply is late, where that is before the deadline.
         """
-        if seconds is None:
-            seconds = self.deadline
-        end = time.monotonic() + min(seconds, self.deadline)
+        end = time.monotonic() + self.deadline
         awaited = _Awaited(kind, end, arrived=queue.Queue())
         waiting: set[int] = set()
         for key, request in requests.items():
@@ -246,45 +228,31 @@ class NodeExchange:
         known = self._late.get(node)
         if known is not None:
             times = known.times + 1
-        pauses = 0
-        if times > 1:
-            pauses = min(2 ** (times - 2), MAX_PAUSES)
-        not_before = time.monotonic() + pauses * self.deadline
-        self._late[node] = _Late(times, not_before)
+        pause = pauses_after(times) * self.deadline
+        self._late[node] = _Late(times, time.monotonic() + pause)
 
     def _send(self, key: int, request: Request, awaited: _Awaited) -> bool:
         """Push one message and let a thread wait for its reply; False if it could not be pushed."""
-        left = awaited.seconds_left
-        if not left:
-            return False
-        node = request.node
-        message = Message(request.content, node, awaited.kind, ttl=left)
-        # One at a time: Flower limits what is pushed at once.
-        pushed = list(self.grid.push_messages([message]))
-        if not pushed or not pushed[0]:
-            return False
-
-        # A daemon: the program may end while a dead node's reply is still being pulled.
-        thread = threading.Thread(
-            target=self._pull,
-            args=(key, node, pushed[0], awaited),
-            daemon=True,
-            name=f"fedlama-{node}",
+        thread = send_and_pull(
+            self.grid,
+            request,
+            awaited.kind,
+            end=awaited.end,
+            put=lambda reply: awaited.arrived.put((key, reply)),
         )
-        self._pulling[node] = _Pulling(thread, awaited.end + self.deadline)
-        thread.start()
+        if thread is None:
+            return False
+        given_up = awaited.end + self.deadline
+        self._pulling[request.node] = _Pulling(thread, given_up)
         return True
 
-    def _pull(self, key: int, node: int, message: str, awaited: _Awaited) -> None:
-        """Ask for the reply to a message until it is there, or late."""
-        pause = POLL_SECONDS
-        while awaited.seconds_left:
-            try:
-                for reply in self.grid.pull_messages([message]):
-                    awaited.arrived.put((key, reply))
-                    return
-            except Exception:
-                # Whatever a client makes of its reply, this client alone is late.
-                log(DEBUG, "pulling the reply of node %s failed", node, exc_info=True)
-            time.sleep(min(pause, awaited.seconds_left))
-            pause = min(MAX_POLL_SECONDS, pause * POLL_GROWTH)
+
+def pauses_after(times: int) -> int:
+    """For how many deadlines a node is left alone that was silent so many times in a row.
+
+    Arguments:
+        times: At least one.
+    """
+    if times == 1:
+        return 0
+    return min(2 ** (times - 2), MAX_PAUSES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from logging import WARNING
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -12,9 +12,12 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedlama.base import InputError, RunError
-from fedlama.flower.exchange import FollowUp, NodeExchange, Request
+from fedlama.flower.exchange import FollowUp, NodeExchange, pauses_after
+from fedlama.flower.pulling import Request
 from fedlama.flower.queries import RECORD, EndedRun, Member, forget_record, read_member
+from fedlama.flower.questions import Questions
 from fedlama.flower.samples import SamplesLimit
+from fedlama.flower.votes import Votes
 from fedlama.server.exclusions import REFUSED
 
 # After an answer that could not be used: the node may just have started
@@ -28,6 +31,7 @@ MIN_ASK_SECONDS = 30.0
 FORGET_SECONDS = 10.0
 # By then a process has started on any node that fetched it
 FORGET_TTL = 120.0
+SILENT = "it did not say in time who it is"
 
 
 class Nodes:
@@ -64,59 +68,30 @@ class Nodes:
         self.last_refusal = ""
         self._waited = 0.0
         question = ConfigRecord({"seed": str(seed), "rule": rule, "weights": weights})
-        self._question = RecordDict({RECORD: question})
-        # Nodes that did not say who they are, and when to ask again
-        self._ask_again: dict[int, float] = {}
+        content = RecordDict({RECORD: question})
+        self.questions = Questions(grid, content)
+        # How often in a row nodes did not say in the run who they are
+        self._silent: Counter[int] = Counter()
         # How many clients each node says there are; of use until the run begins
-        self._votes: dict[int, int] = {}
+        self._votes = Votes()
         self._is_settled = False
 
-    def refresh(
-        self, seconds: float = ASK_SECONDS, *, pause: float | None = None
-    ) -> None:
-        """Ask nodes that came who they are, and forget those that left.
-
-        Arguments:
-            seconds: For how long to wait for their answers; never longer than the deadline.
-            pause: For how many seconds a node that stays silent is left alone (default: the deadline).
-        """
-        seconds = min(seconds, self.deadline)
-        if pause is None:
-            pause = self.deadline
-        there = set(self.grid.get_node_ids())
-        self.exchange.note_who_is_there(there)
-        for client, member in list(self.members.items()):
-            if member.node not in there:
-                del self.members[client]
-
-        newcomers = self._newcomers(there)
-        requests = {node: Request(node, self._question) for node in newcomers}
-        replies = self.exchange.ask(requests, MessageType.QUERY, seconds=seconds)
-        answers: list[Member] = []
+    def refresh(self) -> None:
+        """Ask nodes that came who they are, and forget those that left."""
+        there = self._note_who_is_there()
+        newcomers: list[int] = []
+        for node in self._unknown(there):
+            if not self.questions.is_open(node):
+                newcomers.append(node)
+        patience = self._patience
         for node in newcomers:
-            reply = replies.get(node)
-            if reply is None:
-                self._refuse(
-                    node,
-                    f"it did not say within {seconds:.3g} seconds who it is",
-                    pause=pause,
-                )
-                continue
-            try:
-                member = read_member(node, reply)
-            except InputError as error:
-                self._refuse(node, str(error), pause=ASK_AGAIN_SECONDS)
-                continue
-            answers.append(member)
-            self._votes[node] = member.clients
-
-        # Before anyone is added: all answers count alike, whatever the order of node ids.
-        self._count_votes(there)
-        for member in answers:
-            try:
-                self._add(member)
-            except InputError as error:
-                self._refuse(member.node, str(error), pause=ASK_AGAIN_SECONDS)
+            self.questions.ask(node, seconds=patience)
+        self._take_answers(there, newcomers, patience)
+        for node in self.questions.close_late():
+            self._silent[node] += 1
+            # To stay silent costs all others the time that they wait for an answer.
+            pauses = max(1, pauses_after(self._silent[node]))
+            self._refuse(node, SILENT, pause=pauses * self.deadline)
 
     def wait_for(self, minimum: int, seconds: float) -> None:
         """Wait until so many clients are there.
@@ -128,17 +103,23 @@ class Nodes:
         self._waited = seconds
         end = time.monotonic() + seconds
         while True:
+            there = self._note_who_is_there()
             left = end - time.monotonic()
-            time_to_answer = max(MIN_ASK_SECONDS, min(ASK_SECONDS, left))
-            # A SuperNode is held up for a minute by a message that a killed ServerApp had sent in part. As long as it
-            # is waited for anyway, another question costs nobody anything.
-            self.refresh(time_to_answer, pause=ASK_AGAIN_SECONDS)
+            if left > 0:
+                # A node that is held up is waited for anyway, so its answer counts for as long as that.
+                self._ask_while_waiting(there, left)
+            self._take_answers(there, there, REFRESH_SECONDS)
+            for node in self.questions.close_late():
+                self._refuse(node, SILENT, pause=ASK_AGAIN_SECONDS)
+
             wanted = minimum or self.population
-            if wanted and len(self.members) >= wanted:
+            is_enough = wanted and len(self.members) >= wanted
+            if is_enough and not self.questions.asked_within(self._patience):
                 return
-            if time.monotonic() >= end:
-                return
-            time.sleep(REFRESH_SECONDS)
+            if not self.questions.are_open:
+                if left <= 0:
+                    return
+                time.sleep(REFRESH_SECONDS)
 
     def present(self, clients: Iterable[int]) -> list[int]:
         """Those of these clients that can be sent a message.
@@ -231,20 +212,62 @@ class Nodes:
             raise
         self.refusals.pop(client, None)
 
-    def _newcomers(self, there: set[int]) -> list[int]:
+    @property
+    def _patience(self) -> float:
+        """For how many seconds others wait for one node's answer."""
+        return min(ASK_SECONDS, self.deadline)
+
+    def _note_who_is_there(self) -> set[int]:
+        """The nodes that are connected; what is known of others is forgotten."""
+        there = set(self.grid.get_node_ids())
+        self.exchange.note_who_is_there(there)
+        self.questions.forget_all_but(there)
+        for client, member in list(self.members.items()):
+            if member.node not in there:
+                del self.members[client]
+        for node in set(self._silent) - there:
+            del self._silent[node]
+        return there
+
+    def _unknown(self, there: set[int]) -> list[int]:
+        """The nodes that may be asked now who they are."""
         known = {member.node for member in self.members.values()}
-        unknown = there - known
-        now = time.monotonic()
-        found: list[int] = []
-        for node in sorted(unknown):
-            # One that did not answer is not asked again at once: every question may cost the deadline.
-            not_before = self._ask_again.get(node, 0.0)
-            if now < not_before:
+        unknown = sorted(there - known)
+        return [node for node in unknown if self.questions.may_be_asked(node)]
+
+    def _ask_while_waiting(self, there: set[int], seconds: float) -> None:
+        """Ask who is not known; whoever stays silent now and then again, for it may have been started anew."""
+        patience = self._patience
+        least = min(MIN_ASK_SECONDS, self.deadline)
+        time_to_answer = max(seconds, least)
+        for node in self._unknown(there):
+            if self.questions.was_asked_within(patience, node):
                 continue
-            if self.exchange.is_busy(node):
+            self.questions.ask(node, seconds=time_to_answer)
+
+    def _take_answers(
+        self, there: set[int], nodes: Collection[int], seconds: float
+    ) -> None:
+        """Add those who have said who they are, when these nodes have, or so many seconds later."""
+        replies = self.questions.answers(nodes, seconds)
+        answers: list[Member] = []
+        for node in sorted(replies):
+            self._silent.pop(node, None)
+            try:
+                member = read_member(node, replies[node])
+            except InputError as error:
+                self._refuse(node, str(error), pause=ASK_AGAIN_SECONDS)
                 continue
-            found.append(node)
-        return found
+            answers.append(member)
+            self._votes.note(node, member.clients)
+
+        # Before anyone is added: all answers count alike, whatever the order of node ids.
+        self._count_votes(there)
+        for member in answers:
+            try:
+                self._add(member)
+            except InputError as error:
+                self._refuse(member.node, str(error), pause=ASK_AGAIN_SECONDS)
 
     def _add(self, member: Member) -> None:
         client = member.client
@@ -258,19 +281,16 @@ class Nodes:
         self.samples[client] = member.samples
 
     def _count_votes(self, there: set[int]) -> None:
-        """How many clients there are is what most nodes say that answered before the run; of a tie, the smaller."""
+        """Until the run begins, how many clients there are is what most nodes say."""
         if self._is_settled:
             return
-        votes: Counter[int] = Counter()
-        for node, clients in self._votes.items():
-            if node in there and clients:
-                votes[clients] += 1
-        if not votes:
+        winner = self._votes.winner(there)
+        if winner is None:
             return
 
         before = self.population
-        self.population = max(votes, key=lambda clients: (votes[clients], -clients))
-        if self.population == before:
+        self.population = winner
+        if winner == before:
             return
         for client, member in list(self.members.items()):
             try:
@@ -279,9 +299,8 @@ class Nodes:
                 del self.members[client]
                 self._refuse(member.node, str(error), pause=ASK_AGAIN_SECONDS)
         # Nodes that were refused while others were the majority need not wait.
-        for node, clients in self._votes.items():
-            if clients == self.population:
-                self._ask_again.pop(node, None)
+        for node in self._votes.voters(winner):
+            self.questions.allow(node)
 
     def _check_agrees(self, member: Member) -> None:
         if member.clients != self.population:
@@ -293,4 +312,4 @@ class Nodes:
     def _refuse(self, node: int, why: str, *, pause: float) -> None:
         log(WARNING, "node %s takes no part: %s", node, why)
         self.last_refusal = why
-        self._ask_again[node] = time.monotonic() + pause
+        self.questions.leave_alone(node, seconds=pause)
