@@ -8,6 +8,7 @@ some minutes: Flower starts a new Python process for every message.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -25,9 +26,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or list(SETTINGS)
-    if not set(chosen) <= set(SETTINGS):
-        raise SystemExit(f"choose from {', '.join(SETTINGS)}")
+    chosen = parse()
     leave_when_asked()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -52,6 +51,23 @@ def main() -> None:
                 f"{SETTINGS[setting]:16} {said['accuracy']:8.3f} {up:8.0f} {down:8.0f} {said['seconds']:8.0f}",
                 flush=True,
             )
+
+
+def parse() -> list[str]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "settings",
+        nargs="*",
+        metavar="SETTING",
+        help=f"of {', '.join(SETTINGS)} (default: all)",
+    )
+    chosen = parser.parse_args().settings
+    for name in chosen:
+        if name not in SETTINGS:
+            parser.error(f"choose from {', '.join(SETTINGS)}, not {name!r}")
+    return chosen or list(SETTINGS)
 
 
 if __name__ == "__main__":
