@@ -25,6 +25,7 @@ from fedlama.rows.slices import (
 
 # Numbers of a mean at a time: they stay in the cache while every client's part is added
 SUMMED = 1 << 16
+READ_TOGETHER = 16  # clients whose absolute values are in memory at a time
 MESSAGE = 1 << 17  # numbers that are added up over the processes at a time: a megabyte
 
 
@@ -37,20 +38,19 @@ def magnitudes(rows_CP: Tensor, slices: Sequence[slice]) -> Tensor:
         columns = rows_CP[:, part]
         _, width = columns.shape
         if width < PIECE:
-            low, high = torch.aminmax(columns, dim=1)
-            result[:, index] = _larger_magnitude(low, high)
+            parts = zip(
+                columns.split(READ_TOGETHER),
+                result[:, index].split(READ_TOGETHER),
+                strict=True,
+            )
+            for some_columns, found in parts:
+                found.copy_(some_columns.abs().amax(dim=1))
             continue
-        # Of a long slice, a whole row at a time is faster.
+        # A long slice is read as it is: its absolute values would take as much memory again.
         for client, numbers in enumerate(columns):
             low, high = torch.aminmax(numbers)
-            result[client, index] = _larger_magnitude(low, high)
+            result[client, index] = torch.maximum(low.neg_(), high)
     return result
-
-
-def _larger_magnitude(low: Tensor, high: Tensor) -> Tensor:
-    """How far the smallest or the largest number is from zero, whichever is further; `low` is overwritten."""
-    below = low.neg_()
-    return torch.maximum(below, high)
 
 
 def exact_sums(
