@@ -108,6 +108,8 @@ def _vectorised(
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """A linear layer on the last dimension of [B, N, …, in]."""
+    if inputs.dim() == 3:
+        return StackedLinear.apply(inputs, weight, bias)
     # Whatever lies between samples and features is treated as more samples
     samples = inputs.flatten(1, -2)
     outputs = StackedLinear.apply(samples, weight, bias)

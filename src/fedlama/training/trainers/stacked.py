@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -193,15 +192,21 @@ class StackedTrainer:
         trained: Sequence[slice] | None,
     ) -> Tensor:
         tensors: list[_ClientsTensor] = []
-        for part in self._slices:
+        parameters: dict[str, Tensor] = {}
+        for name, shape, part in zip(
+            self._names, self._shapes, self._slices, strict=True
+        ):
             tensor = self._of_clients(part, rows, own, server_rows)
             tensors.append(tensor)
+            # A view of the clients' rows, and not a copy: it follows them from step to step.
+            values = tensor.rows.unflatten(1, shape)
+            parameters[name] = values.detach().requires_grad_()
 
         total = torch.zeros(self.block, dtype=torch.float64, device=rows.device)
         indices_SBN, weights_SBN = self._samples(clients, steps)
         batches = zip(steps, indices_SBN, weights_SBN, strict=True)
         for step, indices_BN, weights_BN in batches:
-            losses, gradients = self._backward(tensors, indices_BN, weights_BN)
+            losses, gradients = self._backward(parameters, indices_BN, weights_BN)
             total += losses
             rate = self.rule.rate(step)
             for tensor, gradient in zip(tensors, gradients, strict=True):
@@ -237,16 +242,9 @@ class StackedTrainer:
 
     @torch.enable_grad()
     def _backward(
-        self, tensors: Sequence[_ClientsTensor], indices_BN: Tensor, weights_BN: Tensor
+        self, parameters: Mapping[str, Tensor], indices_BN: Tensor, weights_BN: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Every client's weighted loss, and the gradient of each of its tensors."""
-        parameters: dict[str, Tensor] = {}
-        for name, shape, tensor in zip(self._names, self._shapes, tensors, strict=True):
-            # A view of the clients' rows, and not a copy
-            values = tensor.rows.detach()
-            values = values.unflatten(1, shape)
-            parameters[name] = values.requires_grad_()
-
         inputs = self._inputs[indices_BN]
         targets_BN = self.batches.data.y_train[indices_BN]
         outputs = stacked_forward(self.binding.module, parameters, inputs)
@@ -256,22 +254,22 @@ class StackedTrainer:
             targets_BN.flatten(),
             reduction="none",
         )
-        losses_BN = sample_losses.view(weights_BN.shape)
+        # The clients do not share a parameter: the gradient of the weighted sum holds each client's own
+        gradients = torch.autograd.grad(
+            sample_losses,
+            tuple(parameters.values()),
+            grad_outputs=weights_BN.flatten(),
+        )
+        losses_BN = sample_losses.detach().view(weights_BN.shape)
         weighted_BN = losses_BN * weights_BN
-        losses_B = weighted_BN.sum(dim=1)
-
-        # The clients do not share a parameter: the gradient of the sum holds each client's own
-        total = losses_B.sum()
-        gradients = torch.autograd.grad(total, list(parameters.values()))
-        return losses_B.detach(), gradients
+        return weighted_BN.sum(dim=1), gradients
 
     def _samples(self, clients: list[int], steps: range) -> tuple[Tensor, Tensor]:
         """Sample indices and weights, [steps, block, batch]; a short batch is padded with samples of weight zero."""
-        tables: list[NDArray[np.int64]] = []
-        for client in clients:
-            table = self.batches.table(client, steps)
-            tables.append(table)
-        indices = np.stack(tables, axis=1)
+        shape = (len(steps), len(clients), self.batches.batch_size)
+        indices = np.empty(shape, dtype=np.int64)
+        for place, client in enumerate(clients):
+            indices[:, place] = self.batches.table(client, steps)
 
         # A short batch has −1 where there is no sample; its samples share the weight of a full one
         is_sample = indices >= 0
