@@ -137,20 +137,18 @@ class Batches:
             steps: Global steps, one after the other.
         """
         own = self.shards.of(client).numpy()
-        per_epoch = self._batches_per_epoch(client)
+        # Rounded up: the last batch of an epoch may be a part of one.
+        per_epoch = -(-len(own) // self.batch_size)
         first_epoch = steps.start // per_epoch
         last_epoch = (steps.stop - 1) // per_epoch
+        epochs = range(first_epoch, last_epoch + 1)
 
         # Whole epochs, each filled up to whole batches.
         padded = per_epoch * self.batch_size
-        rows: list[NDArray[np.int64]] = []
-        for epoch in range(first_epoch, last_epoch + 1):
-            order = self._epoch_order(own, client, epoch)
-            row = np.full(padded, -1)
-            row[: len(order)] = order
-            rows.append(row)
-        table = np.concatenate(rows)
-        table = table.reshape(-1, self.batch_size)
+        orders = np.full((len(epochs), padded), -1)
+        for order, epoch in zip(orders, epochs, strict=True):
+            order[: len(own)] = self._epoch_order(own, client, epoch)
+        table = orders.reshape(-1, self.batch_size)
 
         # Of these, the steps that were asked for.
         first_step = first_epoch * per_epoch
