@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedlama.core import Layout
 from fedlama.rows import views
+from fedlama.training.cohorts import Cohort
 from fedlama.training.current import Round
 from fedlama.training.job import Job
 
@@ -28,12 +29,15 @@ def sync_due_layers(
     synchronised_at = current.position.policy_state.synchronised_at
     base_interval = job.policy.base_interval
     present = list(cohort.trained_parts(block=1))
+    # By the step since which they count: most layers were averaged last after the same round.
+    taken_since: dict[int, Tensor] = {}
     for layer in current.plan.due:
         # A layer may be due after several rounds: its steps count since it was last averaged
-        since = range(synchronised_at[layer], current.steps.stop)
-        local_steps = cohort.local_steps(since, base_interval)
-        counts = [len(own_steps) for own_steps in local_steps]
-        taken = torch.tensor(counts, device=cohort.rows.device)
+        start = synchronised_at[layer]
+        since = range(start, current.steps.stop)
+        if start not in taken_since:
+            taken_since[start] = _steps_taken(cohort, since, base_interval)
+        taken = taken_since[start]
         for part in layout.layers[layer].slices:
             server = views(server_rows, part)
             for some_rows in present:
@@ -43,5 +47,12 @@ def sync_due_layers(
                     own,
                     server,
                     steps=since,
-                    taken=taken[some_rows, None],
+                    taken=taken[some_rows],
                 )
+
+
+def _steps_taken(cohort: Cohort, since: range, base_interval: int) -> Tensor:
+    """How many steps each client of this process took itself in these global ones, [mine, 1]."""
+    local_steps = cohort.local_steps(since, base_interval)
+    counts = [[len(own_steps)] for own_steps in local_steps]
+    return torch.tensor(counts, device=cohort.rows.device)
