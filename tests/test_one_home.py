@@ -117,6 +117,34 @@ def test_no_two_constants_or_aliases_say_the_same():
     assert sorted(shared) == sorted(ALIKE_BY_CHANCE)
 
 
+def modules_imported() -> dict[str, set[str]]:
+    """Name → modules that others import it from, of all constants."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            module = node.module.removeprefix("fedlama.").replace(".", "/")
+            for alias in node.names:
+                if alias.name.isupper():
+                    found.setdefault(alias.name, set()).add(f"{module}.py")
+    return found
+
+
+def test_a_constant_that_others_import_has_no_namesake_in_its_room():
+    """Who has seen it in one module of a room need not look it up in the next."""
+    imported = modules_imported()
+    namesakes: dict[str, list[str]] = {}
+    for name, values in constants().items():
+        homes = {module for modules in values.values() for module in modules}
+        shared = homes & imported.get(name, set())
+        rooms = {home.partition("/")[0] for home in shared}
+        alike = sorted(home for home in homes if home.partition("/")[0] in rooms)
+        if len(alike) > 1 and name not in ALIKE_BY_CHANCE:
+            namesakes[name] = alike
+    assert namesakes == {}
+
+
 # Functions of one name in several modules: a step of a room below that a room above goes through again, or another
 # subject
 NAMESAKES = {

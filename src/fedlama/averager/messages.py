@@ -18,7 +18,7 @@ CANNOT_BE_SENT = 0xFFFFFFFF  # in place of a message's length
 LENGTH = struct.Struct("<I")
 # A buffer is longer by an eighth than the longest message that is expected
 SPARE = 8
-FRAME = 64  # bytes of a message that no number takes: format, checksum, norms and scales of a few layers
+FRAME_BYTES = 64  # of a message that no number takes: format, checksum, norms and scales of a few layers
 BITS_PER_NUMBER = 8 * BYTES_PER_NUMBER
 MAX_KNOWN = 1024  # lengths that are remembered
 
@@ -164,7 +164,7 @@ class Messages:
         if expected is None:
             whole = self.whole_length or self._first_guess()
             of_numbers = math.ceil(whole * self._share(due))
-            expected = FRAME + of_numbers
+            expected = FRAME_BYTES + of_numbers
         spare = expected // SPARE
         return LENGTH.size + expected + spare
 

@@ -286,7 +286,7 @@ def _outcome(
     from fedlama.study.execute import run_study
 
     home = folder / panel.folder
-    kept = sitting.below(panel.folder)
+    own_sitting = sitting.below(panel.folder)
     trained_before = display.ended
     index = run_study(
         panel.study,
@@ -294,7 +294,7 @@ def _outcome(
         workers,
         display,
         shared=True,
-        sitting=kept,
+        sitting=own_sitting,
         train=train,
     )
 

@@ -15,7 +15,7 @@ MIN_BLOCK, MAX_BLOCK = 64, 1024
 # Numbers: larger tensors gain nothing from being rotated with others
 MAX_JOINT = 1 << 16
 MAX_BATCH = 1 << 18  # numbers that are rotated as one
-WORD = 64  # signs per random word
+SIGNS_PER_WORD = 64  # random ones
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Blocks:
     @property
     def stands_alone(self) -> bool:
         """Whether it is rotated by itself: too large to gain from company, or too small for a whole word of signs."""
-        return self.padded > MAX_JOINT or self.padded % WORD > 0
+        return self.padded > MAX_JOINT or self.padded % SIGNS_PER_WORD > 0
 
 
 def together(counts: Mapping[int, int]) -> list[list[int]]:

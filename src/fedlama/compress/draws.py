@@ -7,7 +7,7 @@ import numpy as np
 from fedlama.base import InputError, shown
 
 KEYS = 1 << 128  # that Philox tells apart: two words of 64 bits
-WORD = 1 << 64
+WORD_RANGE = 1 << 64  # what one of them counts up to
 
 
 def check_key(key: int) -> None:
@@ -28,7 +28,7 @@ def rekey(source: np.random.Philox, key: int) -> None:
     """Let a source go on as `bit_source(key)` would, which is faster than making another."""
     state = source.state
     wanted = int(key) % KEYS
-    high, low = divmod(wanted, WORD)
+    high, low = divmod(wanted, WORD_RANGE)
     position = state["state"]
     position["key"][:] = (low, high)
     position["counter"][:] = 0

@@ -24,7 +24,7 @@ from fedlama.compress.statistics import Statistics
 from fedlama.compress.uniform import LEAST_CODES
 from fedlama.core import BYTES_PER_NUMBER, Layout
 
-FRAME = 1 + SEAL + 8  # bytes: format, checksum, and what the stream's end takes at most
+FRAME_BYTES = 1 + SEAL + 8  # format, checksum, and what the stream's end takes at most
 NORM = 4  # bytes per layer
 SIDE = 6  # bytes per group: step and scale
 PADDED_TO = 64  # numbers: the shortest block of a rotation
@@ -74,7 +74,7 @@ class Fit(Forwarding):
         in_kernels = 0
         in_others = 0
         largest_other = 0
-        every_time = FRAME  # bytes
+        every_time = FRAME_BYTES
         in_statistics = 0
         for group in groups:
             numbers += group.size
@@ -95,7 +95,7 @@ class Fit(Forwarding):
 
         # In bits, of which the kernels get what the rest of the message leaves
         budget = MARGIN * 8 * self.share * BYTES_PER_NUMBER * numbers
-        overhead = FRAME + NORM * len(layers) + SIDE * len(groups)
+        overhead = FRAME_BYTES + NORM * len(layers) + SIDE * len(groups)
         left = budget - 8 * overhead
         # A part of the layers travels, but all of this: as often as 1 / averaged whole messages have it
         more_often = 0.0

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.compress.blocks import WORD, Blocks
+from fedlama.compress.blocks import SIGNS_PER_WORD, Blocks
 from fedlama.compress.draws import bit_source, generator, rekey
 from fedlama.compress.numbers import SLAB
 from fedlama.compress.scratch import lasting_tensor, working_tensor
@@ -247,7 +247,7 @@ def _draws(sizes: tuple[int, ...], keys: tuple[int, ...]) -> Draws:
     source = bit_source(0)
     for size, key in zip(sizes, keys, strict=True):
         rekey(source, key)
-        sign_words = math.ceil(size / WORD)
+        sign_words = math.ceil(size / SIGNS_PER_WORD)
         drawn = source.random_raw(1 + sign_words)
         for_the_shift = int(drawn[0])
         shifts.append(for_the_shift % size)

@@ -21,7 +21,7 @@ from fedlama.base import InputError
 
 _coding: Any = constriction.stream  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module without stubs
 PRECISION = 24  # bits of a probability inside the coder
-WORD = 4  # bytes: the coder writes whole words
+WORD_BYTES = 4  # the coder writes whole words
 # An empty coder swallows the first symbol of a table without a trace. It begins with a full state instead, at which
 # it has to arrive again when all symbols are read: what was changed on the way shows.
 FIRST_STATE = (0, 1)  # words
@@ -133,7 +133,7 @@ def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
     """Fill in the symbols of all runs, or refuse the stream."""
     expected = sum(run.count * run.table.least_cost for run in runs)
     # Before memory is asked for: a stream of a few bytes cannot hold millions of symbols.
-    if expected / 8 > len(stream) + 2 * WORD:
+    if expected / 8 > len(stream) + 2 * WORD_BYTES:
         raise InputError(
             f"the stream of {len(stream)} bytes is too short for the numbers it should hold"
         )
@@ -143,9 +143,9 @@ def read_stream(stream: bytes, runs: Sequence[Run]) -> None:
         for run in runs:
             run.symbols = torch.zeros(0)
         return
-    if not stream or len(stream) % WORD:
+    if not stream or len(stream) % WORD_BYTES:
         raise InputError(
-            f"a stream must have whole words of {WORD} bytes, not {len(stream)} bytes"
+            f"a stream must have whole words of {WORD_BYTES} bytes, not {len(stream)} bytes"
         )
     words = np.frombuffer(stream, dtype="<u4").astype(np.uint32)
     try:

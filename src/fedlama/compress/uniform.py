@@ -36,8 +36,9 @@ LEAST_CODES = 8
 RATE_IS_MET = MAX_JOINT + 1
 RATE_TOLERANCE = 0.002
 CORRECTIONS = 4
-FRAME = 16  # bytes
-FRAME_SHARE = 0.015
+# What a message has around the symbols, in bytes and at most as a share of it
+BYTES_AROUND = 16
+SHARE_AROUND = 0.015
 TOO_SMALL = 1e-35  # a standard deviation that float32 cannot divide by
 
 
@@ -83,7 +84,7 @@ def _corrected(
 ) -> Quantised:
     """The same numbers at another step, whose codes have the length that a rate asks for; written over the first."""
     budget = rate * count
-    budget -= min(8 * FRAME, FRAME_SHARE * budget)
+    budget -= min(8 * BYTES_AROUND, SHARE_AROUND * budget)
     tolerance = RATE_TOLERANCE * budget
     aim = rate
     for _ in range(CORRECTIONS):

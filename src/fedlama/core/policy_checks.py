@@ -113,8 +113,8 @@ def observe_checked(
         evidence: What it showed.
         layers: The model's.
     """
-    # The policy may change its memory in place. The state before the round is somebody else's, too: a checkpoint's, or
-    # that of a rehearsal.
+    # A policy may change its own state in place. That before the round is somebody else's, too: a checkpoint's, or that
+    # of a rehearsal.
     own_copy = deepcopy(state.own)
     handed = replace(state, own=own_copy)
     after = policy.observe(handed, plan, evidence, layers)

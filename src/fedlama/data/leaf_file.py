@@ -18,7 +18,7 @@ KEYS = ("users", "num_samples", "user_data")
 SIDE = 28
 LARGEST_LABEL = 1 << 31
 # Bytes; preprocess.sh puts a hundred writers into a file, some hundred million bytes
-MAX_FILE = 1 << 30
+MAX_LEAF_FILE = 1 << 30
 MAX_DEPTH = 3  # of a sample: channels, rows, columns
 NUMBERS = {int, float}
 NO_NUMBERS = "each x must be a list of numbers, all of one length (texts are not read)"
@@ -49,7 +49,7 @@ def read_leaf_file(file: Path) -> list[Writer]:
 
 def _json(file: Path) -> Any:
     try:
-        content = read_regular(file, MAX_FILE, "a LEAF file")
+        content = read_regular(file, MAX_LEAF_FILE, "a LEAF file")
     except OSError as error:
         raise InputError(
             f"{printable(file)} is not JSON that can be read: {reason(error)}"

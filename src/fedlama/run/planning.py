@@ -18,7 +18,7 @@ from fedlama.training.arguments import check_kinds, task_of
 from fedlama.training.evaluation import Loss, MetricFunction
 from fedlama.training.modules import check_builder
 from fedlama.training.options import RunOptions
-from fedlama.training.participation import EVERYONE
+from fedlama.training.participation import ALL_CLIENTS
 
 
 def plan(
@@ -32,7 +32,7 @@ def plan(
     uplink: Codec | None = None,
     downlink: Codec | None = None,
     partition: Partition | None = None,
-    participation: Participation = EVERYONE,
+    participation: Participation = ALL_CLIENTS,
     faults: Faults | None = None,
     loss: Loss | None = None,
     metric: MetricFunction | Metric | None = None,

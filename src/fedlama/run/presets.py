@@ -17,7 +17,7 @@ MAX_SHARE = 0.25
 DEFAULT_AVERAGED = 1.0
 # Of float32, about 0.15 bits per number: below that, layers are sent less often instead
 LEAST_MESSAGE = 0.005
-ROUNDS = 4  # of a cycle, and with it of a window, if nobody asks for another
+ROUNDS_PER_CYCLE = 4  # and with it per window, if nobody asks for another
 CHOOSING_KEYS = {
     "policy": "kind",
     "server": "rule",
@@ -43,7 +43,7 @@ def frugal(
     """
     check_whole("base_interval", base_interval, minimum=1)
     _check_share(share)
-    check_number("averaged", averaged, minimum=1 / ROUNDS, maximum=1)
+    check_number("averaged", averaged, minimum=1 / ROUNDS_PER_CYCLE, maximum=1)
     often = min(averaged, share / LEAST_MESSAGE)
     message = share / often
     if message > MAX_SHARE:
@@ -59,7 +59,7 @@ def frugal(
         "policy": {
             "kind": "budget",
             "base_interval": base_interval,
-            "cycle": ROUNDS * base_interval,
+            "cycle": ROUNDS_PER_CYCLE * base_interval,
             "share": often,
         },
         "server": {"rule": "mean"},

@@ -21,9 +21,9 @@ from fedlama.training.records import Record, Summary, Timing
 
 T = TypeVar("T")
 
-RECORD = TypeAdapter(Record)
-TIMING = TypeAdapter(Timing)
-SUMMARY = TypeAdapter(Summary)
+RECORD_TYPE = TypeAdapter(Record)
+TIMING_TYPE = TypeAdapter(Timing)
+SUMMARY_TYPE = TypeAdapter(Summary)
 
 MAX_FILE = 4 << 30  # bytes: a million rounds of a hundred layers
 # Of packed records: a small file may claim to be a thousand times as large
@@ -36,12 +36,12 @@ def read_summary(path: Path) -> Summary | None:
     if not path.exists():
         return None
     content = _content(path)
-    return _parsed(SUMMARY, content, str(path))
+    return _parsed(SUMMARY_TYPE, content, str(path))
 
 
 def read_records(path: Path) -> Iterator[Record]:
     """The records of `rounds.jsonl`, one after the other up to the first that is broken, which raises InputError."""
-    return _read_lines(path, RECORD)
+    return _read_lines(path, RECORD_TYPE)
 
 
 def read_packed_records(path: Path) -> Iterator[Record]:
@@ -52,7 +52,7 @@ def read_packed_records(path: Path) -> Iterator[Record]:
 
 def read_timings(path: Path) -> Iterator[Timing]:
     """The lines of `timings.jsonl`, one after the other up to the first that is broken, which raises InputError."""
-    return _read_lines(path, TIMING)
+    return _read_lines(path, TIMING_TYPE)
 
 
 def timings_up_to(path: Path, round_: int) -> bytes:
@@ -61,7 +61,7 @@ def timings_up_to(path: Path, round_: int) -> bytes:
     complete_lines = _content(path).split(b"\n")[:-1]
     for line in complete_lines:
         with suppress(InputError):
-            timing = _parsed(TIMING, line, str(path))
+            timing = _parsed(TIMING_TYPE, line, str(path))
             if timing.round <= round_:
                 kept += line + b"\n"
     return kept

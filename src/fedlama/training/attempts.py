@@ -111,10 +111,10 @@ class FaultyRounds:
         """
         due = current.plan.due
         slices = self.rounds.layout.slices_with_statistics(due)
-        place = slices[0].start
-        of_server = current.position.row[place]
+        first_number = slices[0].start
         row = current.cohort.rows[row_index]
-        row[place] = of_server + number
+        of_server = current.position.row
+        row[first_number] = of_server[first_number] + number
 
     def _judge(
         self,

@@ -132,4 +132,4 @@ class Participation:
         return sorted(drawn.tolist())
 
 
-EVERYONE = Participation()
+ALL_CLIENTS = Participation()

@@ -106,7 +106,7 @@ def _check_policy(state: PolicyState, job: Job, layout: Layout) -> None:
         try:
             state = _after_a_round(state, job, layout)
         except Exception as error:
-            # Whatever a policy raises over a memory that it did not write
+            # Whatever a policy raises over a state that it did not write
             kind = type(error).__name__
             raise InputError(
                 f"{job.policy} cannot go on from its state ({kind}: {reason(error)})"
@@ -133,7 +133,7 @@ def _after_a_round(state: PolicyState, job: Job, layout: Layout) -> PolicyState:
         sent=one_byte_each,
         clients=1,
     )
-    # Handed a copy of its memory: the checkpoint's is what the run goes on from.
+    # It is handed a copy of its own state: the checkpoint's is what the run goes on from.
     return observe_checked(
         job.policy,
         state,

@@ -36,7 +36,7 @@ from fedlama.training.job import Job
 from fedlama.training.modules import build, torch_settings
 from fedlama.training.observing import Observer
 from fedlama.training.options import RunOptions
-from fedlama.training.participation import EVERYONE, Participation
+from fedlama.training.participation import ALL_CLIENTS, Participation
 from fedlama.training.records import Record, TrainingResult
 from fedlama.training.results import result_of, why_stopped
 from fedlama.training.running import run_loop
@@ -61,7 +61,7 @@ def simulate(
     uplink: Codec | None = None,
     downlink: Codec | None = None,
     partition: Partition | None = None,
-    participation: Participation = EVERYONE,
+    participation: Participation = ALL_CLIENTS,
     faults: Faults | None = None,
     loss: Loss | None = None,
     metric: MetricFunction | Metric | None = None,

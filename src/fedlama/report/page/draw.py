@@ -37,7 +37,7 @@ from fedlama.report.pictures.network import network_chart
 from fedlama.report.pictures.overview import report_figure
 from fedlama.report.pictures.partition import partition_charts
 from fedlama.report.pictures.style import colour_number, png
-from fedlama.report.tables.network import HEADINGS, network_rows
+from fedlama.report.tables.network import NETWORK_HEADINGS, network_rows
 from fedlama.report.tables.settings import headings
 from fedlama.report.words.conclusion import verdict_sentences
 from fedlama.report.words.crossings import crossing_sentence
@@ -236,7 +236,7 @@ def _network(comparison: RunComparison, view: View) -> NetworkSection | None:
         sentences=[
             unbroken(sentence) for sentence in payoff_sentences(played, comparison)
         ],
-        headings=HEADINGS,
+        headings=NETWORK_HEADINGS,
         rows=rows,
         chart=network_chart(played, comparison),
         ratio=f"{ratio:g}",

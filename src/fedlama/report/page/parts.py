@@ -16,7 +16,7 @@ from fedlama.report.numbers.settings import flat_config, shown_value
 from fedlama.report.pictures.charts import Chart
 from fedlama.report.pictures.fairness import fairness_chart
 from fedlama.report.pictures.style import colour_number
-from fedlama.report.tables.fairness import HEADINGS, fairness_rows
+from fedlama.report.tables.fairness import FAIRNESS_HEADINGS, fairness_rows
 from fedlama.report.tables.layers import LayerTable, layer_table
 from fedlama.report.tables.settings import cells
 from fedlama.report.words.fairness import fairness_sentence
@@ -193,7 +193,7 @@ def fairness_section(comparison: RunComparison) -> FairnessSection | None:
         rows.append((colour_number(row.index), row.label, numbers))
     return FairnessSection(
         sentence=fairness_sentence(found),
-        headings=HEADINGS,
+        headings=FAIRNESS_HEADINGS,
         rows=rows,
         chart=fairness_chart(found, comparison),
     )

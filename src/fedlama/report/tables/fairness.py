@@ -11,7 +11,7 @@ from fedlama.report.numbers.seeds import Spread
 from fedlama.report.words.formats import UNKNOWN, spread_text
 from fedlama.training.records import ACCURACY
 
-HEADINGS = (
+FAIRNESS_HEADINGS = (
     "setting",
     "mean over clients",
     "worst tenth of clients",

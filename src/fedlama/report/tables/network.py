@@ -9,7 +9,7 @@ from fedlama.report.numbers.network import Demand, Replay
 from fedlama.report.words.formats import UNKNOWN, count_text, human_bytes
 from fedlama.report.words.units import duration_text
 
-HEADINGS = (
+NETWORK_HEADINGS = (
     "setting",
     "time",
     "step",
@@ -49,7 +49,7 @@ def network_rows(played: Replay, comparison: RunComparison) -> list[NetworkRow]:
 
 def _numbers(demand: Demand | None, played: Replay) -> list[str]:
     if demand is None:
-        return [UNKNOWN] * (len(HEADINGS) - 1)
+        return [UNKNOWN] * (len(NETWORK_HEADINGS) - 1)
     return [
         duration_text(demand.seconds(played.network)),
         str(demand.step),

@@ -21,9 +21,12 @@ Precision = Literal["float32", "bfloat16"]
 PRECISIONS = get_args(Precision)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Piece:
-    """A stretch of a row, or a part of one, as the local rule sees it; `inside` is where it is in the stretch."""
+    """A stretch of a row, or a part of one, as the local rule sees it and changes it in place.
+
+    `inside` is where it is in the stretch.
+    """
 
     inside: slice | None
     row: Tensor

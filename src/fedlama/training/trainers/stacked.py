@@ -66,9 +66,9 @@ def block_of(layout: Layout) -> int:
     return LOW_BLOCK
 
 
-@dataclass(frozen=True)
+@dataclass
 class _ClientsTensor:
-    """One tensor of all clients of a block, as the local rule sees it."""
+    """One tensor of all clients of a block, as the local rule sees it and changes it in place."""
 
     part: slice  # where it is in a row
     rows: Tensor  # [block, size]
