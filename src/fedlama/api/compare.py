@@ -201,8 +201,13 @@ def _planned(
     own: Mapping[str, Any], seeds: Sequence[int], window: int
 ) -> list[Resolved]:
     """The runs of one setting, one per seed."""
-    options = {name: given for name, given in own.items() if name in OPTIONS}
-    parts = {name: given for name, given in own.items() if name not in OPTIONS}
+    options: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    for name, given in own.items():
+        if name in OPTIONS:
+            options[name] = given
+        else:
+            parts[name] = given
     model = parts.pop("model")
     data = parts.pop("data")
     parts["participation"] = _participation(own, window)
@@ -210,7 +215,8 @@ def _planned(
 
     runs: list[Resolved] = []
     for seed in seeds:
-        run_options = RunOptions(**{**options, "seed": seed})
+        options["seed"] = seed
+        run_options = RunOptions(**options)
         run = plan(model, data, run_options, **parts)
         runs.append(run)
     return runs

@@ -160,13 +160,19 @@ class Messages:
 
     def _capacity(self, due: tuple[int, ...]) -> int:
         """How long a buffer for these layers is, the same on all ranks."""
-        expected = self._longest.get(due)
-        if expected is None:
-            whole = self.whole_length or self._first_guess()
-            of_numbers = math.ceil(whole * self._share(due))
-            expected = FRAME_BYTES + of_numbers
+        expected = self._expected(due)
+        # Too long costs a few bytes, too short another exchange
         spare = expected // SPARE
         return LENGTH.size + expected + spare
+
+    def _expected(self, due: tuple[int, ...]) -> int:
+        """As long as the last message of these layers, or what its share of the numbers lets expect."""
+        last = self._longest.get(due)
+        if last is not None:
+            return last
+        whole = self.whole_length or self._first_guess()
+        of_numbers = whole * self._share(due)
+        return FRAME_BYTES + math.ceil(of_numbers)
 
     def _share(self, due: tuple[int, ...]) -> float:
         """Which share of all numbers a message of these layers holds."""
@@ -179,7 +185,8 @@ class Messages:
         rate = self.channel.codec.rate
         if rate is None:
             rate = BITS_PER_NUMBER
-        return math.ceil(rate * self._numbers(None) / 8)
+        bits = rate * self._numbers(None)
+        return math.ceil(bits / 8)
 
     def _numbers(self, due: tuple[int, ...] | None) -> int:
         """How many numbers a message of these layers holds, or of all of them."""

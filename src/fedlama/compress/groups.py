@@ -183,8 +183,8 @@ def _add_squares(group: TensorGroup, values: Tensor, result: dict[int, float]) -
         _add(result, layer, float(square))
         return
     # One call for all small layers, of which there are many with few numbers each.
-    sizes = list(group.sizes.values())
-    starts = np.cumsum([0, *sizes[:-1]])
+    *before_the_last, _ = group.sizes.values()
+    starts = np.cumsum([0, *before_the_last])
     each = values.square().numpy()
     sums = np.add.reduceat(each, starts)
     for layer, square in zip(group.sizes, sums.tolist(), strict=True):

@@ -41,13 +41,16 @@ class JointCosts:
         missing = -len(symbols) % width
         surplus = 0.0
         if missing:
+            # Zeros fill up the last row, and are not sent
             symbols = pad(symbols, (0, missing))
             row_of_zeros = float(self.bits[self.offset])
             surplus = missing * row_of_zeros / width
+
         rows = symbols.view(-1, width)
-        places = torch.mv(rows, self.weights)
-        places += self.offset
-        bits = self.bits.index_select(0, places.to(torch.int32))
+        indices = torch.mv(rows, self.weights)
+        indices += self.offset
+        indices = indices.to(torch.int32)
+        bits = self.bits.index_select(0, indices)
         total = float(bits.sum())
         return total - surplus
 
@@ -62,9 +65,11 @@ def joint_costs(index: int) -> JointCosts:
     bits = table(index).costs.double()
     weights = [1.0]
     offset = largest_symbol(index)
-    while len(weights) < MAX_TOGETHER and len(bits) ** 2 <= MAX_ROWS:
-        # All pairs of such rows: the first one counts in units of all that the second may be.
+    while len(weights) < MAX_TOGETHER:
         rows = len(bits)
+        if rows**2 > MAX_ROWS:
+            break
+        # All pairs of such rows: the first one counts in units of all that the second may be.
         pairs = bits[:, None] + bits
         bits = pairs.view(-1)
         of_the_first = [rows * weight for weight in weights]

@@ -98,10 +98,10 @@ class LowRank(Projection):
         if sides is None:
             return values.reshape(shape)
         rows, columns = sides
-        sizes = (rows * self.rank, columns * self.rank)
-        left, right = values.split(sizes)
-        left = left.reshape(rows, self.rank)
-        right = right.reshape(columns, self.rank)
+        rank = self.rank
+        left, right = values.split((rows * rank, columns * rank))
+        left = left.reshape(rows, rank)
+        right = right.reshape(columns, rank)
         product = left @ right.T
         return product.reshape(shape)
 

@@ -70,7 +70,9 @@ def mean_symbol(bits: float) -> float:
     probabilities = _probabilities(step)
     largest = len(probabilities) // 2
     symbols = np.arange(-largest, largest + 1)
-    return float(np.abs(symbols) @ np.asarray(probabilities))
+    magnitudes = np.abs(symbols)
+    mean = magnitudes @ probabilities.numpy()
+    return float(mean)
 
 
 def distortion(bits: float) -> float:

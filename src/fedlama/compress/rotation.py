@@ -119,24 +119,28 @@ class Rotations:
         draws = _draws(self.sizes, tuple(keys))
         mixed = self._transformed_back(codes, scales, draws)
         if self._piece > 1:
-            whole = self._put_back(mixed, draws.shifts[0])
-            count = self.blocks[0].count
-            return [whole[:count]]
+            # Only a tensor by itself is so large
+            (shift,) = draws.shifts
+            (blocks,) = self.blocks
+            padded = self._put_back(mixed, shift)
+            return [padded[: blocks.count]]
 
         shifted = mixed.index_select(0, self._inverse)
-        tensors = shifted.split(self.sizes)
-        result: list[Tensor] = []
-        for blocks, own, shift in zip(self.blocks, tensors, draws.shifts, strict=True):
-            padded = _without_shift(own, shift)
-            result.append(padded[: blocks.count])
-        return result
+        pieces = shifted.split(self.sizes)
+        tensors: list[Tensor] = []
+        for blocks, piece, shift in zip(self.blocks, pieces, draws.shifts, strict=True):
+            padded = _without_shift(piece, shift)
+            tensor = padded[: blocks.count]
+            tensors.append(tensor)
+        return tensors
 
     def _transformed_back(
         self, codes: Tensor, scales: Sequence[float], draws: Draws
     ) -> Tensor:
         """ε ⊙ WHT(j)·S/√B of all tensors, still permuted and shifted."""
         root = math.sqrt(self.block)
-        factors = torch.tensor([scale / root for scale in scales], dtype=torch.float32)
+        quotients = [scale / root for scale in scales]
+        factors = torch.tensor(quotients, dtype=torch.float32)
         mixed = working_tensor(self.total, "rotated")
         for slab in self._slabs():
             here = mixed[slab]
@@ -219,11 +223,14 @@ def transform(values: Tensor, block: int, *, normalised: bool, out: Tensor) -> N
         # A power of two goes into the matrix, which changes no digit; of an odd exponent 1/√2 is left.
         right = right / a
         rest = a / math.sqrt(block)
+    rows = values.view(-1, b)
     if a == 1:
-        torch.mm(values.view(-1, b), right, out=out.view(-1, b))
+        torch.mm(rows, right, out=out.view(-1, b))
     else:
-        columns = torch.mm(values.view(-1, b), right)
-        torch.matmul(hadamard(a), columns.view(-1, a, b), out=out.view(-1, a, b))
+        left = hadamard(a)
+        products = torch.mm(rows, right)
+        squares = products.view(-1, a, b)
+        torch.matmul(left, squares, out=out.view(-1, a, b))
     if rest != 1.0:
         out *= rest
 

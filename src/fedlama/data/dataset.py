@@ -207,7 +207,8 @@ class Dataset:
         for name, value in self._facts():
             head = escape(name or "a sample")
             cell = escape(value)
-            rows.append(f"<tr><th>{head}</th><td>{cell}</td></tr>")
+            row = f"<tr><th>{head}</th><td>{cell}</td></tr>"
+            rows.append(row)
         caption = escape(self.name)
         body = "".join(rows)
         return f"<table><caption>{caption}</caption>{body}</table>"

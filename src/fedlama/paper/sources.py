@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,14 +88,35 @@ def source_kept(common: Scale, home: Path, folder_with: FolderWith) -> Source:
 
 
 def _recorded(name: str, folder: Path, index: StudyIndex, *, by_writer: bool) -> Source:
+    """As the runs of a study tell it: any of them will do."""
+    runs = [folder / label for label in index.labels]
     samples = index.samples.get(name)
+    if samples is None:
+        samples = _recorded_samples(runs)
     writers = None
-    for label in index.labels:
-        run = folder / label
-        if samples is None and (run / PARTITION).is_file():
-            partition = read_partition(run / PARTITION)
-            if partition is not None:
-                samples = partition.samples
-        if by_writer and writers is None and (run / CONFIG).is_file():
-            writers = read_toml(run / CONFIG)["partition"].get("clients")
+    if by_writer:
+        writers = _recorded_writers(runs)
     return Source(name, samples, writers)
+
+
+def _recorded_samples(runs: Sequence[Path]) -> int | None:
+    for run in runs:
+        file = run / PARTITION
+        if not file.is_file():
+            continue
+        partition = read_partition(file)
+        if partition is not None:
+            return partition.samples
+    return None
+
+
+def _recorded_writers(runs: Sequence[Path]) -> int | None:
+    for run in runs:
+        file = run / CONFIG
+        if not file.is_file():
+            continue
+        tables = read_toml(file)
+        writers = tables["partition"].get("clients")
+        if writers is not None:
+            return writers
+    return None

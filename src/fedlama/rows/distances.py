@@ -90,8 +90,9 @@ def _square_piece(
     clients = len(rows_CN)
     for first in range(0, clients, CLIENTS_AT_ONCE):
         stop = min(first + CLIENTS_AT_ONCE, clients)
+        count = stop - first
+        values_CN = differences[:count]
         # Converted before it is subtracted: a difference in float32 would be rounded.
-        values_CN = differences[: stop - first]
         values_CN.copy_(rows_CN[first:stop])
         torch.sub(mean, values_CN, out=values_CN)
         for client, values in enumerate(values_CN, start=first):

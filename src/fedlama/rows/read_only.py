@@ -33,10 +33,11 @@ class ReadOnly:
         Arguments:
             rows: The rows.
         """
-        by_place: dict[str, Tensor] = {}
+        as_written: dict[str, Tensor] = {}
         for name, row in rows.items():
-            by_place[f"server[{shown(name)}]"] = row
-        return ReadOnly(by_place)
+            key = shown(name)
+            as_written[f"server[{key}]"] = row
+        return ReadOnly(as_written)
 
     def check(self, rule: object) -> None:
         """Raise InputError if a row was written to since.

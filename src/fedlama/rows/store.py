@@ -21,6 +21,9 @@ from fedlama.base import NO_ROOM, RunError
 from fedlama.core import BYTES_PER_NUMBER
 from fedlama.rows.slots import Slot
 
+Ids = NDArray[np.int64]  # of clients
+Rows = NDArray[np.float32]
+
 SEEN = b"\x01"
 # What is in memory at a time of rows that go to a checkpoint or come back
 PIECE_BYTES = 8 << 20
@@ -83,34 +86,35 @@ class ClientStore:
             client: Whose.
             rows: A row for each name.
         """
-        in_memory: dict[str, NDArray[np.float32]] = {}
+        in_memory: dict[str, Rows] = {}
         for name in self.names:
-            values = rows[name].detach().cpu()
-            in_memory[name] = values.numpy()
+            row = rows[name].detach()
+            on_cpu = row.cpu()
+            in_memory[name] = on_cpu.numpy()
         self._keep(client, in_memory)
 
-    def seen(self) -> NDArray[np.int64]:
+    def seen(self) -> Ids:
         """The clients that have rows here, in ascending order."""
         flag_of_each = self._read(self.clients, place=0)
         was_seen = np.frombuffer(flag_of_each, np.bool_)
         clients = np.flatnonzero(was_seen)
         return clients.astype(np.int64)
 
-    def pieces(self, clients: NDArray[np.int64]) -> Iterator[bytes]:
+    def pieces(self, clients: Ids) -> Iterator[bytes]:
         """The rows of some clients, all of one name before those of the next, in pieces of bounded size.
 
         Arguments:
             clients: Whose, in this order.
         """
         per_piece = rows_per_piece(self._row_bytes)
-        for number in range(len(self.names)):
-            for first in range(0, len(clients), per_piece):
-                of_piece = clients[first : first + per_piece]
+        starts = range(0, len(clients), per_piece)
+        for number, _ in enumerate(self.names):
+            for start in starts:
+                end = start + per_piece
+                of_piece = clients[start:end]
                 yield self._rows(of_piece, number)
 
-    def restore(
-        self, clients: NDArray[np.int64], rows: Mapping[str, NDArray[np.float32]]
-    ) -> None:
+    def restore(self, clients: Ids, rows: Mapping[str, Rows]) -> None:
         """Keep rows that were read back.
 
         Arguments:
@@ -118,19 +122,20 @@ class ClientStore:
             rows: For each name [clients, width].
         """
         for index, client in enumerate(clients.tolist()):
-            of_client: dict[str, NDArray[np.float32]] = {}
+            of_client: dict[str, Rows] = {}
             for name in self.names:
-                of_client[name] = rows[name][index]
+                of_all = rows[name]
+                of_client[name] = of_all[index]
             self._keep(client, of_client)
 
-    def _keep(self, client: int, rows: Mapping[str, NDArray[np.float32]]) -> None:
+    def _keep(self, client: int, rows: Mapping[str, Rows]) -> None:
         """Write a client's rows, one for each name."""
         for number, name in enumerate(self.names):
             self._write_row(client, number, rows[name])
         # Last, so that a client that counts as seen has all its rows
         self._write(SEEN, client)
 
-    def _rows(self, clients: NDArray[np.int64], number: int) -> bytes:
+    def _rows(self, clients: Ids, number: int) -> bytes:
         """The rows of some clients of the slot with this number, one behind the other."""
         rows: list[bytearray] = []
         for client in clients.tolist():
@@ -146,7 +151,7 @@ class ClientStore:
         content += bytes(missing)
         return content
 
-    def _write_row(self, client: int, number: int, row: NDArray[np.float32]) -> None:
+    def _write_row(self, client: int, number: int, row: Rows) -> None:
         place = self._place(client, number)
         content = row.tobytes()
         self._write(content, place)

@@ -112,7 +112,9 @@ class ChoiceSection(ChosenKeys, Generic[T]):
         given = self.model_extra or {}
         options: list[str] = []
         for key, value in given.items():
-            if key not in without:
-                options.append(f"{key}={shown(value)}")
+            if key in without:
+                continue
+            text = shown(value)
+            options.append(f"{key}={text}")
         arguments = ", ".join(options)
         return f"{name}({arguments})"

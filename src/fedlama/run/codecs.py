@@ -198,13 +198,17 @@ class CodecSection(BaseModel):
 
     def _not_its_option(self, option: str, known: Sequence[str]) -> ValueError:
         """Which codecs have this option, or if none has, which one may have been meant."""
-        homes = [name for name in CODECS if option in _options(name)]
-        if homes:
-            path = f"{self.table}.{option}"
-            sentence = means_nothing(path, "codec", self.codec, homes)
+        homes: list[str] = []
+        for name in CODECS:
+            if option in _options(name):
+                homes.append(name)
+        if not homes:
+            allowed = ["codec", *known, *FEEDBACK_OPTIONS]
+            sentence = unknown_key([self.table], option, allowed)
             return ValueError(sentence)
-        allowed = ["codec", *known, *FEEDBACK_OPTIONS]
-        sentence = unknown_key([self.table], option, allowed)
+
+        path = f"{self.table}.{option}"
+        sentence = means_nothing(path, "codec", self.codec, homes)
         return ValueError(sentence)
 
 
@@ -278,13 +282,15 @@ def _options(name: str) -> Mapping[str, Any]:
 
 def _built(name: str, options: Mapping[str, Any]) -> Codec:
     """One codec with those of the options that are its own."""
+    build = CODECS[name]
     arguments: dict[str, Any] = {}
     for option, default in _options(name).items():
+        must_be_given = default is ...
         if option in options:
             arguments[option] = options[option]
-        elif default is ...:
+        elif must_be_given:
             raise InputError(f"{option} is missing; codec = {name!r} needs it")
-    return CODECS[name](**arguments)
+    return build(**arguments)
 
 
 def _chain(codecs: Sequence[Codec]) -> Codec:

@@ -65,9 +65,11 @@ class Config(some_options_of(RunOptions, "seed", after=Section)):
     @property
     def options(self) -> RunOptions:
         """The options of the run that are numbers, texts and flags, from all tables that have some."""
+        sections = (self, self.model, self.train, self.evaluate)
         found: dict[str, Any] = {}
-        for section in (self, self.model, self.train, self.evaluate):
-            found |= section.values_by_option()
+        for section in sections:
+            of_section = section.values_by_option()
+            found.update(of_section)
         return RunOptions(**found)
 
 

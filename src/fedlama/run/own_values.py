@@ -78,17 +78,24 @@ def _inside(
     left: dict[str, Any],
 ) -> dict[str, Any] | None:
     """The arguments of a class inside the user's own, taken from `left`; None where its default is meant."""
+    has_default = outer.default is not ...
     given: dict[str, Any] = {}
     missing: dict[str, Any] = {}
     for option in options_in(outer.annotation, names):
+        argument = option.argument
         if option.key in left:
             value = left.pop(option.key)
-            given[option.argument] = _as_argument(option, value)
-        elif outer.default is not ...:
-            missing[option.argument] = getattr(outer.default, option.argument)
-        elif option.default is ... and option.key in defaults:
-            missing[option.argument] = defaults[option.key]
-    if not given and outer.default is not ...:
+            given[argument] = _as_argument(option, value)
+            continue
+        if has_default:
+            # One key alone must not reset the others
+            missing[argument] = getattr(outer.default, argument)
+            continue
+        must_be_given = option.default is ...
+        if must_be_given and option.key in defaults:
+            missing[argument] = defaults[option.key]
+
+    if has_default and not given:
         return None
     return {**missing, **given}
 

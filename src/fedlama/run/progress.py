@@ -136,14 +136,16 @@ class ProgressDisplay:
 
     def _excess(self, record: Record) -> str:
         """At a run's end, what it was to send at most, if it sent more in the digits that are shown."""
+        asked = self._asked
         share = record.uplink_share
         ends = record.step == self.steps_per_run
-        if self._asked is None or share is None or not ends:
+        if asked is None or share is None or not ends:
             return ""
-        is_more = share > self._asked and _percent(share) != _percent(self._asked)
-        if not is_more:
+        is_more = share > asked
+        looks_equal = _percent(share) == _percent(asked)
+        if looks_equal or not is_more:
             return ""
-        return f", asked for {100 * self._asked:g}%"
+        return f", asked for {100 * asked:g}%"
 
     def _is_worth_a_line(self, record: Record) -> bool:
         """Evaluations of a single run, the ends of several, and in any case something every half minute."""

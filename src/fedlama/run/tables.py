@@ -132,8 +132,9 @@ class PolicySection(ChoiceSection[Policy]):
         is_worked_out = isinstance(own, type) and hasattr(own, "base_interval")
         names = names_of(own, self.choices, self.names)
         inside = known_options(own, names) or []
-        is_option = "base_interval" in inside
-        is_option = is_option or takes_by_name(own, "base_interval", any_name=True)
+        is_field = "base_interval" in inside
+        is_argument = takes_by_name(own, "base_interval", any_name=True)
+        is_option = is_field or is_argument
         if is_worked_out and not is_option:
             options.pop("base_interval", None)
         return options

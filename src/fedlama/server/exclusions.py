@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 # Pydantic reads records with it, and takes typing's only from Python 3.12 on
@@ -62,8 +63,9 @@ def entries_of_all(
         attempt: How many cohorts of the window were given up before.
     """
     blameless = dict.fromkeys(present, TOO_FEW_LEFT)
-    entries = [*excluded, *entries_of(blameless, attempt)]
-    entries.sort(key=lambda entry: entry["client"])
+    entries = list(excluded)
+    entries += entries_of(blameless, attempt)
+    entries.sort(key=itemgetter("client"))
     return entries
 
 

@@ -46,7 +46,8 @@ class Participants:
         taken: list[tuple[float, int]] = []
         for client in self.clients:
             own_steps = steps_taken(client.pace, base_interval, steps)
-            taken.append((client.weight, len(own_steps)))
+            count = len(own_steps)
+            taken.append((client.weight, count))
         return taken
 
 

@@ -118,12 +118,14 @@ class ListReduce:
         """Σ_i w_i ‖u_l − x_l^i‖² for every due layer."""
         spread: dict[int, float] = {}
         for layer in due:
-            spread[layer] = 0.0
-            for part in self.layout.layers[layer].slices:
+            slices = self.layout.layers[layer].slices
+            total = 0.0
+            for part in slices:
                 target = mean[part].double()
                 for row, weight in zip(self.rows, self.weights, strict=True):
                     square = _squared_distance(target, row[part])
-                    spread[layer] += weight * square
+                    total += weight * square
+            spread[layer] = total
         return spread
 
 

@@ -286,13 +286,15 @@ class Server:
 
     def _with_rule_rows(self, message: Message) -> Message:
         """The same message with what the local rule sends beside the model, one row of its layers for each name."""
-        if self.local is None or not self.local.sends:
+        if self.local is None:
             return message
-        rows_sent = len(self.local.sends)
+        count = len(self.local.sends)
+        if count == 0:
+            return message
+
         layers: dict[int, int] = {}
         for number, nbytes in message.layers.items():
             layer = self.layout.layers[number]
-            row_bytes = BYTES_PER_NUMBER * layer.size
-            beside_model = rows_sent * row_bytes
+            beside_model = count * BYTES_PER_NUMBER * layer.size
             layers[number] = nbytes + beside_model
         return Message(layers, message.statistics)

@@ -55,7 +55,8 @@ class Form:
     def nbytes(self) -> int:
         """How many bytes it has in the file."""
         numbers = math.prod(self.shape)
-        return numbers * np.dtype(DTYPES[self.dtype]).itemsize
+        dtype = np.dtype(DTYPES[self.dtype])
+        return numbers * dtype.itemsize
 
     def with_rows(self, count: int) -> Form:
         """Such a table with so many rows."""
@@ -103,13 +104,12 @@ class TensorFile:
     def __init__(self, file: BufferedIOBase) -> None:
         self._file = file
         size = file.seek(0, os.SEEK_END)
-        prefix = self._read(0, LENGTH_BYTES)
-        length = int.from_bytes(prefix, "little")
-        self._data_start = LENGTH_BYTES + length
-        if length > MAX_HEADER or self._data_start > size:
+        header_length = self._header_length()
+        self._data_start = LENGTH_BYTES + header_length
+        if header_length > MAX_HEADER or self._data_start > size:
             raise ValueError("its header is cut off")
 
-        content = self._read(LENGTH_BYTES, length)
+        content = self._read(LENGTH_BYTES, header_length)
         header = json.loads(content)
         self.texts: dict[str, str] = header.pop(METADATA)
         self.forms: dict[str, Form] = {}
@@ -117,11 +117,17 @@ class TensorFile:
         for name, entry in header.items():
             form = _form(entry)
             start, end = entry["data_offsets"]
-            if whole(end) - whole(start) != form.nbytes:
+            length = whole(end) - whole(start)
+            if length != form.nbytes:
                 raise ValueError("a tensor has another length than its shape says")
             self.forms[name] = form
             self._starts[name] = start
         self._check_lengths(size)
+
+    def _header_length(self) -> int:
+        """How many bytes the header has, as the first ones say."""
+        prefix = self._read(0, LENGTH_BYTES)
+        return int.from_bytes(prefix, "little")
 
     def array(self, name: str) -> NDArray[Any]:
         """A whole tensor."""

@@ -56,11 +56,13 @@ def read_seen_rows(source: Source, shapes: Shapes) -> Iterator[SeenRows]:
         client_bytes = BYTES_PER_NUMBER * shapes.width * rows_per_client
         per_piece = rows_per_piece(client_bytes)
         for first in range(0, len(clients), per_piece):
-            some = clients[first : first + per_piece]
+            end = first + per_piece
+            of_piece = clients[first:end]
+            count = len(of_piece)
             rows: dict[str, NDArray[np.float32]] = {}
             for name in names:
-                rows[name] = _finite_rows(file, name, first, count=len(some))
-            yield SeenRows(some, rows)
+                rows[name] = _finite_rows(file, name, first, count)
+            yield SeenRows(of_piece, rows)
 
 
 def _finite_rows(

@@ -174,7 +174,9 @@ class Budget:
         after = advance(state, plan, evidence, layers)
         own = _learnt(state.own, plan, evidence)
         after = replace(after, own=own)
-        if not plan.adjusts or not any(after.discrepancy):
+        # Where no layer drifted, there is nothing to choose by
+        has_drift = any(after.discrepancy)
+        if not plan.adjusts or not has_drift:
             return after
         intervals = self._choose(after, layers)
         return replace(after, intervals=intervals)

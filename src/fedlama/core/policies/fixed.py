@@ -96,12 +96,12 @@ class Fixed:
         return self.base_interval
 
     def __str__(self) -> str:
-        entries: list[str] = []
+        arguments = [str(self.base_interval)]
         for pattern, interval in self.intervals.items():
             entry = f"{pattern}: {interval}"
-            entries.append(entry)
-        by_hand = ", ".join([str(self.base_interval), *entries])
-        return f"Fixed({by_hand})"
+            arguments.append(entry)
+        listed = ", ".join(arguments)
+        return f"Fixed({listed})"
 
 
 class _FixedTable(Mapping[str, int]):

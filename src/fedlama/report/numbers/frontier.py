@@ -229,10 +229,14 @@ def _on_line(total: float, line: Sequence[tuple[str, Reached]]) -> _OnLine | Non
             return _OnLine(run.score, (label,))
 
     for (low_label, low), (high_label, high) in pairwise(line):
-        if low.total_bytes < total < high.total_bytes:
-            whole = math.log(high.total_bytes / low.total_bytes)
-            part = math.log(total / low.total_bytes)
-            rise = high.score - low.score
-            score = low.score + part / whole * rise
-            return _OnLine(score, (low_label, high_label))
+        is_between = low.total_bytes < total < high.total_bytes
+        if not is_between:
+            continue
+        whole = math.log(high.total_bytes / low.total_bytes)
+        part = math.log(total / low.total_bytes)
+        share = part / whole
+        rise = high.score - low.score
+        score = low.score + share * rise
+        neighbours = (low_label, high_label)
+        return _OnLine(score, neighbours)
     return None

@@ -252,11 +252,16 @@ def _is_default_of_partition(task: Mapping[str, Any], key: str) -> bool:
     if table != PartitionSection.table:
         return False
     value = task.get(key)
-    built = PARTITIONS.get(task.get(KIND_OF_PARTITION, ""))
-    if value is None or built is None:
-        return value is None
+    if value is None:
+        return True
+    kind = task.get(KIND_OF_PARTITION, "")
+    built = PARTITIONS.get(kind)
+    if built is None:
+        return False
     argument = signature(built).parameters.get(option)
-    return argument is not None and value == argument.default
+    if argument is None:
+        return False
+    return value == argument.default
 
 
 def _title(task: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -69,11 +69,17 @@ def _interval_map(index: int, setting: ComparedSetting) -> IntervalMap | None:
         return None
 
     spans: list[Span] = []
-    for place, name in enumerate(names):
-        own = {cycle: intervals[place] for cycle, intervals in cycles.items()}
-        spans += _spans(name, own)
+    for number, name in enumerate(names):
+        of_layer: dict[int, int] = {}
+        for cycle, intervals in cycles.items():
+            of_layer[cycle] = intervals[number]
+        spans += _spans(name, of_layer)
     return IntervalMap(
-        index=index, label=setting.label, seed=run.seed, layers=names, spans=spans
+        index=index,
+        label=setting.label,
+        seed=run.seed,
+        layers=names,
+        spans=spans,
     )
 
 

@@ -33,7 +33,8 @@ def layer_rows(comparison: RunComparison) -> list[LayerRow]:
     """The layers in order of first appearance."""
     tables: list[dict[str, LayerCount]] = []
     for setting in comparison.settings:
-        tables.append({layer.name: layer for layer in setting.layers})
+        by_name = {layer.name: layer for layer in setting.layers}
+        tables.append(by_name)
 
     rows: dict[str, LayerRow] = {}
     for table in tables:

@@ -13,6 +13,7 @@ A + B / uplink, and two settings are equally fast at exactly one bandwidth, or a
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from statistics import fmean
@@ -253,16 +254,16 @@ def fastest_bands(
         low: where the bands begin.
         high: where they end.
     """
-    reached: list[tuple[int, Demand]] = []
+    reached: dict[int, Demand] = {}
     for index, demand in enumerate(played.demands):
         if demand is not None:
-            reached.append((index, demand))
+            reached[index] = demand
     if not reached:
         return []
 
     # Two settings change places at one bandwidth at most, so between these ends nothing changes.
     ends = {low, high}
-    for (_, ours), (_, theirs) in combinations(reached, 2):
+    for ours, theirs in combinations(reached.values(), 2):
         level = payoff(ours, theirs, played.network).uplink
         if level is not None and low < level < high:
             ends.add(level)
@@ -270,16 +271,23 @@ def fastest_bands(
     bands: list[FastestBand] = []
     for start, end in pairwise(sorted(ends)):
         middle = math.sqrt(start * end)
-        times: list[tuple[float, int]] = []
-        for index, demand in reached:
-            seconds = demand.seconds(played.network, middle)
-            times.append((seconds, index))
-        _, fastest = min(times)
+        fastest = _fastest(reached, played.network, uplink=middle)
         if bands and bands[-1].index == fastest:
             bands[-1] = replace(bands[-1], high=end)
-        else:
-            bands.append(FastestBand(start, end, fastest))
+            continue
+        band = FastestBand(start, end, fastest)
+        bands.append(band)
     return bands
+
+
+def _fastest(demands: Mapping[int, Demand], network: Network, uplink: float) -> int:
+    """Which setting is, at this uplink; the first of several."""
+    times: list[tuple[float, int]] = []
+    for index, demand in demands.items():
+        seconds = demand.seconds(network, uplink)
+        times.append((seconds, index))
+    _, fastest = min(times)
+    return fastest
 
 
 def bandwidths(low: float = 1e6, high: float = 1e9, steps: int = 48) -> list[float]:

@@ -99,11 +99,11 @@ def facts(comparison: RunComparison) -> list[tuple[str, str]]:
     configs = [flat_config(setting.runs[0]) for setting in comparison.settings]
     shared: list[tuple[str, str]] = []
     for key, name in FACTS.items():
-        values = [config.get(key) for config in configs]
-        first = values[0]
+        first, *others = [config.get(key) for config in configs]
         if first is None:
             continue
-        if all(value == first for value in values):
+        is_shared = all(value == first for value in others)
+        if is_shared:
             text = shown_value(first)
             shared.append((name, text))
     shared += _circumstances(comparison)

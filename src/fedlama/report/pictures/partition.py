@@ -158,12 +158,7 @@ def shares_figure(counts_CK: NDArray[np.int64]) -> Figure:
     sizes.bar(clients, samples, width=0.9, color=MUTED)
     sizes.set_ylabel("samples")
 
-    shares_KC = _shares(counts_CK).T
-    opacity_KC = shares_KC / shares_KC.max()
-    own = to_rgb(PALETTE[0])
-    pixels: list[list[tuple[float, ...]]] = []
-    for row in opacity_KC.tolist():
-        pixels.append([(*own, opacity) for opacity in row])
+    pixels = _pixels(counts_CK)
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
 
     axes.set(xlabel="client", ylabel="class")
@@ -183,14 +178,31 @@ def _figure_by_itself(view: PartitionView) -> Figure:
         axes.set_xlabel(f"client (first {shown})")
 
     own = to_rgb(PALETTE[0])
-    colours = LinearSegmentedColormap.from_list("shares", [(*own, 0.0), (*own, 1.0)])
-    largest = float(_shares(counts_CK).max())
+    transparent = (*own, 0.0)
+    opaque = (*own, 1.0)
+    colours = LinearSegmentedColormap.from_list("shares", [transparent, opaque])
+    shares = _shares(counts_CK)
+    largest = float(shares.max())
     scale = ScalarMappable(Normalize(0, largest), colours)
     figure.colorbar(scale, ax=[sizes, axes], label="share of the client's samples")
+    entropy = view.entropy.mean()
     figure.suptitle(
-        f"{view.name}: {view.clients:,} clients, mean label entropy {view.entropy.mean():.2f} bits"
+        f"{view.name}: {view.clients:,} clients, mean label entropy {entropy:.2f} bits"
     )
     return figure
+
+
+def _pixels(counts_CK: NDArray[np.int64]) -> list[list[tuple[float, ...]]]:
+    """One colour for every class and client; its opacity is the class's share of the client, the largest of all 1."""
+    shares_KC = _shares(counts_CK).T
+    largest = shares_KC.max()
+    opacity_KC = shares_KC / largest
+    own = to_rgb(PALETTE[0])
+    rows: list[list[tuple[float, ...]]] = []
+    for of_class in opacity_KC.tolist():
+        row = [(*own, opacity) for opacity in of_class]
+        rows.append(row)
+    return rows
 
 
 def _shares(counts_CK: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -58,13 +58,9 @@ def draw_figures(
     paths: list[Path] = []
     notes: list[str] = []
     for position, outcome in enumerate(outcomes):
-        place = position
-        if len(outcomes) < len(made.panels):
-            # By its place in the paper, although panels before it are not finished
-            place = made.panels.index(outcome.panel)
         name = made.file_name
         if max(len(outcomes), len(made.panels)) > 1:
-            name += ascii_lowercase[place]
+            name += _letter(made, outcomes, position)
         shown = outcome
         if made.draw == "curves":
             comparison = _over_recorded_seeds(outcome.comparison)
@@ -78,6 +74,16 @@ def draw_figures(
             _write(chart, made, shown, path)
             paths.append(path)
     return Drawn(tuple(paths), tuple(notes))
+
+
+def _letter(
+    made: Reproduction, outcomes: Sequence[PanelOutcome], position: int
+) -> str:
+    """Of a panel, as the paper has them: those before it may not be finished."""
+    if len(outcomes) < len(made.panels):
+        panel = outcomes[position].panel
+        position = made.panels.index(panel)
+    return ascii_lowercase[position]
 
 
 def _lacking(

@@ -180,7 +180,11 @@ class Grid:
         if self.caption:
             caption = markdown_text(self.caption)
             page = f"# {caption}\n\n{page}"
-        contents = {"md": page, "csv": self.csv(), "tex": self.latex()}
+        contents = {
+            "md": page,
+            "csv": self.csv(),
+            "tex": self.latex(),
+        }
         for ending, content in contents.items():
             file = folder / f"{name}.{ending}"
             write_atomically(file, content)

@@ -111,7 +111,10 @@ def _has_diverged(label: str, index: StudyIndex) -> bool:
     choice = index.choices.get(label)
     if choice is not None and choice.rate is None:
         return True
-    diverged = [index.labels.get(path) for path in index.diverged]
+    diverged: list[str | None] = []
+    for path in index.diverged:
+        owner = index.labels.get(path)
+        diverged.append(owner)
     return label in diverged
 
 

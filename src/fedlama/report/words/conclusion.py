@@ -92,10 +92,13 @@ def _shares(setting: ComparedSetting) -> str:
     interval = setting.base_interval
     cost = percent(setting.cost, 0)
     of_cost = f"{cost} of the cost of averaging every layer every {interval} steps"
+    is_coded = setting.config.uplink.codec != NO_CODEC
     uplink = _recorded_uplink_share(setting)
-    if uplink is None or setting.config.uplink.codec == NO_CODEC:
+    if not is_coded or uplink is None:
         return of_cost
-    return f"{share_text(uplink)} of {fedavg_at(interval)}'s uplink and {of_cost}"
+    share = share_text(uplink)
+    fedavg = fedavg_at(interval)
+    return f"{share} of {fedavg}'s uplink and {of_cost}"
 
 
 def _recorded_uplink_share(setting: ComparedSetting) -> float | None:
@@ -269,13 +272,17 @@ def _every_seed_agrees(
     theirs = comparison.score(other)
     if ours is None or theirs is None:
         return False
-    if one.seeds != other.seeds or len(one.seeds) < SEEDS_FOR_A_DIRECTION:
+    are_few = len(one.seeds) < SEEDS_FOR_A_DIRECTION
+    if are_few or one.seeds != other.seeds:
         return False
 
     gaps: list[float] = []
-    for mine, other_value in zip(ours.values, theirs.values, strict=True):
-        gaps.append(mine - other_value)
-    return min(gaps) > 0 or max(gaps) < 0
+    for our_value, their_value in zip(ours.values, theirs.values, strict=True):
+        gap = our_value - their_value
+        gaps.append(gap)
+    all_above = min(gaps) > 0
+    all_below = max(gaps) < 0
+    return all_above or all_below
 
 
 def _seeds(settings: Sequence[ComparedSetting]) -> str:
