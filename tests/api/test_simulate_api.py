@@ -11,9 +11,9 @@ from torch import nn
 
 import fedlama
 from fedlama.cli.shared import show_report
+from fedlama.run.own_code import reference_to
 from fedlama.run.planning import plan
 from fedlama.run.recorded import read_run
-from fedlama.run.references import reference_to
 from fedlama.study.runs import find_runs
 from fedlama.training import simulate as in_memory
 

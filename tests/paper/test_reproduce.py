@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedlama.base import InputError
-from fedlama.cli.reproduce import _print_scaled
+from fedlama.cli.panels import print_scaled
 from fedlama.paper.costs import planned_run
 from fedlama.paper.recipe import FIGURES, TABLES, table_recipe
 from fedlama.paper.reproduce import checked_precision, frontier_study, reproduction
@@ -199,7 +199,7 @@ def test_a_plan_needs_no_data_and_says_what_was_scaled(monkeypatch, capsys):
     assert plan.client_steps == 5 * 3000 * 8
 
     table4 = reproduction("table4", "cpu")
-    _print_scaled([table4, table4])
+    print_scaled([table4, table4])
     said = capsys.readouterr().out.splitlines()
     # What is true of all groups once, and a line for each of them
     assert len(said) == 1 + len(table4.panels)

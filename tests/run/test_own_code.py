@@ -12,8 +12,9 @@ import fedlama
 from fedlama.run.config import load_config, parse_config
 from fedlama.run.directory import RunDirectory
 from fedlama.run.execute import changed_code, execute
+from fedlama.run.own_code import reference_to
 from fedlama.run.recorded import read_run
-from fedlama.run.references import is_reference, reference_to
+from fedlama.run.references import is_reference
 from fedlama.run.resolve import resolve
 from fedlama.study.runs import find_runs
 
@@ -401,7 +402,7 @@ WITHOUT_A_FILE = """
 from functools import partial
 import fedlama
 from torch import nn
-from fedlama.run.references import hash_of
+from fedlama.run.own_code import hash_of
 
 def build(width=3):
     inner = lambda: [nn.Linear(64, width) for _ in (1, 2) if width in {4, 5, "six"}]

@@ -21,8 +21,8 @@ from fedlama.local import LocalRule
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.codecs import CodecSection
 from fedlama.run.config import Config, parse_config
+from fedlama.run.own_code import hash_of, reference_to
 from fedlama.run.partitions import PartitionSection
-from fedlama.run.references import hash_of, reference_to
 from fedlama.run.resolve import Resolved, versions
 from fedlama.run.tables import (
     EvaluateSection,

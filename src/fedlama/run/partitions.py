@@ -13,8 +13,9 @@ from fedlama.run.choice_sections import ChoiceSection
 from fedlama.run.choices import PARTITIONS
 from fedlama.run.chosen_keys import LEFT_OPEN
 from fedlama.run.keys import Hash, OwnOptions, check_options_are_used
+from fedlama.run.own_code import reference_to
 from fedlama.run.own_values import takes_by_name
-from fedlama.run.references import Reference, reference_to
+from fedlama.run.references import Reference
 from fedlama.run.value_tables import own_values
 
 

@@ -13,7 +13,7 @@ from fedlama.run.options import (
     options_in,
     plain_fields,
 )
-from fedlama.run.references import reference_to
+from fedlama.run.own_code import reference_to
 
 
 def table_of(
