@@ -173,6 +173,7 @@ class LayerwiseModelAverager(ModelAverager):
         self._step += 1
         if self._step == self.warmup_steps:
             self._begin_from_the_module()
+        # Planned anew at every step, which is cheap: so a plan need not be saved with the state.
         plan = self._server.plan(self._server_state, NO_END)
         round_end = self.state.step + plan.steps
         if self._trained_steps == round_end:

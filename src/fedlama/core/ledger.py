@@ -45,7 +45,7 @@ class Message:
         """The bytes of this message and of another one.
 
         Arguments:
-            other: It.
+            other: What is sent or received beside this one.
         """
         layer_bytes = dict(self.layers)
         for layer, nbytes in other.layers.items():
@@ -65,7 +65,7 @@ def total_of(messages: Sequence[Message]) -> Message:
     """The bytes of several messages.
 
     Arguments:
-        messages: They; one that is in it several times counts as often.
+        messages: What was sent or received; a message that is in it several times counts as often.
     """
     # Without a codec all clients send the same message: one multiplication instead of a sum over clients and layers.
     counts: dict[int, int] = {}
@@ -165,13 +165,14 @@ class Ledger:
             traffic: What travelled.
             aggregated: The layers that came to be averaged.
         """
-        counts = list(self.aggregations)
+        # κ_l of Eq. 5 counts averages; an attempt that came to nothing has bytes only.
+        aggregations = list(self.aggregations)
         for layer in aggregated:
-            counts[layer] += 1
+            aggregations[layer] += 1
 
         return replace(
             self,
-            aggregations=tuple(counts),
+            aggregations=tuple(aggregations),
             layer_uplink=_plus(self.layer_uplink, traffic.up),
             layer_downlink=_plus(self.layer_downlink, traffic.down),
             statistics_uplink=self.statistics_uplink + traffic.up.statistics,

@@ -26,6 +26,7 @@ def plan_by_intervals(
     cycle_end = min(state.cycle_start + cycle_steps, iterations)
     cycle = range(state.cycle_start, cycle_end)
 
+    # Nothing is averaged before the first layer falls due, so clients train until then without a break.
     steps = cycle_left
     for interval in state.intervals:
         until_due = interval - into_cycle % interval
@@ -33,6 +34,7 @@ def plan_by_intervals(
     run_left = iterations - state.step
     steps = min(steps, run_left)
 
+    # A cycle that the run's end cuts short measured less than others, and no cycle follows that could use it.
     is_whole = steps == cycle_left
     if is_whole or steps == run_left:
         every_layer = range(len(state.intervals))
@@ -73,12 +75,14 @@ def advance(
     synchronised_at = list(state.synchronised_at)
 
     for layer in plan.due:
-        # τ_l, except where the run's end cut the interval
+        # Eq. 2: d_l = Σ_i w_i‖u_l − x_l^i‖² / (τ_l · dim(u_l)), with the steps that were taken for τ_l: the run's end
+        # may cut an interval.
         steps_apart = step - state.synchronised_at[layer]
         size = layers[layer].size
-        discrepancy[layer] = evidence.spread[layer] / (steps_apart * size)  # Eq. 2
+        discrepancy[layer] = evidence.spread[layer] / (steps_apart * size)
         synchronised_at[layer] = step
     for layer in plan.recycled:
+        # All copies took the same change, so they are equal; nobody measured how far they were apart.
         synchronised_at[layer] = step
     if plan.trained is not None:
         for layer in range(len(layers)):

@@ -58,6 +58,7 @@ class FedDyn(OnSGD):
         server: Mapping[str, Tensor],
     ) -> None:
         """The gradient of L_i(θ) − ⟨∇L_i(θ_i), θ⟩ + (α/2)‖θ − anchor‖² (Eq. 1 there)."""
+        # Without this term a client would come to rest between the anchor and a minimum of its own.
         gradient.sub_(own[GRADIENT])
         gradient.add_(row - server[MODEL], alpha=self.alpha)
 

@@ -80,6 +80,7 @@ class OnSGD(PlainSync):
         kernels: Tensor,
     ) -> None:
         """One local step, in place: the corrected gradient, and then the step of `base`."""
+        # Before weight decay and momentum: as if the correction were a part of the loss.
         self.correct(gradient, row, own, server)
         self.base.step(row, gradient, own, server, rate=rate, kernels=kernels)
 

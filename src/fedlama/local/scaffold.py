@@ -49,6 +49,7 @@ class Scaffold(OnSGD):
     @property
     def slots(self) -> tuple[Slot, ...]:
         """c_i."""
+        # It is what the client learnt of its own data, so it must be there when the client returns.
         return (Slot(CONTROL, "run", without="choose another local.rule"),)
 
     @property

@@ -69,6 +69,7 @@ class SGD(PlainSync):
 
     def rate(self, step: int) -> float:
         """η at a global step, counted from 0."""
+        # Of the step alone: a resumed run, and a client that was away, have the rate of everybody else.
         warmup = 1.0
         if self.warmup_steps:
             risen = (step + 1) / self.warmup_steps

@@ -90,9 +90,9 @@ def groups_of(slices: Sequence[slice]) -> list[slice]:
 
 def pieces_of(part: slice, size: int) -> Iterator[slice]:
     """A long slice in pieces of this size; the last one may be shorter."""
-    starts = range(part.start, part.stop, size)
-    for start in starts:
-        stop = min(start + size, part.stop)
+    for start in range(part.start, part.stop, size):
+        end = start + size
+        stop = min(end, part.stop)
         yield slice(start, stop)
 
 

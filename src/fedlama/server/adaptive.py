@@ -62,6 +62,7 @@ class Adaptive(ABC):
         first = own[FIRST]
         second = own[SECOND]
         if count == 0:
+            # All slots begin as zeros, v begins at ε²
             second.fill_(self.epsilon**2)
         first_kept = self.beta1**periods
         first.mul_(first_kept)

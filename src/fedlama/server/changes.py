@@ -75,6 +75,7 @@ def move_average(
         plan: The round, which ends a cycle.
         average_steps: Over how many steps the average reaches back.
     """
+    # By cycles, at whose ends all layers are new: between them it would mix layers of different ages.
     cycle_end = state.step + plan.steps
     steps = cycle_end - state.policy_state.cycle_start
     kept = math.exp(-steps / average_steps)

@@ -92,6 +92,7 @@ def send_coded(
         raise DivergenceError.because(
             f"the server's change in round {place.round} was too large for a message"
         ) from None
+    # What clients do not have, the server must not have either: it keeps the remainder in its slots.
     for part in downlink.layout.slices_with_statistics(renewed):
         torch.add(anchor[part], difference[part], out=row[part])
     return message.charged

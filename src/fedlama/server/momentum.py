@@ -56,6 +56,7 @@ class Momentum:
     ) -> Tensor:
         """The new value of one due layer, or of one tensor of it."""
         if self.beta == 0 and self.rate == 1:
+            # anchor + (mean − anchor) would round: this is the plain average, bit for bit.
             return mean
         kept = self.beta**periods
         change = mean - anchor

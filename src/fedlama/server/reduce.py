@@ -90,6 +90,7 @@ class ListReduce:
         self, layout: Layout, rows: Sequence[Tensor], weights: Sequence[float]
     ) -> None:
         total = sum(weights)
+        # As `Reduce` promises: rules and Eq. 2 take means for granted.
         self.layout = layout
         self.rows = rows
         self.weights = [weight / total for weight in weights]

@@ -157,6 +157,7 @@ class Server:
         # u_l, the clients' average of every due layer: Algorithm 1, line 8
         averaged = self.layout.slices_with_statistics(plan.due)
         mean = reduce.mean(averaged)
+        # A new row: rules, codes and the policy still look at the one before, the anchor.
         row = with_unpacked(mean, state.row, averaged)
         # The numerator of d_l (Eq. 2), around that average: no rule has moved the model off it yet.
         spread = reduce.spread(row, plan.due)
@@ -252,6 +253,7 @@ class Server:
         read_only = ReadOnly({"anchor": state.row})
         for layer in plan.due:
             since = range(state.policy_state.synchronised_at[layer], step)
+            # Layers are averaged after unequal numbers of steps, so a rule's decay goes by base intervals.
             periods = len(since) / self.policy.base_interval
             taken = participants.taken(since, self.policy.base_interval)
             for part in self.layout.layers[layer].slices:

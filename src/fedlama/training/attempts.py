@@ -45,6 +45,7 @@ class FaultyRounds:
             cohort = current.cohort
             place = self._place(current)
             reasons = self._absent_from_the_start(cohort, place)
+            # Counted before anybody else fails: whoever is there now was sent the model
             downloads = cohort.present
 
             losses = self.rounds.train(current)
@@ -60,6 +61,7 @@ class FaultyRounds:
 
             if self.tolerance.suffices(cohort.present):
                 return self.rounds.close(current, verdict, downloads)
+            # Other clients try again from here: the same step and row, with the bytes of this attempt counted
             position = self._discard(current, verdict, downloads)
             if self.tolerance.gives_up(position.attempt, maximum=MAX_ATTEMPTS):
                 return Played(current.position, position, plan, verdict=None)

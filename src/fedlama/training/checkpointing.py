@@ -60,7 +60,7 @@ class Sink(Protocol):
         """Take the next bytes.
 
         Arguments:
-            piece: They.
+            piece: What follows what was taken before.
         """
         ...
 

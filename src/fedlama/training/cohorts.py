@@ -226,6 +226,7 @@ class Cohorts:
         for row_index in range(len(mine)):
             self._start_slots(cohort, row_index)
         if self._restored is not None:
+            # This cohort did not come anew: it had begun its window before the run was interrupted
             for name, values in self._restored.items():
                 cohort.slots[name].copy_(values[mine])
             self._restored = None
@@ -261,6 +262,7 @@ class Cohorts:
 
     def _storage(self, size: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Tensors for the rows of so many clients: those of the cohort before where they fit."""
+        # The rows are most of what a run needs: two cohorts at a time might not fit into memory
         last = self._current
         if last is not None and len(last.mine) == size:
             return last.rows, last.slots, last.counters

@@ -93,6 +93,8 @@ class Federation:
         else:
             position = self.start()
 
+        # Algorithm 1, from one average to the next: local steps (line 5) until a layer falls due, its average (line 8),
+        # and at a cycle's end new intervals (line 11).
         while position.step < self.job.options.iterations:
             plan = self.server.plan(position.server_state, self.job.options.iterations)
             played = self.rounds.play(position, plan)

@@ -38,7 +38,7 @@ class Observer:
         """A round's record, or a checkpoint, or the next piece of that.
 
         Arguments:
-            item: It.
+            item: A record, a checkpoint, or a piece of the rows that follow one.
         """
         if isinstance(item, Checkpoint | Piece):
             assert self.keeping, "nobody asked for checkpoints"

@@ -179,7 +179,7 @@ class PositionArrays:
         """Those of a position in main memory, without a copy.
 
         Arguments:
-            position: It.
+            position: Where a run stands.
         """
         server_state = position.server_state
         slots: dict[str, NDArray[np.float32]] = {}

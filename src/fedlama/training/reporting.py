@@ -48,7 +48,7 @@ class ReportColumns:
         """The columns of another table that was packed like this one, such as that of all clients.
 
         Arguments:
-            table: It.
+            table: With as many columns as this one.
         """
         widths = [1, self.largest.shape[1], self.figures.shape[1], self.norms.shape[1]]
         losses, largest, figures, norms = table.split(widths, dim=1)

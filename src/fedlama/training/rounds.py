@@ -99,7 +99,9 @@ class Rounds:
                     local_steps=local_steps[part],
                     trained=trained,
                 )
+            # Before anything is coded or added up: a rule may change what is sent.
             sync_due_layers(current, self.job, self.layout, server_rows)
+        # Once for all steps; whoever wrote to these rows wrote to every client's anchor.
         read_only.check(self.job.local)
         return losses
 
@@ -129,6 +131,7 @@ class Rounds:
 
     def accept(self, current: Round, reports: Reports) -> Verdict:
         """Everyone counts, or the training diverged."""
+        # Found here and by name, before one client's NaN is everybody's
         finite = reports.finite()
         for index in range(len(current.cohort.clients)):
             self.check_finite(current, index, reports.losses[index], finite[index])

@@ -110,8 +110,8 @@ class Saving:
         """What rank 0 has read, in every process.
 
         Arguments:
-            of_first: It; empty in the other processes.
-            store: Which knows the names of the rows.
+            of_first: The pieces that it reads; empty in the other processes.
+            store: Where they will be kept, which knows the names of the rows.
         """
         nobody = SeenRows(np.zeros(0, np.int64), {})
         while True:
@@ -167,6 +167,7 @@ class Saving:
         )
         self.emit(checkpoint)
         if store is not None:
+            # Last and in pieces, because they may be more than memory holds.
             # Nobody writes to it meanwhile: a window ends with sums in which rank 0 takes part.
             for content in store.pieces(seen):
                 self.emit(Piece(content))

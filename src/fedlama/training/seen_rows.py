@@ -91,7 +91,7 @@ class Keeping:
         """A checkpoint without the rows of clients seen, or the next piece of those.
 
         Arguments:
-            item: It.
+            item: A checkpoint, or a piece of the rows that follow it.
         """
         if isinstance(item, Checkpoint):
             self._sink = self._begin(item.policy_state)
