@@ -1,9 +1,14 @@
 """Each door with an example that only these tests know: the rest of the house need not be touched."""
 
+import ast
+import inspect
+from pathlib import Path
+
 import pytest
 import torch
 
 import fedlama
+from doors import examples
 from doors.examples import (
     Counting,
     Forgetful,
@@ -14,7 +19,16 @@ from doors.examples import (
     TurningInPlace,
 )
 from doors.harness import check_door, run, same_bits, weights
+from fedlama.compress import Codec
+from fedlama.core import Policy
+from fedlama.local import LocalRule
 from fedlama.rows import Slot
+from fedlama.run.choices import CODECS, LOCAL_RULES, POLICIES, SERVER_RULES
+from fedlama.server import ServerRule
+
+PACKAGE = Path(fedlama.__file__).parent
+# What a round goes through
+ROOMS = ("rows", "server", "training", "averager", "flower", "processes")
 
 
 def test_a_local_rule():
@@ -84,3 +98,41 @@ def test_two_slots_of_one_name_are_refused():
 
     with pytest.raises(fedlama.InputError, match="keep a slot called 'last change'"):
         run(server=Taken(), uplink=fedlama.compress.LowRank(1))
+
+
+def test_every_example_is_a_few_lines():
+    classes = [
+        value
+        for value in vars(examples).values()
+        if inspect.isclass(value) and value.__module__ == examples.__name__
+    ]
+    assert len(classes) == 7
+    for example in classes:
+        lines = inspect.getsource(example).splitlines()
+        assert len(lines) < 40, example
+
+
+def classes_asked_for(path):
+    """The names of classes that a module holds values against."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        if node.func.id in ("isinstance", "issubclass"):
+            for part in ast.walk(node.args[1]):
+                yield getattr(part, "attr", getattr(part, "id", None))
+
+
+def test_no_round_asks_for_the_class_of_what_came_through_a_door():
+    choices = [POLICIES, LOCAL_RULES, SERVER_RULES, CODECS]
+    behind_doors = {kind.__name__ for each in choices for kind in each.values()}
+    behind_doors |= {"Chain", "ErrorFeedback", "Forwarding", "OnSGD", "PlainSync"}
+    assert {"FedLAMA", "SGD", "Mean", "Rotate"} <= behind_doors
+    doors = {one.__name__ for one in (Policy, LocalRule, ServerRule, Codec)}
+    assert not doors & behind_doors
+
+    found = []
+    for room in ROOMS:
+        for path in sorted((PACKAGE / room).rglob("*.py")):
+            asked = behind_doors.intersection(classes_asked_for(path))
+            found += [f"{path.name}: {name}" for name in asked]
+    assert found == []

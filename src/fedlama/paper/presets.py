@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedlama.run.choices import DEFAULT_BASE_INTERVAL
 from fedlama.run.codecs import DownlinkSection, UplinkSection
 from fedlama.run.presets import DEFAULT_AVERAGED, DEFAULT_SHARE
 from fedlama.run.presets import frugal as frugal_tables
@@ -13,7 +14,7 @@ __all__ = ["frugal"]
 
 
 def frugal(
-    base_interval: int = 6,
+    base_interval: int = DEFAULT_BASE_INTERVAL,
     share: float = DEFAULT_SHARE,
     averaged: float = DEFAULT_AVERAGED,
 ) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from fedlama.data import IID, Dirichlet, Natural, Partition
 from fedlama.local import SGD, FedDyn, FedNova, FedProx, LocalRule, Scaffold
 from fedlama.server import Adam, Mean, Momentum, ServerRule, Yogi
 
+# τ' where nobody says, of a policy as of a preset
+DEFAULT_BASE_INTERVAL = 6
+
 POLICIES: Mapping[str, type[Policy]] = {  # [policy] kind = …
     "fedlama": FedLAMA,
     "fedavg": FedAvg,

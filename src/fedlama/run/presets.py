@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedlama.base import InputError, check_number, check_whole, shown
+from fedlama.run.choices import DEFAULT_BASE_INTERVAL
 
 DEFAULT_SHARE = 0.01
 MIN_SHARE = 0.00125
@@ -29,7 +30,7 @@ Tables = dict[str, Any]
 
 
 def frugal(
-    base_interval: int = 6,
+    base_interval: int = DEFAULT_BASE_INTERVAL,
     share: float = DEFAULT_SHARE,
     averaged: float = DEFAULT_AVERAGED,
 ) -> Tables:

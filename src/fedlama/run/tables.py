@@ -11,7 +11,12 @@ from fedlama.base import Positive, annotated_fields
 from fedlama.core import Policy, canonical
 from fedlama.local import SGD, LocalRule
 from fedlama.run.choice_sections import ChoiceSection
-from fedlama.run.choices import LOCAL_RULES, POLICIES, SERVER_RULES
+from fedlama.run.choices import (
+    DEFAULT_BASE_INTERVAL,
+    LOCAL_RULES,
+    POLICIES,
+    SERVER_RULES,
+)
 from fedlama.run.keys import (
     Active,
     Hash,
@@ -120,7 +125,10 @@ class PolicySection(ChoiceSection[Policy]):
     what = "a policy"
     default = "fedlama"
     choices = POLICIES
-    defaults: ClassVar = {"base_interval": 6, "increase_factor": 4}
+    defaults: ClassVar = {
+        "base_interval": DEFAULT_BASE_INTERVAL,
+        "increase_factor": 4,
+    }
     names: ClassVar = {"interval": "base_interval"}  # of FedAvg
     # FedAvg is FedLAMA with factor 1: --set policy.kind=fedavg is enough
     lenient: ClassVar = {"fedavg": "fedlama"}
