@@ -54,6 +54,20 @@ def command(tmp_path, monkeypatch, capsys):
     return run
 
 
+def test_data_without_owners_is_dealt_as_a_run_deals_it():
+    def look(partition=None):
+        return diagnose(
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+            fedlama.data.digits(),
+            policy=fedlama.FedLAMA(2, 2),
+            local=fedlama.SGD(0.1, 16),
+            iterations=48,
+            partition=partition,
+        )
+
+    assert look() == look(fedlama.IID(32))
+
+
 def test_one_page_and_a_picture(command, tmp_path):
     code, page, errors = command()
     assert not code

@@ -22,13 +22,13 @@ class JointCosts:
     Arguments:
         bits: The costs of all rows of so many symbols: float64 sums of float32 costs, which are exact. So is the sum
             of a slab of them, in whatever order: they have digits to spare.
-        weights: What turns a row of symbols into its place, beside the offset; as many as a row has symbols, a power
+        factors: What turns a row of symbols into its index, beside the offset; as many as a row has symbols, a power
             of two.
-        offset: The place of a row of zeros.
+        offset: The index of a row of zeros.
     """
 
     bits: Tensor
-    weights: Tensor
+    factors: Tensor
     offset: int
 
     def of(self, symbols: Tensor) -> float:
@@ -37,7 +37,7 @@ class JointCosts:
         Arguments:
             symbols: Whole numbers as floats, none larger than the table's largest.
         """
-        width = len(self.weights)
+        width = len(self.factors)
         missing = -len(symbols) % width
         surplus = 0.0
         if missing:
@@ -47,7 +47,7 @@ class JointCosts:
             surplus = missing * row_of_zeros / width
 
         rows = symbols.view(-1, width)
-        indices = torch.mv(rows, self.weights)
+        indices = torch.mv(rows, self.factors)
         indices += self.offset
         indices = indices.to(torch.int32)
         bits = self.bits.index_select(0, indices)
@@ -63,16 +63,16 @@ def joint_costs(index: int) -> JointCosts:
         index: Of the step, which says how often each symbol is.
     """
     bits = table(index).costs.double()
-    weights = [1.0]
+    factors = [1.0]
     offset = largest_symbol(index)
-    while len(weights) < MAX_TOGETHER:
+    while len(factors) < MAX_TOGETHER:
         rows = len(bits)
         if rows**2 > MAX_ROWS:
             break
         # All pairs of such rows: the first one counts in units of all that the second may be.
         pairs = bits[:, None] + bits
         bits = pairs.view(-1)
-        of_the_first = [rows * weight for weight in weights]
-        weights = of_the_first + weights
+        of_the_first = [rows * factor for factor in factors]
+        factors = of_the_first + factors
         offset += rows * offset
-    return JointCosts(bits, torch.tensor(weights), offset)
+    return JointCosts(bits, torch.tensor(factors), offset)

@@ -16,7 +16,7 @@ from fedlama.core import (
     crossing_curves,
 )
 from fedlama.core.policy_checks import check_policy
-from fedlama.data import Batches, Dataset, Natural, Partition, Shards
+from fedlama.data import Batches, Dataset, Partition, default_partition
 from fedlama.diagnose.findings import GRADIENT_VARIANCE, Diagnosis
 from fedlama.diagnose.layers import Prediction, predict, profiles_of, spread_of_roots
 from fedlama.diagnose.policies import compared, fedlama_beside
@@ -49,7 +49,7 @@ def diagnose(
     policy: Policy,
     local: LocalRule,
     iterations: int,
-    partition: Partition | Shards | None = None,
+    partition: Partition | None = None,
     participation: Participation | None = None,
     seed: int = 0,
     layers: Grouping = "tensor",
@@ -68,7 +68,7 @@ def diagnose(
             another policy: with its longest cycle); with FedAvg the profile is that of its first round.
         local: what clients do with a gradient; the theorem knows plain SGD only.
         iterations: steps of the whole run that is planned.
-        partition: deals the samples to clients (default: the data's own client ids).
+        partition: deals the samples to clients (default: as `simulate` does).
         participation: how many are active (default: all).
         seed: of everything random.
         layers: "tensor" or "module", as for `simulate`.
@@ -83,12 +83,11 @@ def diagnose(
     base_interval = beside.base_interval
     increase_factor = beside.increase_factor
     rule = beside.rule
-    note = progress or (lambda share, what: None)
+    on_progress = progress or (lambda share, what: None)
     who = participation or Participation()
-    shards = partition
-    if not isinstance(shards, Shards):
-        recipe = partition or Natural()
-        shards = recipe.assign(data, seed)
+    # Shards that were dealt before give themselves
+    dealing = partition or default_partition(data)
+    shards = dealing.assign(data, seed)
     active = who.count(len(shards))
     loss, _ = task_of(data, loss, None)
 
@@ -98,11 +97,11 @@ def diagnose(
     probed = Participation(looked_at).cohort(len(shards), seed, 0)
     cycles = _cycles_of(steps * looked_at)
 
-    def note_cycles(record: Record) -> None:
+    def tell_cycles(record: Record) -> None:
         share = BEFORE * record.step / (steps * cycles)
-        note(share, "first cycles")
+        on_progress(share, "first cycles")
 
-    note(0.0, "first cycles")
+    on_progress(0.0, "first cycles")
     options = RunOptions(
         iterations=steps * cycles,
         seed=seed,
@@ -119,7 +118,7 @@ def diagnose(
         participation=Participation(looked_at),
         loss=loss,
         workers=min(workers, looked_at),
-        on_record=note_cycles,
+        on_record=tell_cycles,
     )
     first_cycle = _discrepancy(first.records, steps)
     last_cycle = _discrepancy(first.records, steps * cycles)
@@ -136,7 +135,7 @@ def diagnose(
         loss=loss,
         seed=seed,
         probed=probed,
-        note=note,
+        on_progress=on_progress,
     )
     if all(shards.size_of(client) == 1 for client in probed):
         omitted[GRADIENT_VARIANCE] = (
@@ -180,7 +179,7 @@ def diagnose(
         discrepancy=last_cycle,
         iterations=iterations,
     )
-    note(1.0, "done")
+    on_progress(1.0, "done")
     return Diagnosis(
         learning_rate=learning_rate,
         momentum=momentum,

@@ -34,7 +34,7 @@ def look_at_both_ends(
     loss: Loss,
     seed: int,
     probed: Sequence[int],
-    note: DiagnosisProgress,
+    on_progress: DiagnosisProgress,
 ) -> tuple[list[GradientMoments], float | None, dict[str, str]]:
     """Gradients and curvature at the first weights and after the first cycles."""
     points: list[GradientMoments] = []
@@ -46,7 +46,7 @@ def look_at_both_ends(
         def advance(share: float) -> None:
             nonlocal done
             done += weight * share
-            note(min(done, 1.0), what)
+            on_progress(min(done, 1.0), what)
 
         return advance
 
