@@ -22,7 +22,7 @@ from fedlama.core import BYTES_PER_NUMBER
 from fedlama.rows.slots import Slot
 
 Ids = NDArray[np.int64]  # of clients
-Rows = NDArray[np.float32]
+RowArray = NDArray[np.float32]
 
 SEEN = b"\x01"
 # What is in memory at a time of rows that go to a checkpoint or come back
@@ -30,7 +30,7 @@ PIECE_BYTES = 8 << 20
 
 
 class ClientStore:
-    """Rows of slots by client id; a client that was never seen has zeros.
+    """RowArray of slots by client id; a client that was never seen has zeros.
 
     Arguments:
         slots: What is kept for a client.
@@ -86,7 +86,7 @@ class ClientStore:
             client: Whose.
             rows: A row for each name.
         """
-        in_memory: dict[str, Rows] = {}
+        in_memory: dict[str, RowArray] = {}
         for name in self.names:
             row = rows[name].detach()
             on_cpu = row.cpu()
@@ -114,7 +114,7 @@ class ClientStore:
                 of_piece = clients[start:end]
                 yield self._rows(of_piece, number)
 
-    def restore(self, clients: Ids, rows: Mapping[str, Rows]) -> None:
+    def restore(self, clients: Ids, rows: Mapping[str, RowArray]) -> None:
         """Keep rows that were read back.
 
         Arguments:
@@ -122,13 +122,13 @@ class ClientStore:
             rows: For each name [clients, width].
         """
         for index, client in enumerate(clients.tolist()):
-            of_client: dict[str, Rows] = {}
+            of_client: dict[str, RowArray] = {}
             for name in self.names:
                 of_all = rows[name]
                 of_client[name] = of_all[index]
             self._keep(client, of_client)
 
-    def _keep(self, client: int, rows: Mapping[str, Rows]) -> None:
+    def _keep(self, client: int, rows: Mapping[str, RowArray]) -> None:
         """Write a client's rows, one for each name."""
         for number, name in enumerate(self.names):
             self._write_row(client, number, rows[name])
@@ -151,7 +151,7 @@ class ClientStore:
         content += bytes(missing)
         return content
 
-    def _write_row(self, client: int, number: int, row: Rows) -> None:
+    def _write_row(self, client: int, number: int, row: RowArray) -> None:
         place = self._place(client, number)
         content = row.tobytes()
         self._write(content, place)
