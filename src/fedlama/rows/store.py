@@ -30,7 +30,7 @@ PIECE_BYTES = 8 << 20
 
 
 class ClientStore:
-    """RowArray of slots by client id; a client that was never seen has zeros.
+    """Rows of slots by client id; a client that was never seen has zeros.
 
     Arguments:
         slots: What is kept for a client.

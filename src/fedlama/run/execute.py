@@ -25,7 +25,7 @@ from fedlama.run.resolve import Resolved, data_source, resolve
 from fedlama.run.tensorboard import tensorboard_writer
 from fedlama.run.toml import read_toml
 from fedlama.training import Record, TrainingResult, simulate
-from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpoint_file import CheckpointSource
 from fedlama.training.checkpointing import Check, Checkpointing, Control
 from fedlama.training.modules import build
 
@@ -252,7 +252,7 @@ def _checkpointing(directory: RunDirectory, resume: bool) -> Checkpointing:
 
     tables = config.model_dump(exclude_none=True)
 
-    def find(round_of: Check) -> tuple[Source, list[Record]]:
+    def find(round_of: Check) -> tuple[CheckpointSource, list[Record]]:
         found = find_checkpoint(
             directory.path / CHECKPOINTS,
             tables,

@@ -22,8 +22,8 @@ from fedlama.core import Ledger, Message, PolicyState
 from fedlama.core.saved import check_saved
 from fedlama.server.exclusions import Attempts
 from fedlama.training.checkpoint_file import (
+    CheckpointSource,
     Form,
-    Source,
     TensorFile,
     form_of,
     header_of,
@@ -163,7 +163,7 @@ class Checkpoint:
         return dict.fromkeys(names, form)
 
     @staticmethod
-    def decode(source: Source, shapes: Shapes) -> Checkpoint:
+    def decode(source: CheckpointSource, shapes: Shapes) -> Checkpoint:
         """From a file or its content, without the rows of clients seen; what does not fit the run is refused.
 
         Arguments:

@@ -36,7 +36,7 @@ MAX_HEADER = 64 << 20
 MAX_DIMENSIONS = 2  # clients and numbers
 
 # A checkpoint's content, or the file that has it
-Source = bytes | Path
+CheckpointSource = bytes | Path
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _form(entry: Mapping[str, Any]) -> Form:
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[TensorFile]:
+def opened(source: CheckpointSource) -> Iterator[TensorFile]:
     """A checkpoint's file, to be read in parts; InputError for one that is none, also for what is found inside."""
     try:
         with _binary(source) as file:
@@ -207,7 +207,7 @@ def opened(source: Source) -> Iterator[TensorFile]:
         raise InputError(f"it is not a checkpoint ({reason(error)})") from None
 
 
-def _binary(source: Source) -> BufferedIOBase:
+def _binary(source: CheckpointSource) -> BufferedIOBase:
     if isinstance(source, Path):
         return open_regular(source)
     return BytesIO(source)

@@ -10,11 +10,11 @@ from multiprocessing import RawValue
 from typing import Protocol
 
 from fedlama.core import PolicyState
-from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpoint_file import CheckpointSource
 from fedlama.training.records import Record
 
 # Raises InputError for a checkpoint that a run cannot go on from; the round that it is of
-Check = Callable[[Source], int]
+Check = Callable[[CheckpointSource], int]
 
 
 class Control:
@@ -91,7 +91,7 @@ class Checkpointing:
 
     control: Control
     on_checkpoint: Callable[[bytes, PolicyState], None] | None = None
-    resume: Source = b""
+    resume: CheckpointSource = b""
     earlier: list[Record] = field(default_factory=list)
-    find: Callable[[Check], tuple[Source, list[Record]]] | None = None
+    find: Callable[[Check], tuple[CheckpointSource, list[Record]]] | None = None
     begin: Callable[[PolicyState], Sink] | None = None

@@ -20,7 +20,7 @@ from fedlama.processes.world import (
 )
 from fedlama.rows import Binding, ClientStore
 from fedlama.training.checkpoint import Checkpoint
-from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpoint_file import CheckpointSource
 from fedlama.training.loop import Federation, HandOut
 from fedlama.training.position import Position, PositionArrays
 from fedlama.training.seen_rows import SeenRows
@@ -79,7 +79,9 @@ def run_loop(
     return end.position()
 
 
-def _found_by_first(setup: Setup, source: Source, world: World) -> Checkpoint | None:
+def _found_by_first(
+    setup: Setup, source: CheckpointSource, world: World
+) -> Checkpoint | None:
     """What rank 0 goes on from, everywhere: all processes must go on from the same step.
 
     Arguments:

@@ -12,7 +12,7 @@ from fedlama.base import InputError
 from fedlama.core import BYTES_PER_NUMBER, PolicyState
 from fedlama.rows.store import rows_per_piece
 from fedlama.training.checkpoint import CLIENTS, SEEN, Checkpoint, RowsByName, Shapes
-from fedlama.training.checkpoint_file import Source, TensorFile, opened
+from fedlama.training.checkpoint_file import CheckpointSource, TensorFile, opened
 from fedlama.training.checkpointing import Checkpointing, Sink
 
 
@@ -40,7 +40,7 @@ class SeenRows:
     rows: RowsByName
 
 
-def read_seen_rows(source: Source, shapes: Shapes) -> Iterator[SeenRows]:
+def read_seen_rows(source: CheckpointSource, shapes: Shapes) -> Iterator[SeenRows]:
     """The rows of clients seen, piece by piece; InputError for numbers that are not finite.
 
     Arguments:

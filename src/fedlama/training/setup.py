@@ -14,7 +14,7 @@ from fedlama.core import Layout
 from fedlama.data import Batches
 from fedlama.rows import Binding, ClientStore, Slot, counter_width
 from fedlama.training.checkpoint import Checkpoint, Shapes
-from fedlama.training.checkpoint_file import Source
+from fedlama.training.checkpoint_file import CheckpointSource
 from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.job import Job
 from fedlama.training.memory import MemoryDemand, check_memory, demand_of, fits
@@ -62,7 +62,7 @@ class Setup:
             clients=len(job.shards),
         )
 
-    def restored(self, source: Source) -> Checkpoint:
+    def restored(self, source: CheckpointSource) -> Checkpoint:
         """A checkpoint without the rows of clients seen; InputError if the run cannot go on from it.
 
         Arguments:
@@ -72,7 +72,7 @@ class Setup:
         check_resumable(saved, self.job, self.layout)
         return saved
 
-    def seen_rows(self, source: Source) -> Iterator[SeenRows]:
+    def seen_rows(self, source: CheckpointSource) -> Iterator[SeenRows]:
         """The rows of clients seen in a checkpoint that was restored, piece by piece.
 
         Arguments:
@@ -80,7 +80,7 @@ class Setup:
         """
         return read_seen_rows(source, self.shapes)
 
-    def round_of(self, source: Source) -> int:
+    def round_of(self, source: CheckpointSource) -> int:
         """The round after which a checkpoint was saved; InputError if the run cannot go on from it.
 
         Arguments:
