@@ -9,9 +9,10 @@ from compress.vectors import VECTORS, gaussian
 from fedlama.compress import Rotate
 from fedlama.compress.blocks import Blocks
 from fedlama.compress.draws import bit_source, rekey
+from fedlama.compress.hadamard import hadamard, transform
 from fedlama.compress.normal import distortion, index_for, step_of, table
 from fedlama.compress.numbers import NotCodableError
-from fedlama.compress.rotation import Rotations, hadamard, transform
+from fedlama.compress.rotation import Rotations
 from fedlama.compress.water import shared_step_rates
 
 # bits → relative noise v of an entropy-coded uniform quantiser on normal numbers, unbiased

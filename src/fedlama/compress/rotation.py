@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 
 from fedlama.compress.blocks import SIGNS_PER_WORD, Blocks
 from fedlama.compress.draws import bit_source, generator, rekey
+from fedlama.compress.hadamard import transform
 from fedlama.compress.numbers import SLAB
 from fedlama.compress.scratch import lasting_tensor, working_tensor
 from fedlama.rows.slices import pieces_of
@@ -210,39 +211,6 @@ def _without_shift(shifted: Tensor, shift: int) -> Tensor:
 def _take_rows(matrix: Tensor, order: Tensor, out: Tensor) -> None:
     """The rows of a matrix in this order: numpy takes them in half of torch's time."""
     matrix.numpy().take(order.numpy(), axis=0, out=out.numpy(), mode="clip")
-
-
-def transform(values: Tensor, block: int, *, normalised: bool, out: Tensor) -> None:
-    """The Walsh–Hadamard transform of every block: H_{ab} vec(X) = vec(H_a X H_b), divided by √B if `normalised`."""
-    exponent = block.bit_length() - 1
-    a = 1 << (exponent // 2)
-    b = block // a
-    right = hadamard(b)
-    rest = 1.0
-    if normalised:
-        # A power of two goes into the matrix, which changes no digit; of an odd exponent 1/√2 is left.
-        right = right / a
-        rest = a / math.sqrt(block)
-    rows = values.view(-1, b)
-    if a == 1:
-        torch.mm(rows, right, out=out.view(-1, b))
-    else:
-        left = hadamard(a)
-        products = torch.mm(rows, right)
-        squares = products.view(-1, a, b)
-        torch.matmul(left, squares, out=out.view(-1, a, b))
-    if rest != 1.0:
-        out *= rest
-
-
-@lru_cache(maxsize=16)
-def hadamard(size: int) -> Tensor:
-    """Sylvester's matrix of ±1, for a power of two: H_2n = H_2 ⊗ H_n."""
-    twice = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    matrix = torch.ones(1, 1)
-    while len(matrix) < size:
-        matrix = torch.kron(twice, matrix)
-    return matrix
 
 
 # As many as there are block sizes: a simulator undoes rotations right after they were made
