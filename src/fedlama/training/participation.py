@@ -132,4 +132,14 @@ class Participation:
         return sorted(drawn.tolist())
 
 
+def is_between_windows(step: int, window_steps: int) -> bool:
+    """Whether after this step the clients of one window have left, and those of the next have not come.
+
+    Arguments:
+        step: Global steps taken so far.
+        window_steps: How many steps a cohort stays.
+    """
+    return step % window_steps == 0
+
+
 ALL_CLIENTS = Participation()

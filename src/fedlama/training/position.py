@@ -13,6 +13,7 @@ from torch import Tensor
 from fedlama.core import Ledger, Message, Policy, PolicyState
 from fedlama.server import ServerState
 from fedlama.server.exclusions import Attempts, Exclusion, entries_of_all
+from fedlama.training.participation import is_between_windows
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,8 @@ class Position:
         Arguments:
             window_steps: How many steps a cohort stays.
         """
-        at_window_start = self.step % window_steps == 0
         were_given_up = self.discarded is not None
-        return at_window_start or were_given_up
+        return were_given_up or is_between_windows(self.step, window_steps)
 
     def closed(
         self, server_state: ServerState, counters: Tensor, *, window_ends: bool

@@ -13,6 +13,7 @@ from fedlama.core.saved import MAX_COUNT
 from fedlama.server.exclusions import Attempts
 from fedlama.training.checkpoint import Checkpoint
 from fedlama.training.job import Job
+from fedlama.training.participation import is_between_windows
 
 MAX_ROUNDS_AHEAD = 1000
 MAX_REASON = 200  # characters
@@ -89,9 +90,10 @@ def _check_discarded(discarded: Attempts, clients: int) -> None:
 
 def _check_slots(saved: Checkpoint, job: Job) -> None:
     """Inside a window there are the slots of its cohort, and nowhere else."""
-    into_window = saved.policy_state.step % job.window_steps
+    step = saved.policy_state.step
+    inside_window = not is_between_windows(step, job.window_steps)
     # Where a cohort was given up, the next one begins with nothing
-    has_cohort = into_window > 0 and saved.discarded is None
+    has_cohort = inside_window and saved.discarded is None
     keeps_slots = bool(job.client_slots)
     expected = has_cohort and keeps_slots
     found = bool(saved.cohort_slots)

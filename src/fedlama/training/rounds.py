@@ -18,6 +18,7 @@ from fedlama.training.cohorts import Cohort, Cohorts
 from fedlama.training.current import Round
 from fedlama.training.divergence import check_finite
 from fedlama.training.exact import ExactReduce
+from fedlama.training.participation import is_between_windows
 from fedlama.training.phases import phase
 from fedlama.training.played import Played, Reports, Verdict
 from fedlama.training.position import Position
@@ -186,7 +187,7 @@ class Rounds:
         plan = current.plan
         if downloads is None:
             downloads = len(cohort.clients)
-        window_ends = current.steps.stop % self.job.window_steps == 0
+        window_ends = is_between_windows(current.steps.stop, self.job.window_steps)
         with phase("aggregate"):
             reduce = ExactReduce(
                 layout=self.layout,

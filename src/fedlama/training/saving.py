@@ -16,6 +16,7 @@ from fedlama.server import ServerState
 from fedlama.training.checkpoint import Checkpoint, RowsByName
 from fedlama.training.checkpointing import Control
 from fedlama.training.cohorts import Cohorts
+from fedlama.training.participation import is_between_windows
 from fedlama.training.position import Position
 from fedlama.training.seen_rows import Piece, SeenRows
 
@@ -47,7 +48,7 @@ class Saving:
         if self.control is None or not plan.ends_cycle:
             return False
         job = self.cohorts.job
-        at_window_end = position.step % job.window_steps == 0
+        at_window_end = is_between_windows(position.step, job.window_steps)
         if self.control.between_windows and not at_window_end:
             return False
 
