@@ -47,7 +47,7 @@ def read_records(path: Path) -> Iterator[Record]:
 def read_packed_records(path: Path) -> Iterator[Record]:
     """The same of `rounds.jsonl.gz`, which published runs have in place of it."""
     content = _unpacked(path)
-    return _parsed_lines(content, path, RECORD)
+    return _parsed_lines(content, path, RECORD_TYPE)
 
 
 def read_timings(path: Path) -> Iterator[Timing]:

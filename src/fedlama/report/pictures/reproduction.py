@@ -76,9 +76,7 @@ def draw_figures(
     return Drawn(tuple(paths), tuple(notes))
 
 
-def _letter(
-    made: Reproduction, outcomes: Sequence[PanelOutcome], position: int
-) -> str:
+def _letter(made: Reproduction, outcomes: Sequence[PanelOutcome], position: int) -> str:
     """Of a panel, as the paper has them: those before it may not be finished."""
     if len(outcomes) < len(made.panels):
         panel = outcomes[position].panel
