@@ -29,9 +29,13 @@ def recommend(
     by_intervals = _by_intervals(predictions, root_spread, base_interval)
     with_codes = [one for one in predictions if one.policy in coded]
     if not with_codes:
-        return by_intervals[0].upper() + by_intervals[1:]
+        first_letter = by_intervals[0].upper()
+        return first_letter + by_intervals[1:]
+
+    fedavg = predictions[0]
     shortest = min(with_codes, key=lambda one: one.uplink_bytes)
-    return f"{_by_code(shortest, predictions[0])} Without a code: {by_intervals}"
+    by_code = _by_code(shortest, fedavg)
+    return f"{by_code} Without a code: {by_intervals}"
 
 
 def _by_code(coded: Prediction, fedavg: Prediction) -> str:
