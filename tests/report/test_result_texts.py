@@ -90,6 +90,22 @@ def each(values: list[float]) -> str:
     return " and ".join(f"{value:+.2f}" for value in values)
 
 
+def differences(
+    runs: dict[tuple[str, int], dict[str, Any]], setting: str, beside: str
+) -> list[float]:
+    """In points, seed by seed."""
+    found: list[float] = []
+    for seed in range(3):
+        own = runs[setting, seed]["accuracy"]
+        other = runs[beside, seed]["accuracy"]
+        found.append(100 * (own - other))
+    return found
+
+
+def listed(values: list[float]) -> str:
+    return ", ".join(f"{value:+.2f}" for value in values)
+
+
 def test_where_the_curves_of_cifar10_cross():
     found = decisions("cpu-1500-steps-bfloat16/crossings-table4-group2.txt")
     text = words()
@@ -133,6 +149,24 @@ def test_at_equal_bytes_on_clients_of_skewed_labels():
 
     with_twelve = gaps(SKEWED, "fedlama-6-4", ("fedavg-24", "fedavg-12"))
     assert f"It is {mean_and_error(with_twelve)} above the line" in words()
+
+    runs = summaries(SKEWED)
+    over_twelve = differences(runs, "fedlama-6-4", "fedavg-12")
+    assert f"and {mean_and_error(over_twelve)} above FedAvg(12) itself" in words()
+
+
+def test_what_codes_lose_on_cifar10_seed_by_seed():
+    runs = summaries("frontier/cifar10")
+    page = (RESULTS / "frontier.md").read_text(encoding="utf-8")
+    text = " ".join(page.split()).replace("−", "-")
+    frugal = differences(runs, "frugal", "fedavg-6")
+    assert f"(three seeds: {listed(frugal)})" in text
+    coded = differences(runs, "fedlama-6-4-rotate-0.58", "fedavg-6")
+    assert f"(three seeds: {listed(coded)})" in text
+    beside = differences(runs, "fedlama-6-4-rotate-0.58", "frugal")
+    assert (
+        f"is {-statistics.mean(beside):.2f} behind it over three seeds ({listed(beside)})"
+    ) in text
 
 
 def test_at_equal_bytes_by_writer():

@@ -137,8 +137,7 @@ class Batches:
             steps: Global steps, one after the other.
         """
         own = self.shards.of(client).numpy()
-        # Rounded up: the last batch of an epoch may be a part of one.
-        per_epoch = -(-len(own) // self.batch_size)
+        per_epoch = self._batches_per_epoch(client)
         first_epoch = steps.start // per_epoch
         last_epoch = (steps.stop - 1) // per_epoch
         epochs = range(first_epoch, last_epoch + 1)

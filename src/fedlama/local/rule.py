@@ -104,7 +104,8 @@ class LocalRule(Protocol):
             own: The client's slots for them.
             server: What the server sent, read-only.
             steps: The global steps since the layer's last synchronisation.
-            taken: How many steps the client took itself in that time, [1] or [clients, 1].
+            taken: How many steps the client took itself in that time, [1] or [clients, 1]; read-only, as other layers
+                share it.
         """
         ...
 
