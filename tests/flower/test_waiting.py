@@ -15,6 +15,8 @@ from fedlama.compress import Rotate
 from fedlama.flower import exchange as exchanging
 from fedlama.flower import initial_arrays, layerwise
 from fedlama.flower import nodes as asking
+from fedlama.flower.questions import Questions
+from fedlama.flower.votes import Votes
 from flower.grid import MemoryGrid
 from flower.test_strategy import (
     CLIENTS,
@@ -33,6 +35,41 @@ def quick_questions(monkeypatch):
     monkeypatch.setattr(asking, "MIN_ASK_SECONDS", 0.2)
     monkeypatch.setattr(asking, "ASK_AGAIN_SECONDS", 0.1)
     monkeypatch.setattr(asking, "REFRESH_SECONDS", 0.1)
+
+
+class Silent:
+    """A grid on which nobody answers."""
+
+    def push_messages(self, messages):
+        return [f"message-{number}" for number, _ in enumerate(messages)]
+
+    def pull_messages(self, message_ids):
+        return []
+
+
+def test_a_question_that_is_put_again_is_late_only_when_the_last_one_is():
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    questions = Questions(Silent(), RecordDict())
+    questions.ask(7, seconds=0.05)
+    questions.ask(7, seconds=60)
+    time.sleep(0.1)
+    assert questions.close_late() == []
+    assert questions.is_open(7)
+    questions.ask(8, seconds=0.05)
+    time.sleep(0.1)
+    assert questions.close_late() == [8]
+
+
+def test_nodes_that_do_not_know_how_many_clients_there_are_have_no_vote():
+    votes = Votes()
+    for node, clients in ((1, 0), (2, 0), (3, 5), (4, 9), (5, 9), (6, 9)):
+        votes.note(node, clients)
+    assert votes.winner([1, 2, 3]) == 5
+    assert votes.winner([1, 2]) is None
+    # Of a tie the smaller number, and of those that left nothing counts.
+    assert votes.winner([3, 4]) == 5
+    assert votes.winner([3, 4, 5]) == 9
+    assert votes.voters(9) == [4, 5, 6]
 
 
 def test_a_question_who_a_node_is_has_its_own_deadline():

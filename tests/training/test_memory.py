@@ -147,10 +147,11 @@ def test_available_of_a_container_of_the_first_version(tmp_path):
     assert available_memory(machine(tmp_path, MEMINFO, cgroup, **files)) == 0
 
 
-MOUNTS = """/dev/vda / ext4 rw 0 0
-tmpfs /tmp tmpfs rw 0 0
+# The innermost counts, wherever it stands in the list
+MOUNTS = """tmpfs /tmp tmpfs rw 0 0
 /dev/vdb /tmp/a\\040disk ext4 rw 0 0
 /dev/vdc /tmpfiles xfs rw 0 0
+/dev/vda / ext4 rw 0 0
 """
 
 
