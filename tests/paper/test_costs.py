@@ -33,14 +33,17 @@ def test_a_time_is_the_steps_of_all_clients_over_the_processes(lines):
     # Table 1 at the paper's scale: 5 settings × 3 seeds × 3,600 steps × 128 clients, on 2 processes
     paper = lines["table1"].costs["paper"]
     assert (paper.runs, paper.seconds) == (15, 5 * 3 * 3600 * 128 / 2)
-    # at the scale of two cores: one seed, 3,000 steps, 8 clients
+    # at the scale of two cores: three seeds, 3,000 steps, 8 clients
     cpu = lines["table1"].costs["cpu"]
+    assert (cpu.runs, cpu.seconds) == (15, 5 * 3 * 3000 * 8 / 2)
+    # and where the recipe has one seed
+    cpu = lines["table2"].costs["cpu"]
     assert (cpu.runs, cpu.seconds) == (5, 5 * 3000 * 8 / 2)
 
 
 def test_groups_that_share_their_runs_count_once(lines):
-    # Table 4: α = 0.1 counts as 0.5, so groups 1 and 3 share theirs: three seeds of four settings; groups 2 and 4 one
-    assert lines["table4"].costs["cpu"].runs == 3 * 4 + 4
+    # Table 4: α = 0.1 counts as 0.5, so groups 1 and 3 share theirs, as 2 and 4 do: three seeds of four settings each
+    assert lines["table4"].costs["cpu"].runs == 2 * 3 * 4
 
 
 def test_a_scale_that_was_not_measured_in_time_says_so(monkeypatch):
