@@ -45,6 +45,14 @@ class SyncsIntoTheAnchor(fedlama.SGD):
         server["model"].zero_()
 
 
+class CountsInPlace(fedlama.SGD):
+    """A local rule that works with the counts of steps, which other layers share."""
+
+    def sync(self, row, own, server, *, steps, taken):
+        """Nothing for the client."""
+        taken.clamp_(min=1)
+
+
 class StepsOnTheControl(fedlama.Scaffold):
     """A local rule that changes what the server sent for it."""
 
@@ -60,6 +68,7 @@ class StepsOnTheControl(fedlama.Scaffold):
         ({"local": MergesIntoTheAnchor(0.1, 4)}, "MergesIntoTheAnchor"),
         ({"local": StepsOnTheAnchor(0.1, 4)}, "StepsOnTheAnchor"),
         ({"local": SyncsIntoTheAnchor(0.1, 4)}, "SyncsIntoTheAnchor"),
+        ({"local": CountsInPlace(0.1, 4)}, "CountsInPlace"),
         ({"local": StepsOnTheControl(fedlama.SGD(0.1, 4))}, "StepsOnTheControl"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedlama.core import Layout
-from fedlama.rows import views
+from fedlama.rows import ReadOnly, views
 from fedlama.training.cohorts import Cohort
 from fedlama.training.current import Round
 from fedlama.training.job import Job
@@ -31,12 +31,15 @@ def sync_due_layers(
     present = list(cohort.trained_parts(block=1))
     # By the step since which they count: most layers were averaged last after the same round.
     taken_since: dict[int, Tensor] = {}
+    shared: list[ReadOnly] = []
     for layer in current.plan.due:
         # A layer may be due after several rounds: its steps count since it was last averaged
         start = synchronised_at[layer]
         since = range(start, current.steps.stop)
         if start not in taken_since:
-            taken_since[start] = _steps_taken(cohort, since, base_interval)
+            counts = _steps_taken(cohort, since, base_interval)
+            taken_since[start] = counts
+            shared.append(ReadOnly({"taken": counts}))
         taken = taken_since[start]
         for part in layout.layers[layer].slices:
             server = views(server_rows, part)
@@ -49,6 +52,8 @@ def sync_due_layers(
                     steps=since,
                     taken=taken[some_rows],
                 )
+    for counts_as_made in shared:
+        counts_as_made.check(job.local)
 
 
 def _steps_taken(cohort: Cohort, since: range, base_interval: int) -> Tensor:
