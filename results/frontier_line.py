@@ -22,16 +22,19 @@ FEDAVG = ("FedAvg(6)", "FedAvg(12)", "FedAvg(24)", "FedAvg(48)")
 SETTINGS = (
     "FedLAMA(6, 4)",
     "Budget(6, 24, 0.4)",
+    "Budget(6, 24, 0.4, staggered)",
+    "Budget(6, 24, 0.4, relative)",
     "Budget(6, 48, 0.25)",
     "FedLUAR(6, 1)",
     "FedLUAR(6, 2)",
+    "FedLUAR(6, 12)",
     "FedPart(6)",
 )
 COLUMNS: Mapping[str, str] = {
     "digits": "digits, 0.1",
     "digits-rates": "digits, pilots' rates",
-    "unipen62": "UNIPEN-62, 0.3",
-    "unipen62-rates": "UNIPEN-62, pilots' rates",
+    "unipen62": "UNIPEN-62, pilots' rate",
+    "unipen62-cnn": "UNIPEN-62, CNN, pilots' rates",
     "cifar10": "CIFAR-10",
 }
 Point = tuple[float, float]  # uplink bytes, accuracy

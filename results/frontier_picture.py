@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier_studies import ROOT, has_baseline, headline_studies, pairs_of
+from frontier_studies import HEADLINE, ROOT, has_baseline, pairs_of
 from labels import Label, place_labels
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -62,6 +62,7 @@ SHOWN: Mapping[str, tuple[str, Family]] = {
     "FedAvg(12)": ("FedAvg(12)", FEDAVG),
     "FedAvg(24)": ("FedAvg(24)", LONG),
     "FedLUAR(6, 1)": ("FedLUAR", PUBLISHED),
+    "FedLUAR(6, 12)": ("FedLUAR", PUBLISHED),
     "FedPart(6)": ("FedPart", PUBLISHED),
     "Top 1 % + feedback": ("top 1 %", PUBLISHED),
     "Rank 1 + feedback": ("PowerSGD", PUBLISHED),
@@ -74,6 +75,7 @@ BOTH_WAYS: Mapping[str, tuple[str, Family]] = {
     "frugal, downlink Rotate(0.8)": ("0.8", FRUGAL),
     "frugal, downlink Rotate(0.32)": ("0.32", FRUGAL),
     "frugal, averaged 0.5": ("frugal, averaged 0.5", FRUGAL),
+    "frugal, averaged 0.5, downlink Rotate(1.6)": ("averaged 0.5, 1.6 bits down", FRUGAL),
     "FedLAMA(6, 4)": ("FedLAMA(6, 4)", LAYERWISE),
     "FedAvg(6)": ("FedAvg(6)", FEDAVG),
     "FedAvg(12)": ("FedAvg(12)", FEDAVG),
@@ -83,6 +85,7 @@ BOTH_WAYS: Mapping[str, tuple[str, Family]] = {
 DIRECTIONS: Mapping[str, str] = {
     "digits, small CNN, window of 48 steps": "digits",
     "UNIPEN-62, MLP, window of 96 steps": "unipen62",
+    "UNIPEN-62, MLP, window of 48 steps": "unipen62-window48",
     "UNIPEN-62, MLP, window of 24 steps": "unipen62-window24",
     "CIFAR-10, ResNet20, window of 24 steps": "cifar10",
 }
@@ -117,7 +120,7 @@ TOTAL = Chart(
 @styled
 def picture() -> Figure:
     """The README's first: the data sets one below the other."""
-    return _draw(UPLINK, headline_studies())
+    return _draw(UPLINK, HEADLINE)
 
 
 @styled

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pickle
+import random
 from collections import Counter
 from copy import deepcopy
 from fractions import Fraction
@@ -24,6 +25,7 @@ from fedlama.core import (
     TensorEntry,
     shortest_interval,
 )
+from fedlama.core.policies.offers import best_intervals, offers_of
 
 A, B, C = 0, 1, 2
 THREE = Layout.pack(
@@ -268,8 +270,10 @@ def test_a_run_of_whole_cycles_never_spends_more_than_its_share(share, d, stagge
     ),
     st.floats(0.25, 1.0),
 )
-def test_nothing_that_costs_as_little_drifts_less(layers_and_drift, share):
-    """The naive twin: all combinations of intervals that cost no more than what was chosen."""
+def test_neither_one_interval_for_all_nor_one_more_purchase_is_better(
+    layers_and_drift, share
+):
+    """What anybody would try by hand."""
     sizes = [size for size, _ in layers_and_drift]
     d = tuple(drift for _, drift in layers_and_drift)
     layers = Layout.pack(
@@ -296,21 +300,69 @@ def test_nothing_that_costs_as_little_drifts_less(layers_and_drift, share):
         )
 
     assert cost(chosen) <= Fraction(share) * sum(sizes) or set(chosen) == {4}
-    # What a large layer would have overspent may have gone to a smaller one. Without that, the choice is optimal.
-    bought = [
-        (d[index] * longer * longer / 2, index, longer)
-        for index in range(len(d))
-        for longer in (4, 2)
-    ]
-    bought.sort(reverse=True)
-    skipped = [chosen[index] >= longer for _, index, longer in bought]
-    if skipped == sorted(skipped):
-        affordable = [
-            one
-            for one in itertools.product((1, 2, 4), repeat=len(d))
-            if cost(one) <= cost(chosen)
+    # Never worse than a FedAvg that may be spent
+    for interval in (1, 2, 4):
+        uniform = (interval,) * len(d)
+        if cost(uniform) <= Fraction(share) * sum(sizes):
+            assert drift(chosen) <= drift(uniform)
+    # No single layer can be averaged more often for what is left
+    left = Fraction(share) * sum(sizes) - cost(chosen)
+    for index, interval in enumerate(chosen):
+        if interval > 1:
+            more_often = Fraction(sizes[index], interval)
+            assert more_often > left
+
+
+def best_of_all(sizes, weights, share):
+    """The naive twin: the least drift of all combinations of 6, 12 and 24 steps within a share of FedAvg(6)'s bytes."""
+    least = math.inf
+    for intervals in itertools.product((6, 12, 24), repeat=len(sizes)):
+        pairs = zip(sizes, weights, intervals, strict=True)
+        bytes_sent, drift = 0, 0
+        for size, weight, interval in pairs:
+            bytes_sent += Fraction(6 * size, interval)
+            drift += weight * interval
+        if bytes_sent <= Fraction(share) * sum(sizes):
+            least = min(least, drift)
+    return least
+
+
+def chosen_drift(sizes, weights, share):
+    offers = []
+    for index, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
+        offers += offers_of(index, (6, 12, 24), 6, weight=weight, cost=size)
+    left = Fraction(share) * sum(sizes) - Fraction(sum(sizes), 4)
+    intervals = best_intervals(offers, [24] * len(sizes), left)
+    return sum(w * t for w, t in zip(weights, intervals, strict=True))
+
+
+def test_a_large_layer_is_not_priced_out_by_small_ones():
+    # The best offers are the small layers', down to 6 steps. The large one needs a quarter of its bytes more to go to
+    # 12, and too little is left: (24, 6, 6) for 28 %, where (12, 12, 12) is exactly 50 %.
+    sizes = [15868, 350, 411]
+    d = (9.2e-4, 2.9e-4, 4.7e-3)
+    layers = Layout.pack(
+        [
+            TensorEntry(name, size, adaptive=True)
+            for name, size in zip("abc", sizes, strict=True)
         ]
-        assert drift(chosen) == min(drift(one) for one in affordable)
+    ).layers
+    _, states = play(Budget(6, 24, 0.5), 24, layers=layers, d=d)
+    assert states[-1].intervals == (12, 12, 12)
+
+
+def test_what_is_chosen_is_the_best_that_fits_for_a_few_layers():
+    draw = random.Random(0)
+    for _ in range(150):
+        count = draw.choice((3, 4, 5))
+        sizes = [int(10 ** draw.uniform(2, 5)) for _ in range(count)]
+        weights = [
+            Fraction(size) * Fraction(10 ** draw.uniform(-5, -2)) for size in sizes
+        ]
+        share = draw.choice((0.3, 0.4, 0.5, 0.6, 0.75))
+        best = best_of_all(sizes, weights, share)
+        # The best offers first, and no more: up to 1.9 times as much in 400 such models
+        assert chosen_drift(sizes, weights, share) == best
 
 
 def test_staggered_layers_take_turns_and_are_averaged_as_often():

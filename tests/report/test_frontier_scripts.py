@@ -1,7 +1,6 @@
 """The scripts behind results/frontier.md and the README's first picture and table."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,31 +59,6 @@ def test_every_table_of_the_page_is_what_the_runs_that_are_kept_say():
         "    print(name)\n"
     )
     assert "digits" in said(program).splitlines()
-
-
-@pytest.mark.parametrize(
-    ("seeds", "shown"),
-    [
-        ((), "unipen62"),
-        ((10, 11), "unipen62"),  # unfinished: a seed of the baseline is missing
-        ((10, 11, 12), "unipen62-rates"),
-    ],
-)
-def test_learning_rates_by_pilots_are_shown_once_their_baseline_is_there(
-    tmp_path, seeds, shown
-):
-    for name in ("digits-rates", "unipen62-rates"):
-        shutil.copy(RESULTS / "frontier" / f"{name}.toml", tmp_path)
-    for seed in seeds:
-        run = tmp_path / "unipen62-rates" / "fedavg-6" / f"seed{seed}"
-        run.mkdir(parents=True)
-        (run / "summary.json").write_text("{}")
-    program = (
-        "import sys, frontier_studies; from pathlib import Path; "
-        "frontier_studies.STUDIES = Path(sys.argv[1]); "
-        "print(*frontier_studies.headline_studies().values())"
-    )
-    assert said(program, tmp_path) == f"digits {shown} cifar10\n"
 
 
 def test_a_setting_is_held_against_fedavgs_line_at_its_own_bytes():

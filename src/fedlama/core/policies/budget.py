@@ -20,7 +20,7 @@ from fedlama.base import InputError, Limits, check_options
 from fedlama.core.layers import Layer
 from fedlama.core.ledger import BYTES_PER_NUMBER
 from fedlama.core.policies.fedlama import FedAvg
-from fedlama.core.policies.offers import Offer, buy, offers_of, spent
+from fedlama.core.policies.offers import Offer, best_intervals, offers_of, spent
 from fedlama.core.policies.turns import due_in_turns, shifts_of
 from fedlama.core.policy import (
     Evidence,
@@ -211,9 +211,7 @@ class Budget:
     def _choose(self, state: PolicyState, layers: Sequence[Layer]) -> tuple[int, ...]:
         """The intervals for the next cycle, in exact fractions: the same on every machine.
 
-        Every adaptive layer starts at the longest interval. Then the shortening that saves most drift for a byte is
-        bought, as long as the budget allows. Drift falls less with every halving, so buying in this order is optimal
-        for what is spent; what a large layer would overspend may go to smaller ones.
+        Every adaptive layer starts at the longest interval, and shortenings are bought with what the budget leaves.
         """
         costs: list[float] = state.own["bytes"]
         intervals: list[int] = []
@@ -232,8 +230,7 @@ class Budget:
                 cost=costs[index],
             )
         left = self._allowed(costs) - spent(costs, intervals, self.base_interval)
-        buy(offers, intervals, left)
-        return tuple(intervals)
+        return tuple(best_intervals(offers, intervals, left))
 
     def _weight(
         self, index: int, state: PolicyState, layers: Sequence[Layer]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+
+# Layers for each of whose intervals a plan is tried: what smaller ones leave over is too little to matter
+TRIED = 8
 
 
 @dataclass(frozen=True)
@@ -77,21 +80,76 @@ def offers_of(
     return offers
 
 
-def buy(offers: Iterable[Offer], intervals: list[int], left: Fraction) -> None:
-    """Shorten intervals, the best offer first, as long as there are bytes left.
+def best_intervals(
+    offers: Iterable[Offer], longest: Sequence[int], left: Fraction
+) -> list[int]:
+    """Shortened intervals that save about as much drift as these bytes can buy.
+
+    To buy the best offers first, as long as they fit, is optimal for what is spent; but a large layer may then not fit
+    any more, and much is left over. So other beginnings are tried, too, and the plan that saves most is taken. It never
+    saves less than one interval for all layers would.
 
     Arguments:
         offers: Every rung of every layer that may be shortened.
-        intervals: Of every layer, the longest where there are offers; changed in place.
+        longest: The interval of every layer, the longest where there are offers.
         left: The bytes per base interval that may be spent.
     """
     best_first = sorted(offers, key=_rank)
-    for offer in best_first:
-        interval = intervals[offer.index]
-        is_next_rung = interval == offer.longer
-        if is_next_rung and offer.price <= left:
-            intervals[offer.index] = offer.shorter
-            left -= offer.price
+    best = _Plan(longest, left)
+    best.buy(best_first)
+    for first, others in _beginnings(best_first):
+        plan = _Plan(longest, left)
+        plan.buy(first)
+        plan.buy(others)
+        if plan.saved > best.saved:
+            best = plan
+    return best.intervals
+
+
+def _beginnings(
+    best_first: Sequence[Offer],
+) -> Iterator[tuple[list[Offer], list[Offer]]]:
+    """What to buy before anything else, and what may be bought after that, both the best first."""
+    # One interval for all, and then what is worth most
+    for interval in sorted({offer.shorter for offer in best_first}):
+        first = [offer for offer in best_first if offer.shorter >= interval]
+        others = [offer for offer in best_first if offer.shorter < interval]
+        yield first, others
+    # One of the layers that cost most, at each of its intervals: its rungs come in the order in which they are bought
+    for index in _most_expensive(best_first):
+        own = [offer for offer in best_first if offer.index == index]
+        others = [offer for offer in best_first if offer.index != index]
+        for rungs in range(len(own) + 1):
+            yield own[:rungs], others
+
+
+class _Plan:
+    """Intervals, what is left to spend, and the drift that was saved."""
+
+    def __init__(self, longest: Sequence[int], left: Fraction) -> None:
+        self.intervals = list(longest)
+        self.left = left
+        self.saved = Fraction(0)
+
+    def buy(self, best_first: Iterable[Offer]) -> None:
+        """Take every offer that fits, in this order."""
+        for offer in best_first:
+            interval = self.intervals[offer.index]
+            is_next_rung = interval == offer.longer
+            if is_next_rung and offer.price <= self.left:
+                self.intervals[offer.index] = offer.shorter
+                self.left -= offer.price
+                self.saved += offer.worth * offer.price
+
+
+def _most_expensive(offers: Iterable[Offer]) -> list[int]:
+    """The layers that cost most, at most TRIED of them."""
+    prices: dict[int, Fraction] = {}
+    for offer in offers:
+        price = prices.get(offer.index, Fraction(0))
+        prices[offer.index] = price + offer.price
+    by_price = sorted(prices, key=lambda index: (-prices[index], index))
+    return by_price[:TRIED]
 
 
 def _rank(offer: Offer) -> tuple[Fraction, int, int, int]:
