@@ -4,6 +4,7 @@ Layers of 80, 4 and 16 numbers, two clients, four bytes a number: a whole model 
 takes 48 steps and is evaluated after 24 (half of its accuracy) and 48.
 """
 
+import json
 import math
 from dataclasses import replace
 
@@ -21,12 +22,12 @@ from fedlama.report.numbers.network import (
     Replay,
     active_clients,
     bandwidths,
-    common_target,
     fastest_bands,
     payoff,
     replay,
     slowest_of,
 )
+from fedlama.report.numbers.targets import common_target, compared_curves
 from fedlama.report.pictures.network import network_chart
 from fedlama.report.tables.network import network_rows
 from fedlama.report.words.network import assumptions, payoff_sentences
@@ -38,6 +39,7 @@ from fedlama.report.words.units import (
     straggling,
 )
 from fedlama.run.config import parse_config
+from fedlama.study.runs import load_run
 
 SLOW = Network(uplink=1000.0, downlink=2000.0, latency=0.5, step_time=0.25)
 EVEN = Network(uplink=1000.0, downlink=1000.0, latency=1.0, step_time=1.0)
@@ -141,11 +143,30 @@ def test_seeds_are_averaged_where_their_mean_reaches_the_target(tmp_path):
     assert played.demands[0].uplink_bytes == (3200 + 1280) / 2
 
 
+def test_who_is_evaluated_more_often_is_not_found_to_be_sooner(tmp_path):
+    # The same training, once evaluated after 24 and 48 steps and once after every six, with 0.9 from step 30 on
+    write_run(tmp_path / "often", policy="fast", accuracy=0.9)
+    records = tmp_path / "often" / "rounds.jsonl"
+    lines = []
+    for line in records.read_text().splitlines():
+        record = json.loads(line)
+        record |= {"accuracy": 0.9 if record["step"] > 24 else 0.45, "loss": 0.1}
+        lines.append(json.dumps(record) + "\n")
+    records.write_text("".join(lines))
+    often = load_run(tmp_path / "often")
+    seldom = write_run(tmp_path / "seldom", policy="fedlama", accuracy=0.9)
+
+    assert replay(compare([often]), SLOW).demands[0].step == 30
+    together = replay(compare([often, seldom]), SLOW)
+    assert [demand.step for demand in together.demands] == [48, 48]
+
+
 def test_a_target_of_our_own_is_what_is_printed(tmp_path):
     run = write_run(tmp_path / "run", accuracy=0.90678)
-    assert common_target(compare([run])) == 0.906
+    runs = compare([run])
+    assert common_target(runs, compared_curves(runs)) == 0.906
     loss = compare([write_run(tmp_path / "loss", accuracy=None)])
-    assert common_target(loss) == 0.125
+    assert common_target(loss, compared_curves(loss)) == 0.125
     assert replay(loss, SLOW).demands[0].step == 48
     assert replay(loss, SLOW, 0.3).demands[0].step == 24  # the loss is 1/4 there
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedlama.base import InputError
 from fedlama.report import compare, markdown_table, terminal_table, verdict
-from fedlama.report.numbers.network import common_target
+from fedlama.report.numbers.targets import common_target, compared_curves
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.tables.settings import _that_fit, cells, headings
 from fedlama.run.config import load_config
@@ -508,7 +508,7 @@ def test_another_metric_is_called_by_its_name_and_read_in_its_direction(write):
         "| setting | RMSE | − FedAvg(6) | cost, of FedAvg(6) |"
     )
     # The best that both reach, and less is better
-    assert common_target(comparison) == 3.0
+    assert common_target(comparison, compared_curves(comparison)) == 3.0
     charts = {chart.id: chart.title for chart in score_charts(comparison)}
     assert list(charts) == [
         "metric-over-steps",

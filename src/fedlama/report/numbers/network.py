@@ -19,17 +19,17 @@ from itertools import combinations, pairwise
 from statistics import fmean
 from typing import Literal
 
-from fedlama.base import InputError
 from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
-from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.numbers.reading import active_clients
-from fedlama.report.numbers.seeds import Curve
 from fedlama.report.numbers.stragglers import slowest_of
+from fedlama.report.numbers.targets import (
+    checked_target,
+    common_target,
+    compared_curves,
+    first_step,
+)
 from fedlama.run.recorded import RecordedRun
-from fedlama.training.records import ACCURACY, Record
-
-# A target of our own choice is a multiple of a thousandth, so that what is printed is what is meant.
-TARGET_GRAIN = 1000
+from fedlama.training.records import Record
 
 
 @dataclass(frozen=True)
@@ -113,19 +113,24 @@ def replay(
         network: what every client has.
         target: an accuracy from 0 to 1, or a loss; by default the best score that every setting reaches.
     """
+    curves = compared_curves(comparison)
     if target is None:
-        goal = common_target(comparison)
+        goal = common_target(comparison, curves)
     else:
-        goal = _checked(target, comparison)
+        goal = checked_target(target, comparison.metric)
     if goal is None:
         return None
 
     demands: list[Demand | None] = []
-    for setting in comparison.settings:
+    for setting, curve in zip(comparison.settings, curves, strict=True):
         clients = active_clients(setting.config)
         if clients is None:
             return None
-        demands.append(_demand(setting, goal, comparison, clients))
+        step = first_step(curve, goal, comparison.sign)
+        demand: Demand | None = None
+        if step is not None:
+            demand = _demand(setting, step, clients)
+        demands.append(demand)
     return Replay(
         network=network,
         target=goal,
@@ -134,55 +139,8 @@ def replay(
     )
 
 
-def _checked(target: float, comparison: RunComparison) -> float:
-    metric = comparison.metric
-    if metric == ACCURACY:
-        is_one = 0 < target <= 1
-        allowed = "a number above 0 and up to 1"
-    elif metric == LOSS:
-        is_one = 0 < target < math.inf
-        allowed = "a number above 0 and finite"
-    else:
-        is_one = math.isfinite(target)
-        allowed = "a finite number"
-    if not is_one:
-        raise InputError(
-            f"--target {target:g} is no {metric}: write {allowed}, such as --target 0.9"
-        )
-    return target
-
-
-def common_target(comparison: RunComparison) -> float | None:
-    """The best score that every setting reaches, on the easier side of a thousandth; finished settings count first."""
-    evaluated = [setting for setting in comparison.settings if setting.curve.steps]
-    finished = [setting for setting in evaluated if setting.finished]
-    counted = finished or evaluated
-    if not counted:
-        return None
-
-    # The best score of the worst setting, rounded to what is easier to reach
-    if comparison.higher_is_better:
-        highest = [max(setting.curve.mean) for setting in counted]
-        grains = math.floor(_in_grains(min(highest)))
-    else:
-        lowest = [min(setting.curve.mean) for setting in counted]
-        grains = math.ceil(_in_grains(max(lowest)))
-    return grains / TARGET_GRAIN
-
-
-def _in_grains(score: float) -> float:
-    """Rounded, so that 0.29 is 290 thousandths and not 289.99999999999994."""
-    return round(score * TARGET_GRAIN, 6)
-
-
-def _demand(
-    setting: ComparedSetting, target: float, comparison: RunComparison, clients: int
-) -> Demand | None:
-    """The mean curve over seeds says when; every seed's own records say what it had sent by then."""
-    step = _first_step(setting.curve, target, comparison.sign)
-    if step is None:
-        return None
-
+def _demand(setting: ComparedSetting, step: int, clients: int) -> Demand:
+    """Every seed's own records say what it had sent by this step."""
     rounds: list[int] = []
     sent: list[int] = []
     received: list[int] = []
@@ -199,13 +157,6 @@ def _demand(
         downlink_bytes=fmean(received) / clients,
         clients=clients,
     )
-
-
-def _first_step(curve: Curve, target: float, sign: int) -> int | None:
-    for step, score in zip(curve.steps, curve.mean, strict=True):
-        if sign * score >= sign * target:
-            return step
-    return None
 
 
 def _records_until(run: RecordedRun, step: int) -> list[Record]:
