@@ -42,6 +42,9 @@ class Outcome:
 
 def main(arguments: list[str]) -> None:
     """Print a line for every FedLAMA setting that was both predicted and run."""
+    if not arguments:
+        print(__doc__, file=sys.stderr)
+        raise SystemExit(2)
     print(_line(HEADINGS))
     print(_line(["---", "---"] + ["---:"] * (len(HEADINGS) - 2)))
     for argument in arguments:

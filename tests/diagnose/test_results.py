@@ -1,4 +1,4 @@
-"""The script behind the table of predictions and outcomes in results/README.md, on numbers checked by hand."""
+"""The script behind the table of predictions and outcomes in results/other.md, on numbers checked by hand."""
 
 import json
 import subprocess
