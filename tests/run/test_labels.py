@@ -57,15 +57,27 @@ def test_clients_rules_stand_beside_it():
 @pytest.mark.parametrize(
     ("tables", "label"),
     [
-        ({"server": {"rule": "momentum", "beta": 0.5}}, "Momentum(0.5)"),
-        ({"downlink": {"codec": "rotate", "bits": 1.6}}, "downlink Rotate(1.6)"),
+        ({"server": {"rule": "momentum", "beta": 0.5}}, "frugal + Momentum(0.5)"),
+        (
+            {"downlink": {"codec": "rotate", "bits": 0.8}, "share": 0.005},
+            "frugal, 0.5 %, downlink Rotate(0.8)",
+        ),
+    ],
+)
+def test_what_the_server_does_stands_beside_it(tables, label):
+    assert run_label(config(preset="frugal", **tables)) == label
+
+
+@pytest.mark.parametrize(
+    ("tables", "label"),
+    [
         ({"policy": {"staggered": True}}, "Budget(6, 24, 1"),
         ({"policy": {"cycle": 48}}, "Budget(6, 48, 1"),
         ({"uplink": {"share": 0.004}}, "Budget(6, 24, 1"),
         ({"uplink": {"error_feedback": "window"}}, "window feedback"),
     ],
 )
-def test_what_differs_from_the_preset_in_anything_is_not_called_by_its_name(
+def test_another_policy_or_code_of_the_uplink_is_not_called_by_the_presets_name(
     tables, label
 ):
     found = config(preset="frugal", **tables)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from inspect import signature
 
 from fedlama.base import InputError
-from fedlama.run.codecs import DownlinkSection, UplinkSection
+from fedlama.run.codecs import UplinkSection
 from fedlama.run.config import Config, comparable
 from fedlama.run.presets import (
     DEFAULT_AVERAGED,
@@ -16,15 +16,14 @@ from fedlama.run.presets import (
     LEAST_MESSAGE,
     frugal,
 )
-from fedlama.run.tables import PolicySection, ServerSection
+from fedlama.run.tables import PolicySection
 
 FRUGAL = "frugal"
 DEFAULT_INTERVAL: int = signature(frugal).parameters["base_interval"].default
+# What a preset is known by. Another server's rule or a code of the downlink stands beside its name.
 SECTIONS = {
     "policy": PolicySection,
-    "server": ServerSection,
     "uplink": UplinkSection,
-    "downlink": DownlinkSection,
 }
 
 
@@ -39,14 +38,12 @@ def run_label(config: Config) -> str:
     for section in (config.local, config.server):
         if section.chosen != section.default:
             label += f" + {section.short_label}"
-    if _preset_label(config) is not None:
-        # Its codes are in its name.
-        return label
-
     uplink = config.uplink.label
-    downlink = config.downlink.label
-    if uplink:
+    is_preset = _preset_label(config) is not None
+    # A preset's name says how it codes the uplink.
+    if uplink and not is_preset:
         label += f" + {uplink}"
+    downlink = config.downlink.label
     if downlink:
         label += f", downlink {downlink}"
     return label
