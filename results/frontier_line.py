@@ -101,7 +101,8 @@ def table() -> str:
     ]
     for setting in SETTINGS:
         cells = [gain(found, setting) for found in studies.values()]
-        lines.append(f"| {setting} | {' | '.join(cells)} |")
+        if set(cells) != {UNKNOWN}:
+            lines.append(f"| {setting} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
