@@ -172,7 +172,7 @@ def _best(
 def _first(
     lead: ComparedSetting, base: ComparedSetting, comparison: RunComparison
 ) -> list[str]:
-    sent = f"{lead.label} sent {_share(lead, base)} of {base.label}'s bytes"
+    sent = f"{lead.label} sent {_share(lead, base)} of {base.label}'s uplink"
     ours = comparison.score(lead)
     theirs = comparison.score(base)
     if ours is None or theirs is None:
