@@ -269,9 +269,7 @@ def test_without_a_share_at_the_top_the_files_own_keys_stand():
     given = built(preset="frugal", policy={"kind": "fedlama"})
     assert given["policy"] == fedlama.FedLAMA(6, 4)
     assert given["uplink"] == fedlama.compress.Fit(0.01)
-    given = built(
-        preset="frugal", policy={"kind": "fedlama"}, uplink={"share": 0.02}
-    )
+    given = built(preset="frugal", policy={"kind": "fedlama"}, uplink={"share": 0.02})
     assert given["uplink"] == fedlama.compress.Fit(0.02)
     assert built(preset="frugal", policy={"share": 0.25})["policy"] == (
         fedlama.Budget(6, 24, 0.25)
@@ -338,8 +336,14 @@ def test_a_window_of_one_base_interval_in_a_configuration():
 )
 def test_a_window_that_is_no_whole_number_of_cycles(options, window, sentence):
     policy = fedlama.presets.frugal(**options)["policy"]
-    with pytest.raises(fedlama.InputError, match=sentence):
+    with pytest.raises(fedlama.InputError, match=rf"^window = {window} .*{sentence}"):
         fedlama.Participation(2, window=window).window_steps(policy)
+    # In a file it is a key of a table
+    file = {**SMALLEST, "preset": "frugal", **options}
+    config = parse_config({**file, "participation": {"active": 2, "window": window}})
+    in_file = rf"^participation\.window = {window} .*{sentence}"
+    with pytest.raises(fedlama.InputError, match=in_file):
+        resolve(config)
 
 
 def test_where_the_window_has_whole_cycles_the_policy_stays_what_it_was():
