@@ -17,7 +17,10 @@ from fedlama.report import compare, markdown_table, terminal_table, verdict
 from fedlama.report.numbers.network import common_target
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.tables.settings import _that_fit, cells, headings
+from fedlama.report.words.notes import notes
 from fedlama.run.config import load_config
+from fedlama.run.presets import frugal
+from fedlama.run.toml import read_toml, to_toml
 from fedlama.study.runs import load_run
 
 LONG = ("conv.weight",)
@@ -276,6 +279,22 @@ def test_a_code_averages_as_often_and_is_no_baseline(write):
     )
 
 
+def test_a_code_is_named_and_not_warned_of(write):
+    runs = [
+        coded(write, accuracy=0.89, participation={"window": 48}),
+        write(policy="fast", accuracy=0.9),
+    ]
+    said = notes(compare(runs))
+    assert (
+        "Messages are coded differently: uplink.codec (quantize, none) and uplink.bits (4, default)."
+        in said
+    )
+    assert (
+        "The settings differ in more than the policy: participation.window (48, 24)."
+        in said
+    )
+
+
 def test_the_answer_is_about_the_setting_with_a_code(write):
     runs = three_settings(write, lama=(0.85,), fast=(0.9,), slow=(0.5,))
     runs.append(coded(write, accuracy=0.89))
@@ -303,6 +322,34 @@ def test_verdict_of_one_setting_that_codes_its_messages(write):
         "That is 5.00 % of FedAvg(6)'s uplink and 100 % of the cost of averaging every layer every 6 steps."
         in said
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "sent", "said"),
+    [
+        (
+            0.00125,
+            0.00146,
+            "was to send 0.125 % of FedAvg(6)'s uplink at most, and sent 0.15 %.",
+        ),
+        # In the digits that are shown it is a hundredth
+        (0.01, 0.01003, None),
+        (0.01, 0.0097, None),
+    ],
+)
+def test_the_conclusion_says_what_a_preset_was_to_send_where_it_sent_more(
+    write, share, sent, said
+):
+    folder = write(policy="fast", more={"uplink_share": sent}).path
+    tables = read_toml(folder / "config.toml")
+    (folder / "config.toml").write_text(to_toml({**tables, **frugal(6, share)}))
+    run = load_run(folder)
+    for runs in ([run], [run, write(policy="slow")]):
+        conclusion = verdict(compare(runs))
+        if said is None:
+            assert "was to send" not in conclusion
+        else:
+            assert f"{run.label} {said}" in conclusion
 
 
 def test_verdict_by_loss_where_there_is_no_accuracy(write):
