@@ -82,8 +82,8 @@ def test_a_resolved_configuration_has_no_preset_left():
         ),
         (
             {"preset": "frugal", "share": 0.2, "averaged": 0.5},
-            "my.toml: averaged = 0.5 gives a message 2 times the bits, 40 % of float32's for share = 0.2; at most 25 % is "
-            "possible: lower share or raise averaged",
+            "my.toml: averaged = 0.5 gives a message 2 times the bits, 40 % of float32's for share = 0.2; at most 25 % "
+            "is possible: lower share or raise averaged",
         ),
         # Without the preset's policy it would send 0.5 %, not the 0.2 that were asked for
         (

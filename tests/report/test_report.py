@@ -216,7 +216,8 @@ def test_verdict_of_a_win(write):
         "That is 3.0 points more. "
         "FedAvg(24) sent 25 % and reached 81.0 ± 1.0 %, 13.0 points less than FedLAMA(6, 4). "
         # ln(2560 / 1600) / ln(6400 / 1600) = 0.339 of the way from 81 to 91
-        "At equal bytes of both directions FedLAMA(6, 4) reached 9.6 points more than a FedAvg between FedAvg(24) and FedAvg(6) (84.4 %): "
+        "At equal bytes of both directions FedLAMA(6, 4) reached 9.6 points more than "
+        "a FedAvg between FedAvg(24) and FedAvg(6) (84.4 %): "
         "+9.61 ± 0.00, seed by seed (seeds 0, 1, 2). "
         "These are means over 3 seeds."
     )
@@ -230,7 +231,8 @@ def test_verdict_of_a_loss_to_both(write):
         "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s uplink and reached 81.0 ± 1.4 % against 91.0 ± 1.4 %. "
         "That is 10.0 points less. "
         "FedAvg(24) sent 25 % and reached 87.0 ± 1.4 %, 6.0 points more than FedLAMA(6, 4). "
-        "At equal bytes of both directions FedLAMA(6, 4) reached 7.4 points less than a FedAvg between FedAvg(24) and FedAvg(6) (88.4 %): "
+        "At equal bytes of both directions FedLAMA(6, 4) reached 7.4 points less than "
+        "a FedAvg between FedAvg(24) and FedAvg(6) (88.4 %): "
         "−7.36 ± 0.00, seed by seed (seeds 0, 1). "
         "These are means over 2 seeds."
     )

@@ -10,8 +10,8 @@ FACTORS = (2, 4, 8)
 # Of a FedAvg's discrepancy at equal bytes: above it, layer-wise intervals gain next to nothing
 WORTH_WHILE = 0.95
 TOLERABLE = 2.0  # times the discrepancy of FedAvg(τ')
-# Of √d_l in the first cycles, from which averaging some layers less often may be better than coarser messages. It was 4.1
-# and 4.9 in ResNet20, and 0.5 and 1.1 in small networks, where it was worse (docs/choosing.md).
+# How much √d_l varies in the first cycles where averaging some layers less often may be better than coarser messages:
+# by 4.1 and 4.9 of its mean in ResNet20, and by 0.5 and 1.1 in small networks, where it was worse (docs/choosing.md).
 VARIES = 2.0
 
 

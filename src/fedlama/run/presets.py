@@ -148,9 +148,10 @@ def _check_options_count(given: Tables, own: Tables, preset: Tables) -> None:
     for table, key, option in DECIDED:
         values = own.get(table)
         if isinstance(values, Mapping) and key in values:
-            if option not in given:
-                option = first
-            raise _without_effect(option, given, table, key)
+            blamed = first
+            if option in given:
+                blamed = option
+            raise _without_effect(blamed, given, table, key)
 
 
 def _check_goes_with(kind: Any, given: Tables, preset: Tables) -> None:
@@ -184,10 +185,10 @@ def _check_policy_share(policy: Any) -> None:
     share = policy.get("share")
     interval = policy.get("base_interval")
     cycle = policy.get("cycle")
-    are_whole = isinstance(interval, int) and isinstance(cycle, int)
-    is_number = isinstance(share, int | float)
-    if not is_number or not are_whole or cycle < 1:
-        # Said of each key by itself, where the table is read
+    # What is no number is said of each key by itself, where the table is read
+    if not isinstance(interval, int) or not isinstance(cycle, int) or cycle < 1:
+        return
+    if not isinstance(share, int | float):
         return
     smallest = interval / cycle
     if share < smallest:

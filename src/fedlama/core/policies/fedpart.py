@@ -12,7 +12,7 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -134,11 +134,12 @@ class FedPart:
 
 def _patterns(given: Any) -> tuple[str, ...]:
     """A list of texts, as it may be given from elsewhere, as a tuple."""
-    if not isinstance(given, Iterable):
+    try:
+        patterns = tuple(given)
+    except TypeError:
         raise InputError(
             f"groups must be a list of patterns or a number of groups, not {shown(given)}"
-        )
-    patterns: tuple[Any, ...] = tuple(given)
+        ) from None
     if not patterns:
         raise InputError("groups must have at least one pattern")
     for pattern in patterns:
