@@ -175,6 +175,39 @@ def test_a_pattern_that_matches_nothing_is_refused():
         Fixed(2, {"conv2.*": 4}).start(THREE)
 
 
+@pytest.mark.parametrize("first", ["nope", "conv?.*"])
+def test_also_the_first_pattern_of_a_group_must_match_something(first):
+    # Layers before the first match go with the first group: that gave it some without a match
+    names = "conv.weight, fc.weight, fc.bias"
+    with pytest.raises(InputError) as caught:
+        FedPart(6, (first, "fc*")).start(THREE)
+    assert str(caught.value) == (
+        f"policy.groups: pattern {first!r} matches no layer; layers are {names}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "option"),
+    [
+        # Of no layer's own, it made the cycle 24 steps long all the same
+        (Fixed(6, {"*": 12, "fc*": 24}), "policy.intervals"),
+        (FedPart(6, ("*", "fc*")), "policy.groups"),
+    ],
+)
+def test_a_pattern_that_others_leave_without_a_layer_is_refused(policy, option):
+    with pytest.raises(InputError) as caught:
+        policy.start(THREE)
+    assert str(caught.value).startswith(
+        f"{option}: pattern 'fc*' is left without a layer by the patterns before it; layers are "
+    )
+
+
+def test_groups_are_counted_in_the_name():
+    assert str(FedPart(6)) == "FedPart(6)"
+    assert str(FedPart(6, 1)) == str(FedPart(6, ("*",))) == "FedPart(6, 1 group)"
+    assert str(FedPart(6, 2)) == "FedPart(6, 2 groups)"
+
+
 # Budget
 
 
@@ -606,6 +639,21 @@ def test_groups_by_number_and_by_pattern():
             "groups must be a list of patterns or a number of groups, not 'conv",
         ),
         (lambda: FedPart(6, group_rounds=0), "group_rounds must be at least 1, not 0"),
+        # Of another type: these trained, or failed later without a sentence
+        (
+            lambda: FedPart(6, (1,)),
+            "groups must have patterns of layers' names, which are texts, not 1",
+        ),
+        (
+            lambda: FedPart(6, 2.5),
+            "groups must be a list of patterns or a number of groups, not 2.5",
+        ),
+        (lambda: FedPart(6, True), "groups must be a whole number, not True"),
+        (lambda: Fixed(6, {1: 6}), "a key of intervals must be a text, not 1"),
+        (
+            lambda: Budget(6, 24, 0.5, staggered=1),
+            "staggered must be True or False, not 1",
+        ),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(build, sentence):

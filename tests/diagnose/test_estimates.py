@@ -255,6 +255,55 @@ def test_the_recommendation_takes_the_largest_factor_that_is_tolerable():
     )
 
 
+def test_a_factor_that_gains_nothing_is_not_recommended():
+    # As in a run of 24 steps: with 4 and 8, intervals would be chosen when it is over.
+    short = [
+        prediction(1, 1, 1),
+        prediction(0.7, 1.3, 0.8),
+        prediction(1, 1.9, 0.7),
+        prediction(1, 1, 1),
+    ]
+    assert recommend(short, 0.8, 6).startswith(
+        "Use FedLAMA(6, 2): it would send 70% of FedAvg(6)'s parameters"
+    )
+    level = [
+        prediction(1, 1, 1),
+        prediction(0.6, 1.8, 0.97),
+        prediction(0.5, 1.9, 0.9),
+        prediction(0.49, 1.95, 0.96),
+    ]
+    assert recommend(level, 0.8, 6).startswith("Use FedLAMA(6, 4)")
+    shortest = [prediction(1, 1, 1)] + 3 * [prediction(1, 1.5, 0.7)]
+    assert recommend(shortest, 0.8, 6).startswith(
+        "Intervals of their own would gain in a longer run only"
+    )
+
+
+@pytest.mark.parametrize(
+    ("root_spread", "recommended"),
+    # In the first cycles: of small networks, and of ResNet20
+    [(0.46, "frugal"), (1.14, "frugal"), (4.68, "frugal, averaged 0.5")],
+)
+def test_layers_are_averaged_less_often_beside_a_code_where_their_drift_varies(
+    root_spread, recommended
+):
+    lines = [
+        Prediction("FedAvg(6)", 4000, 1, 1, 1),
+        prediction(0.6, 1.2, 0.72),
+        prediction(0.4, 2.1, 0.76),
+        prediction(0.3, 3.1, 0.8),
+        Prediction("frugal, averaged 0.5", 35, 0.5, 2, 0.9),
+        Prediction("frugal", 39, 1, 1, 1),
+    ]
+    coded = ("frugal, averaged 0.5", "frugal")
+    said = recommend(lines, root_spread, 6, coded)
+    assert said.startswith(f"Bits save most: {recommended} would send ")
+    # Why the other one is not, although the table has fewer bytes for it
+    assert (
+        "frugal, averaged 0.5 would send less, but √d_l varies too little" in said
+    ) == (recommended == "frugal")
+
+
 def test_a_code_is_recommended_first():
     lines = [
         Prediction("FedAvg(6)", 4000, 1, 1, 1),

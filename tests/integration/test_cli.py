@@ -25,8 +25,11 @@ import pytest
 import fedlama
 import fedlama.run.execute  # and so torch, before any fork
 from fedlama.cli import main
+from fedlama.cli.main import HELP
 from fedlama.paper.demo import demo_folder
 from fedlama.paper.reproduce import reproduction
+from fedlama.run.config import load_config
+from fedlama.run.labels import run_label
 
 SCRIPT = Path(sys.executable).with_name("fedlama")
 TINY = """
@@ -190,6 +193,18 @@ def test_every_command_has_help(name, options):
     done = command(name, "--help")
     assert done.returncode == 0
     assert all(option in done.stdout for option in options)
+
+
+def test_the_baseline_of_the_help_is_fedavg_also_of_a_configuration_with_a_preset(
+    tmp_path,
+):
+    overrides = re.findall(r"--set (\S+)", HELP)
+    assert "policy.kind=fedavg" in overrides
+    config = tmp_path / "config.toml"
+    task = '[data]\nname = "digits"\n[train]\niterations = 480\n'
+    for preset in ("", 'preset = "frugal"\n', 'preset = "frugal"\nshare = 0.02\n'):
+        config.write_text(preset + task)
+        assert run_label(load_config(config, overrides)) == "FedAvg(6)"
 
 
 def test_help_tells_the_defaults():

@@ -82,7 +82,8 @@ def test_a_resolved_configuration_has_no_preset_left():
         ),
         (
             {"preset": "frugal", "share": 0.2, "averaged": 0.5},
-            "my.toml: share = 0.2 of FedAvg's uplink for averaged = 0.5 of its parameters needs no such code",
+            "my.toml: averaged = 0.5 gives a message 2 times the bits, 40 % of float32's for share = 0.2; at most 25 % "
+            "is possible: lower share or raise averaged",
         ),
         # Without the preset's policy it would send 0.5 %, not the 0.2 that were asked for
         (
@@ -96,6 +97,87 @@ def test_a_resolved_configuration_has_no_preset_left():
         (
             {"preset": "frugal", "share": 0.02, "uplink": {"codec": "none"}},
             "my.toml: share = 0.02 is for the preset's own [uplink], and uplink.codec chooses another",
+        ),
+        # The message's own share stands, so that the one at the top would be without effect
+        (
+            {"preset": "frugal", "share": 0.01, "uplink": {"share": 0.02}},
+            "my.toml: share = 0.01 is for the preset's own [uplink], and uplink.share chooses another: leave out",
+        ),
+        (
+            {"preset": "frugal", "averaged": 0.5, "uplink": {"share": 0.02}},
+            "my.toml: averaged = 0.5 is for the preset's own [uplink], and uplink.share chooses another",
+        ),
+        (
+            {"preset": "frugal", "share": 0.01, "uplink": {"averaged": 0.5}},
+            "my.toml: share = 0.01 is for the preset's own [uplink], and uplink.averaged chooses another",
+        ),
+        (
+            {"preset": "frugal", "share": 0.01, "policy": {"share": 0.5}},
+            "my.toml: share = 0.01 is for the preset's own [policy], and policy.share chooses another",
+        ),
+        (
+            {"preset": "frugal", "averaged": 0.5, "policy": {"share": 0.5}},
+            "my.toml: averaged = 0.5 is for the preset's own [policy], and policy.share chooses another",
+        ),
+        # Blamed is the option that needs the preset's policy
+        (
+            {
+                "preset": "frugal",
+                "share": 0.01,
+                "averaged": 0.5,
+                "policy": {"kind": "fedavg"},
+            },
+            "my.toml: averaged = 0.5 is for the preset's own [policy], and policy.kind chooses another",
+        ),
+        (
+            {
+                "preset": "frugal",
+                "averaged": 1,
+                "share": 0.002,
+                "policy": {"kind": "fedavg"},
+            },
+            "my.toml: share = 0.002 is for the preset's own [policy], and policy.kind chooses another",
+        ),
+        # Some layers are averaged less often: it would be the share of a message, and of FedAvg's uplink less
+        (
+            {"preset": "frugal", "share": 0.01, "policy": {"kind": "fedlama"}},
+            "my.toml: share = 0.01 is for the preset's own [policy] or fedavg, and with policy.kind = 'fedlama' "
+            "another share would be sent: leave out one of the two (the share of a message is uplink.share)",
+        ),
+        (
+            {"preset": "frugal", "averaged": 1, "policy": {"kind": "fedlama"}},
+            "my.toml: averaged = 1 is for the preset's own [policy] or fedavg, and with policy.kind = 'fedlama'",
+        ),
+        # Without effect beside none, and a mistake all the same
+        (
+            {"preset": "none", "share": 0.5},
+            "my.toml: share must be at least 0.00125 and at most 0.25, not 0.5",
+        ),
+        (
+            {"preset": "none", "averaged": "half"},
+            "my.toml: averaged must be at least 0.25 and at most 1, not 'half'",
+        ),
+        (
+            {"preset": "frugal", "policy": {"share": 0.01}},
+            "my.toml: policy.share = 0.01 must be at least base_interval / cycle = 0.25: it is the share of the layers "
+            "that are averaged. The preset's share of FedAvg's uplink belongs at the top of the file",
+        ),
+        (
+            {"preset": "frugal", "policy": {"share": 0.1, "cycle": 48}},
+            "my.toml: policy.share = 0.1 must be at least base_interval / cycle = 0.125",
+        ),
+        # Keys that hold no number are left to the table that they are in
+        (
+            {"preset": "frugal", "policy": {"share": "0.01"}},
+            "my.toml: policy.share = '0.01': must be a number",
+        ),
+        (
+            {"preset": "frugal", "policy": {"share": 0.01, "cycle": 0}},
+            "my.toml: policy.cycle = 0: must be at least 1",
+        ),
+        (
+            {"preset": "frugal", "share": 0.2, "averaged": 0.3},
+            "my.toml: averaged = 0.3 gives a message 3.333 times the bits, 66.67 % of float32's for share = 0.2",
         ),
         (
             {"preset": "frugal", "share": "all"},
@@ -128,6 +210,21 @@ def test_a_preset_that_means_nothing_is_refused(tables, sentence):
     with pytest.raises(fedlama.InputError) as caught:
         parse_config({**SMALLEST, **tables}, "my.toml")
     assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "key"),
+    [("shares", "share"), ("averagd", "averaged"), ("prest", "preset")],
+)
+@pytest.mark.parametrize("preset", [{}, {"preset": "frugal"}])
+def test_a_misspelt_key_of_the_preset_is_told_the_right_one(misspelt, key, preset):
+    with pytest.raises(fedlama.InputError) as caught:
+        parse_config({**SMALLEST, **preset, misspelt: 0.01}, "my.toml")
+    said = str(caught.value)
+    assert said.startswith(
+        f"my.toml: unknown key {misspelt!r}; did you mean {key!r}? a config takes seed, "
+    )
+    assert said.endswith("preset, share, averaged")
 
 
 def test_a_share_in_a_file_is_named_with_its_table():
@@ -166,6 +263,17 @@ def test_a_policy_of_ones_own_goes_with_a_share_that_needs_no_intervals():
     given = built(preset="frugal", share=0.02, policy={"kind": "fedavg"})
     assert given["policy"] == fedlama.FedAvg(6)
     assert given["uplink"] == fedlama.compress.Fit(0.02)
+
+
+def test_without_a_share_at_the_top_the_files_own_keys_stand():
+    given = built(preset="frugal", policy={"kind": "fedlama"})
+    assert given["policy"] == fedlama.FedLAMA(6, 4)
+    assert given["uplink"] == fedlama.compress.Fit(0.01)
+    given = built(preset="frugal", policy={"kind": "fedlama"}, uplink={"share": 0.02})
+    assert given["uplink"] == fedlama.compress.Fit(0.02)
+    assert built(preset="frugal", policy={"share": 0.25})["policy"] == (
+        fedlama.Budget(6, 24, 0.25)
+    )
 
 
 def test_at_a_hundredth_every_layer_is_averaged_at_the_base_interval():
@@ -228,8 +336,14 @@ def test_a_window_of_one_base_interval_in_a_configuration():
 )
 def test_a_window_that_is_no_whole_number_of_cycles(options, window, sentence):
     policy = fedlama.presets.frugal(**options)["policy"]
-    with pytest.raises(fedlama.InputError, match=sentence):
+    with pytest.raises(fedlama.InputError, match=rf"^window = {window} .*{sentence}"):
         fedlama.Participation(2, window=window).window_steps(policy)
+    # In a file it is a key of a table
+    file = {**SMALLEST, "preset": "frugal", **options}
+    config = parse_config({**file, "participation": {"active": 2, "window": window}})
+    in_file = rf"^participation\.window = {window} .*{sentence}"
+    with pytest.raises(fedlama.InputError, match=in_file):
+        resolve(config)
 
 
 def test_where_the_window_has_whole_cycles_the_policy_stays_what_it_was():

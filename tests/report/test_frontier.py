@@ -124,12 +124,12 @@ def test_sentences_name_the_better_one_and_the_spread(tmp_path):
     better = equal_bytes(compare(runs(tmp_path / "a", (0.79, 0.81))))
     # 79 and 81 − 76.78: 3.22 ± 2 / √2 / √2
     assert better == [
-        f"At equal bytes FedLAMA(6, 4) reached 3.2 points more than {beside}: "
+        f"At equal bytes of both directions FedLAMA(6, 4) reached 3.2 points more than {beside}: "
         "+3.22 ± 1.00, seed by seed (seeds 0, 1)."
     ]
     worse = equal_bytes(compare(runs(tmp_path / "b", (0.70, 0.80))))
     assert worse == [
-        f"At equal bytes FedLAMA(6, 4) reached 1.8 points less than {beside}: "
+        f"At equal bytes of both directions FedLAMA(6, 4) reached 1.8 points less than {beside}: "
         "−1.78 ± 5.00, seed by seed (seeds 0, 1)."
     ]
     single = equal_bytes(compare(runs(tmp_path / "c", (0.8,), (0.9,), (0.7,))))
@@ -159,7 +159,7 @@ def test_no_fedavg_no_sentence_and_fewer_bytes_than_any(tmp_path):
     assert equal_bytes(
         compare([lama, write_run(tmp_path / "fast", policy="fast")])
     ) == [
-        "FedLAMA(6, 4) moved fewer bytes than any FedAvg setting here, "
+        "FedLAMA(6, 4) moved fewer bytes in both directions than any FedAvg setting here, "
         "so there is no FedAvg at equal bytes to compare it with."
     ]
 

@@ -17,7 +17,10 @@ from fedlama.report import compare, markdown_table, terminal_table, verdict
 from fedlama.report.numbers.targets import common_target, compared_curves
 from fedlama.report.pictures.scores import score_charts
 from fedlama.report.tables.settings import _that_fit, cells, headings
+from fedlama.report.words.notes import notes
 from fedlama.run.config import load_config
+from fedlama.run.presets import frugal
+from fedlama.run.toml import read_toml, to_toml
 from fedlama.study.runs import load_run
 
 LONG = ("conv.weight",)
@@ -209,11 +212,12 @@ def test_verdict_of_a_win(write):
         write, lama=(0.93, 0.94, 0.95), fast=(0.90, 0.91, 0.92), slow=(0.80, 0.81, 0.82)
     )
     assert verdict(compare(runs)) == (
-        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 94.0 ± 1.0 % against 91.0 ± 1.0 %. "
+        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s uplink and reached 94.0 ± 1.0 % against 91.0 ± 1.0 %. "
         "That is 3.0 points more. "
         "FedAvg(24) sent 25 % and reached 81.0 ± 1.0 %, 13.0 points less than FedLAMA(6, 4). "
         # ln(2560 / 1600) / ln(6400 / 1600) = 0.339 of the way from 81 to 91
-        "At equal bytes FedLAMA(6, 4) reached 9.6 points more than a FedAvg between FedAvg(24) and FedAvg(6) (84.4 %): "
+        "At equal bytes of both directions FedLAMA(6, 4) reached 9.6 points more than "
+        "a FedAvg between FedAvg(24) and FedAvg(6) (84.4 %): "
         "+9.61 ± 0.00, seed by seed (seeds 0, 1, 2). "
         "These are means over 3 seeds."
     )
@@ -224,10 +228,11 @@ def test_verdict_of_a_loss_to_both(write):
         write, lama=(0.80, 0.82), fast=(0.90, 0.92), slow=(0.86, 0.88)
     )
     assert verdict(compare(runs)) == (
-        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s bytes and reached 81.0 ± 1.4 % against 91.0 ± 1.4 %. "
+        "FedLAMA(6, 4) sent 40 % of FedAvg(6)'s uplink and reached 81.0 ± 1.4 % against 91.0 ± 1.4 %. "
         "That is 10.0 points less. "
         "FedAvg(24) sent 25 % and reached 87.0 ± 1.4 %, 6.0 points more than FedLAMA(6, 4). "
-        "At equal bytes FedLAMA(6, 4) reached 7.4 points less than a FedAvg between FedAvg(24) and FedAvg(6) (88.4 %): "
+        "At equal bytes of both directions FedLAMA(6, 4) reached 7.4 points less than "
+        "a FedAvg between FedAvg(24) and FedAvg(6) (88.4 %): "
         "−7.36 ± 0.00, seed by seed (seeds 0, 1). "
         "These are means over 2 seeds."
     )
@@ -251,7 +256,7 @@ def test_verdict_within_the_spread(write):
 def test_verdict_of_equals_and_of_single_seeds(write):
     runs = three_settings(write, lama=(0.9,), fast=(0.9,), slow=(0.5,))
     assert verdict(compare(runs[:2])) == (
-        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached 50.0 % against 90.0 %. That is 40.0 points less. "
+        "FedAvg(24) sent 25 % of FedAvg(6)'s uplink and reached 50.0 % against 90.0 %. That is 40.0 points less. "
         "This is one seed each; without more there is no spread to judge the differences by."
     )
     assert "against 90.0 %. The two are level." in verdict(compare(runs))
@@ -271,8 +276,24 @@ def test_a_code_averages_as_often_and_is_no_baseline(write):
     assert comparison.baseline is comparison.settings[1]
     # 4 of 32 bits
     assert verdict(comparison).startswith(
-        "FedAvg(6) + Quantize(4) sent 12 % of FedAvg(6)'s bytes and reached 89.0 % against 90.0 %. "
+        "FedAvg(6) + Quantize(4) sent 12 % of FedAvg(6)'s uplink and reached 89.0 % against 90.0 %. "
         "That is 1.0 points less. "
+    )
+
+
+def test_a_code_is_named_and_not_warned_of(write):
+    runs = [
+        coded(write, accuracy=0.89, participation={"window": 48}),
+        write(policy="fast", accuracy=0.9),
+    ]
+    said = notes(compare(runs))
+    assert (
+        "Messages are coded differently: uplink.codec (quantize, none) and uplink.bits (4, default)."
+        in said
+    )
+    assert (
+        "The settings differ in more than the policy: participation.window (48, 24)."
+        in said
     )
 
 
@@ -280,7 +301,7 @@ def test_the_answer_is_about_the_setting_with_a_code(write):
     runs = three_settings(write, lama=(0.85,), fast=(0.9,), slow=(0.5,))
     runs.append(coded(write, accuracy=0.89))
     assert verdict(compare(runs)).startswith(
-        "FedAvg(6) + Quantize(4) sent 12 % of FedAvg(6)'s bytes and reached 89.0 % against 90.0 %. "
+        "FedAvg(6) + Quantize(4) sent 12 % of FedAvg(6)'s uplink and reached 89.0 % against 90.0 %. "
         "That is 1.0 points less. "
         "FedAvg(24) sent 25 % and reached 50.0 %, 39.0 points less than FedAvg(6) + Quantize(4). "
         "FedLAMA(6, 4) sent 40 % and reached 85.0 %, 4.0 points less than FedAvg(6) + Quantize(4). "
@@ -303,6 +324,34 @@ def test_verdict_of_one_setting_that_codes_its_messages(write):
         "That is 5.00 % of FedAvg(6)'s uplink and 100 % of the cost of averaging every layer every 6 steps."
         in said
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "sent", "said"),
+    [
+        (
+            0.00125,
+            0.00146,
+            "was to send 0.125 % of FedAvg(6)'s uplink at most, and sent 0.15 %.",
+        ),
+        # In the digits that are shown it is a hundredth
+        (0.01, 0.01003, None),
+        (0.01, 0.0097, None),
+    ],
+)
+def test_the_conclusion_says_what_a_preset_was_to_send_where_it_sent_more(
+    write, share, sent, said
+):
+    folder = write(policy="fast", more={"uplink_share": sent}).path
+    tables = read_toml(folder / "config.toml")
+    (folder / "config.toml").write_text(to_toml({**tables, **frugal(6, share)}))
+    run = load_run(folder)
+    for runs in ([run], [run, write(policy="slow")]):
+        conclusion = verdict(compare(runs))
+        if said is None:
+            assert "was to send" not in conclusion
+        else:
+            assert f"{run.label} {said}" in conclusion
 
 
 def test_verdict_by_loss_where_there_is_no_accuracy(write):
@@ -441,7 +490,7 @@ def test_settings_take_names_and_a_baseline_from_outside(write):
     assert [setting.relative_cost for setting in comparison.settings] == pytest.approx(
         [4.0, 1.0, 1.6]
     )
-    assert "ours sent 160 % of long's bytes" in verdict(comparison)
+    assert "ours sent 160 % of long's uplink" in verdict(comparison)
     assert "100 % is long." in markdown_table(comparison)
 
 
@@ -501,7 +550,7 @@ def test_another_metric_is_called_by_its_name_and_read_in_its_direction(write):
     said = verdict(comparison)
     assert "accuracy" not in said
     assert (
-        "FedAvg(24) sent 25 % of FedAvg(6)'s bytes and reached RMSE 3.000 against 2.000. That is 1.00 worse."
+        "FedAvg(24) sent 25 % of FedAvg(6)'s uplink and reached RMSE 3.000 against 2.000. That is 1.00 worse."
         in said
     )
     assert markdown_table(comparison).startswith(

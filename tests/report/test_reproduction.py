@@ -82,7 +82,7 @@ def test_notes_say_what_was_scaled_down_and_where_the_paper_is_not_consistent(ou
     assert "4 clients in place of 128" in notes
     assert "Costs are shares of FedAvg(3)'s." in notes
     assert "The paper: it contradicts itself." in notes
-    assert "At equal bytes FedLAMA(3, 2)" in notes
+    assert "At equal bytes of both directions FedLAMA(3, 2)" in notes
     assert "not the paper's and are not to be read as such" in notes
 
 
@@ -152,7 +152,10 @@ def test_what_is_true_of_all_groups_is_said_once_and_of_none_by_name(outcome):
     notes = reproduction_grid(made(), [quarter, everyone]).notes
     assert notes.count("No warm-up; a seed.") == 1
     assert notes.count("Costs are shares of FedAvg(3)'s.") == 1
-    assert sum("At equal bytes FedLAMA(3, 2)" in note for note in notes) == 1
+    assert (
+        sum("At equal bytes of both directions FedLAMA(3, 2)" in note for note in notes)
+        == 1
+    )
     named = [note for note in notes if "active" in note]
     assert named == [
         "25 % active: 8 in place of 32.",

@@ -13,6 +13,7 @@ from typing import Any
 from fedlama.base import (
     InputError,
     annotated_fields,
+    check_flag,
     check_option,
     check_whole,
     shown,
@@ -32,7 +33,7 @@ from fedlama.study.runs import load_run
 from fedlama.study.settings import Cell, Setting, Study, StudySection
 from fedlama.study.study_file import check_names
 from fedlama.training import Participation
-from fedlama.training.arguments import check_flag, check_numbers
+from fedlama.training.arguments import check_numbers
 from fedlama.training.options import RunOptions, participation_of
 from fedlama.training.records import Measure, Summary
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from fedlama.base import InputError
+from fedlama.base import InputError, check_flag
 from fedlama.compress import Codec
 from fedlama.core import Policy
 from fedlama.data import Dataset, Partition
@@ -26,7 +26,7 @@ from fedlama.run.result import Result, read_result, result_of
 from fedlama.server import ServerRule
 from fedlama.training import Faults, Metric, Participation, Record
 from fedlama.training import simulate as simulate_in_memory
-from fedlama.training.arguments import check_flag, check_numbers
+from fedlama.training.arguments import check_numbers
 from fedlama.training.checkpointing import Checkpointing
 from fedlama.training.evaluation import Loss, MetricFunction
 from fedlama.training.modules import build

@@ -8,6 +8,7 @@ from fedlama.base.checks import (
     MAX_SIZE,
     MAX_WHOLE,
     check_choice,
+    check_flag,
     check_number,
     check_whole,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "annotated_fields",
     "by_its_fields",
     "check_choice",
+    "check_flag",
     "check_made",
     "check_number",
     "check_option",

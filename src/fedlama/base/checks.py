@@ -59,6 +59,17 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     raise InputError(f"{name} must be one of {allowed}, not {shown(value)}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Raise InputError unless `value` is True or False.
+
+    Arguments:
+        name: What the value is called where it was given, for the sentence.
+        value: Anything.
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, not {shown(value)}")
+
+
 def check_number(
     name: str,
     value: Any,

@@ -16,9 +16,11 @@ from fedlama.base.checks import (
     MAX_SEED,
     MAX_WHOLE,
     check_choice,
+    check_flag,
     check_number,
     check_whole,
 )
+from fedlama.base.errors import InputError
 from fedlama.base.text import shown
 
 
@@ -89,8 +91,8 @@ class Checked:
 def check_options(options: object, prefix: str = "") -> None:
     """Raise InputError unless every field of a dataclass holds what its annotation allows.
 
-    Checked are numbers, with their `Limits`, and choices (`Literal`), each of them alone, in a tuple, as values of a
-    mapping or beside None.
+    Checked are numbers, with their `Limits`, choices (`Literal`), and whether something is so (`bool`), each of them
+    alone, in a tuple, as values of a mapping or beside None; and keys of a mapping that are texts.
 
     Arguments:
         options: The dataclass.
@@ -137,6 +139,8 @@ def _check(name: str, value: Any, annotation: Any) -> None:
         _check_entries(name, value, annotation)
     elif get_origin(annotation) is Literal:
         check_choice(name, value, get_args(annotation))
+    elif annotation is bool:
+        check_flag(name, value)
     elif annotation is int:
         maximum = limits.maximum
         if maximum is None:
@@ -160,8 +164,10 @@ def _check_entries(name: str, value: Any, annotation: Any) -> None:
         for entry in value:
             _check(f"an entry of {name}", entry, kind)
     else:
-        _, kind = get_args(annotation)
+        key_kind, kind = get_args(annotation)
         for key, entry in value.items():
+            if key_kind is str and not isinstance(key, str):
+                raise InputError(f"a key of {name} must be a text, not {shown(key)}")
             _check(f"{name} of {shown(key)}", entry, kind)
 
 

@@ -28,7 +28,9 @@ HELP = "\n\n".join(
         "  fedlama demo                FedAvg against FedLAMA and frugal on embedded data",
         "  fedlama run CONFIG.toml     one run of your own",
         "  fedlama diagnose CONFIG.toml   before a long run: noise, curvature, drift; what each policy would send",
-        "  fedlama run CONFIG.toml --set policy.kind=fedavg --set participation.window=24 --out runs/fedavg",
+        # Of a configuration with a preset, its code and the rest would stay beside the policy.
+        "  fedlama run CONFIG.toml --set preset=none --set policy.kind=fedavg --set participation.window=24 "
+        "--out runs/fedavg",
         "  fedlama report runs/        a page that compares them, also while they are going (--watch)",
         "  fedlama study STUDY.toml    settings × seeds: a table with mean ± standard deviation, and a report",
         "  fedlama reproduce table4    a table of the paper beside ours, scaled down to two cores (--scale cpu)",

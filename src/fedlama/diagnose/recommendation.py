@@ -10,6 +10,9 @@ FACTORS = (2, 4, 8)
 # Of a FedAvg's discrepancy at equal bytes: above it, layer-wise intervals gain next to nothing
 WORTH_WHILE = 0.95
 TOLERABLE = 2.0  # times the discrepancy of FedAvg(τ')
+# How much √d_l varies in the first cycles where averaging some layers less often may be better than coarser messages:
+# by 4.1 and 4.9 of its mean in ResNet20, and by 0.5 and 1.1 in small networks, where it was worse (docs/choosing.md).
+VARIES = 2.0
 
 
 def recommend(
@@ -32,36 +35,63 @@ def recommend(
         first_letter = by_intervals[0].upper()
         return first_letter + by_intervals[1:]
 
-    fedavg = predictions[0]
-    shortest = min(with_codes, key=lambda one: one.uplink_bytes)
-    by_code = _by_code(shortest, fedavg)
+    by_code = _by_code(with_codes, predictions[0], root_spread)
     return f"{by_code} Without a code: {by_intervals}"
 
 
-def _by_code(coded: Prediction, fedavg: Prediction) -> str:
-    share = coded.uplink_bytes / fedavg.uplink_bytes
-    return (
-        f"Bits save most: {coded.policy} would send {share:.2%} of {fedavg.policy}'s uplink, for which its code adds "
+def _by_code(
+    with_codes: Sequence[Prediction], fedavg: Prediction, root_spread: float
+) -> str:
+    """The code that sends least, of those that average every layer every time unless √d_l varies enough."""
+    sends_least = _shortest(with_codes)
+    chosen = sends_least
+    every_layer = [one for one in with_codes if one.cost >= fedavg.cost]
+    if every_layer and root_spread < VARIES:
+        chosen = _shortest(every_layer)
+
+    share = chosen.uplink_bytes / fedavg.uplink_bytes
+    said = (
+        f"Bits save most: {chosen.policy} would send {share:.2%} of {fedavg.policy}'s uplink, for which its code adds "
         f"noise."
     )
+    if chosen is not sends_least:
+        said += (
+            f" {sends_least.policy} would send less, but √d_l varies too little here (by {root_spread:.2f} of its "
+            f"mean) for averaging some layers less often beside a code."
+        )
+    return said
+
+
+def _shortest(predictions: Sequence[Prediction]) -> Prediction:
+    return min(predictions, key=lambda one: one.uplink_bytes)
 
 
 def _by_intervals(
     predictions: Sequence[Prediction], root_spread: float, base_interval: int
 ) -> str:
-    """The largest factor whose discrepancy is tolerable, if layer-wise intervals gain at all."""
+    """The largest factor that gains and whose discrepancy is tolerable, if layer-wise intervals gain at all."""
+    fedavg = predictions[0]
     candidates = list(zip(FACTORS, predictions[1:], strict=False))
-    gain = min(prediction.at_equal_bytes for _, prediction in candidates)
-    if gain > WORTH_WHILE:
+    settled = [
+        (factor, one) for factor, one in candidates if one.at_equal_bytes <= WORTH_WHILE
+    ]
+    gaining = [(factor, one) for factor, one in settled if one.cost < fedavg.cost]
+    if settled and not gaining:
+        # A run of a cycle or less sends as much as FedAvg.
+        return (
+            f"intervals of their own would gain in a longer run only, as they are first chosen after a cycle: use "
+            f"FedAvg with a longer interval than {base_interval} to send less."
+        )
+    if not gaining:
         best = 1 - 1 / (1 + root_spread**2)
         return (
             f"intervals of their own gain little here (no intervals have more than {best:.0%} less discrepancy than a "
             f"FedAvg of equal bytes): use FedAvg with a longer interval than {base_interval} to send less."
         )
 
-    # The smallest factor stands, tolerable or not: layer-wise intervals do gain here.
-    factor, chosen = candidates[0]
-    for other_factor, other in candidates[1:]:
+    # The smallest of them stands, tolerable or not: layer-wise intervals do gain here.
+    factor, chosen = gaining[0]
+    for other_factor, other in gaining[1:]:
         if other.discrepancy <= TOLERABLE:
             factor = other_factor
             chosen = other

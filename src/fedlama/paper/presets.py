@@ -27,8 +27,8 @@ def frugal(
             chance; a run that ends inside a cycle sends all layers once more. There is a floor: no number is coded
             with less than 0.1 bits, and a message has its own size, so networks of a few thousand parameters take more.
             So do others near 0.00125, where layers are sent once per cycle, but biases and norms in every round:
-            `small_cnn` sent 0.0014 and an MLP of 256 and 256 units 0.0016 on the digits. The last line of `fedlama run`
-            says what was asked for where more was sent.
+            `small_cnn` sent 0.0014 and an MLP of 256 and 256 units 0.0016 on the digits. The conclusion of
+            `fedlama run` says what was asked for where more was sent.
         averaged: How many of FedAvg's parameters are averaged in a round, from 0.25 to 1. In a deep network layers
             drift very differently: with 0.5, those that drift little are averaged less often, and the others get about
             twice the bits: BatchNorm's statistics, which travel in every round, are taken off. In a small network all

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from fedlama.base import printable, shown
 from fedlama.run.choice_sections import ChoiceSection
-from fedlama.run.presets import OPTIONS
+from fedlama.run.presets import OPTIONS, PRESET
 
 SHOWN = 2  # lines: a third would not be read
 MAX_LINE = 1000  # characters
@@ -148,12 +148,15 @@ def _unknown(sections: Sequence[str], key: str, section: type[BaseModel]) -> str
     if sections and _belongs_at_the_top(key, section):
         path = ".".join([*sections, key])
         return f"unknown key {shown(path, MAX_KEY)}: {key} belongs at the top of the file, before the first table"
+    if not sections:
+        # Taken out before the rest is read, so that no section has them
+        names += [PRESET, *OPTIONS]
     return unknown_key(sections, key, names)
 
 
 def _belongs_at_the_top(key: str, section: type[BaseModel]) -> bool:
     """Whether a key that a table does not have is of a preset; policies and codecs have a share of their own."""
-    if key == "preset":
+    if key == PRESET:
         return True
     return key in OPTIONS and not issubclass(section, ChoiceSection)
 

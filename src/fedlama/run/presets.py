@@ -44,13 +44,13 @@ def frugal(
     """
     check_whole("base_interval", base_interval, minimum=1)
     _check_share(share)
-    check_number("averaged", averaged, minimum=1 / ROUNDS_PER_CYCLE, maximum=1)
+    _check_averaged(averaged)
     often = min(averaged, share / LEAST_MESSAGE)
     message = share / often
     if message > MAX_SHARE:
         raise InputError(
-            f"share = {share:g} of FedAvg's uplink for averaged = {averaged:g} of its parameters needs no such code: "
-            f"share / averaged must be at most {MAX_SHARE:g}"
+            f"averaged = {averaged:g} gives a message {1 / averaged:.4g} times the bits, {100 * message:.4g} % of "
+            f"float32's for share = {share:g}; at most {100 * MAX_SHARE:g} % is possible: lower share or raise averaged"
         )
     uplink: Tables = {"codec": "fit", "share": message}
     if often < 1:
@@ -77,8 +77,24 @@ def _check_share(share: Any) -> None:
         raise InputError(f"{error}; 0.01 is one per cent") from None
 
 
+def _check_averaged(averaged: Any) -> None:
+    check_number("averaged", averaged, minimum=1 / ROUNDS_PER_CYCLE, maximum=1)
+
+
 PRESETS: Mapping[str, Callable[..., Tables]] = {"frugal": frugal}
-OPTIONS = ("share", "averaged")  # of the presets, at the top of a file
+# Of the presets, at the top of a file
+CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "share": _check_share,
+    "averaged": _check_averaged,
+}
+PRESET = "preset"  # the key that names one
+OPTIONS = tuple(CHECKS)
+# What the options decide together: table, key, and the option that it is about more than about the other one
+DECIDED = (
+    ("uplink", "share", "share"),
+    ("uplink", "averaged", "averaged"),
+    ("policy", "share", "averaged"),
+)
 # Takes a preset and its options out again: --set preset=none
 NO_PRESET = "none"
 
@@ -86,7 +102,7 @@ NO_PRESET = "none"
 def with_preset(tables: Mapping[str, Any]) -> Tables:
     """The tables of a configuration with those of the preset that it names, if it names one."""
     own = dict(tables)
-    name = own.pop("preset", None)
+    name = own.pop(PRESET, None)
     options: Tables = {}
     for option in OPTIONS:
         if option in own:
@@ -98,6 +114,9 @@ def with_preset(tables: Mapping[str, Any]) -> Tables:
             )
         return own
     if name == NO_PRESET:
+        # Without effect, as --set preset=none asks for; a value that no preset takes is a mistake all the same.
+        for option, value in options.items():
+            CHECKS[option](value)
         return own
     if not isinstance(name, str) or name not in PRESETS:
         allowed = ", ".join([*PRESETS, NO_PRESET])
@@ -111,25 +130,73 @@ def with_preset(tables: Mapping[str, Any]) -> Tables:
     _check_options_count(given, own, preset)
     for table, values in preset.items():
         own[table] = _beside(table, values, own.get(table, {}))
+    if not _makes_a_choice("policy", tables.get("policy")):
+        _check_policy_share(own["policy"])
     return own
 
 
 def _check_options_count(given: Tables, own: Tables, preset: Tables) -> None:
     """Refuse an option that what the file chooses itself leaves without its effect, or with half of it."""
-    needed: list[str] = []
-    if given:
-        needed.append("uplink")
+    if not given:
+        return
+    first = next(iter(given))
+    if _makes_a_choice("uplink", own.get("uplink")):
+        raise _without_effect(first, given, "uplink", CHOOSING_KEYS["uplink"])
+    if _makes_a_choice("policy", own.get("policy")):
+        _check_goes_with(own["policy"]["kind"], given, preset)
+        return
+    for table, key, option in DECIDED:
+        values = own.get(table)
+        if isinstance(values, Mapping) and key in values:
+            blamed = first
+            if option in given:
+                blamed = option
+            raise _without_effect(blamed, given, table, key)
+
+
+def _check_goes_with(kind: Any, given: Tables, preset: Tables) -> None:
+    """Refuse an option beside a policy of the file's own, unless that averages everything every time, as it assumes."""
     averages_less = preset["policy"]["share"] < 1
     if averages_less:
-        needed.append("policy")
-    for table in needed:
-        key = CHOOSING_KEYS[table]
-        if given and _makes_a_choice(table, own.get(table)):
-            option = next(iter(given))
-            raise InputError(
-                f"{option} = {shown(given[option])} is for the preset's own [{table}], and {table}.{key} chooses "
-                f"another: leave out one of the two"
-            )
+        option = "share"
+        if given.get("averaged", DEFAULT_AVERAGED) < 1:
+            option = "averaged"
+        raise _without_effect(option, given, "policy", CHOOSING_KEYS["policy"])
+    if kind != "fedavg":
+        option = next(iter(given))
+        raise InputError(
+            f"{option} = {shown(given[option])} is for the preset's own [policy] or fedavg, and with policy.kind = "
+            f"{shown(kind)} another share would be sent: leave out one of the two (the share of a message is "
+            f"uplink.share)"
+        )
+
+
+def _without_effect(option: str, given: Tables, table: str, key: str) -> InputError:
+    return InputError(
+        f"{option} = {shown(given[option])} is for the preset's own [{table}], and {table}.{key} chooses another: "
+        f"leave out one of the two"
+    )
+
+
+def _check_policy_share(policy: Any) -> None:
+    """Who writes the preset's share below [policy] has asked for something else there, and hardly ever for that."""
+    if not isinstance(policy, Mapping) or policy.get("kind") != "budget":
+        return
+    share = policy.get("share")
+    interval = policy.get("base_interval")
+    cycle = policy.get("cycle")
+    # What is no number is said of each key by itself, where the table is read
+    if not isinstance(interval, int) or not isinstance(cycle, int) or cycle < 1:
+        return
+    if not isinstance(share, int | float):
+        return
+    smallest = interval / cycle
+    if share < smallest:
+        raise InputError(
+            f"policy.share = {shown(share)} must be at least base_interval / cycle = {smallest:g}: it is the share of "
+            f"the layers that are averaged. The preset's share of FedAvg's uplink belongs at the top of the file, "
+            f"before the first table"
+        )
 
 
 def _beside(table: str, preset: Tables, own: Any) -> Any:

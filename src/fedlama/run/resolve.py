@@ -90,7 +90,11 @@ def _resolve(config: Config) -> Resolved:
         )
 
     uplink = config.uplink.build()
-    window = participation.window_steps(policy)
+    try:
+        window = participation.window_steps(policy)
+    except InputError as error:
+        # In Python it is an argument, and called by its name there
+        raise InputError(f"participation.{error}") from None
     check_window(uplink, policy, window)
     local = config.local.build()
     server = config.server.build()

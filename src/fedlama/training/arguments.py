@@ -64,12 +64,6 @@ def check_codecs(**codecs: Codec | None) -> None:
             check_made(name, codec, Codec, example)
 
 
-def check_flag(name: str, value: bool) -> None:
-    """The value is True or False."""
-    if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False, not {shown(value)}")
-
-
 def check_numbers(**values: int | None) -> None:
     """Each is a whole number from 1."""
     for name, value in values.items():

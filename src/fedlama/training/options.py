@@ -11,7 +11,6 @@ from fedlama.base import InputError, Limits, Positive, Seed, check_options
 from fedlama.processes.bfloat16 import check_bfloat16
 from fedlama.processes.devices import check_device
 from fedlama.rows import Grouping
-from fedlama.training.arguments import check_flag
 from fedlama.training.participation import Participation
 from fedlama.training.trainers import Execution, Precision
 
@@ -61,8 +60,6 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        check_flag("evaluate_clients", self.evaluate_clients)
-        check_flag("evaluate_average", self.evaluate_average)
         if self.evaluate_average and self.evaluate == "ema":
             raise InputError(
                 'evaluate="ema" evaluates the moving average in place of the model: evaluate_average has nothing to add'

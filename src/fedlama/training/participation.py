@@ -98,7 +98,7 @@ class Participation:
         cycle = policy.longest_cycle
         if window % cycle:
             raise InputError(
-                f"participation.window = {window} steps must be a whole number of cycles, and a cycle of {policy} is "
+                f"window = {window} steps must be a whole number of cycles, and a cycle of {policy} is "
                 f"{cycle} steps"
             )
         return window

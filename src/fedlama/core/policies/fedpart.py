@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 
 from fedlama.base import InputError, Limits, check_options, shown
 from fedlama.core.layers import Layer
+from fedlama.core.policies.patterns import pattern_of_each
 from fedlama.core.policy import (
     FROZEN,
     Evidence,
@@ -55,9 +55,7 @@ class FedPart:
                 f"groups must be a list of patterns or a number of groups, not {shown(self.groups)}"
             )
         elif self.groups is not None:
-            object.__setattr__(self, "groups", tuple(self.groups))
-            if not self.groups:
-                raise InputError("groups must have at least one pattern")
+            object.__setattr__(self, "groups", _patterns(self.groups))
 
     @property
     def base_interval(self) -> int:
@@ -129,7 +127,27 @@ class FedPart:
         count = groups
         if not isinstance(count, int):
             count = len(count)
+        if count == 1:
+            return f"FedPart({self.interval}, 1 group)"
         return f"FedPart({self.interval}, {count} groups)"
+
+
+def _patterns(given: Any) -> tuple[str, ...]:
+    """A list of texts, as it may be given from elsewhere, as a tuple."""
+    try:
+        patterns = tuple(given)
+    except TypeError:
+        raise InputError(
+            f"groups must be a list of patterns or a number of groups, not {shown(given)}"
+        ) from None
+    if not patterns:
+        raise InputError("groups must have at least one pattern")
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise InputError(
+                f"groups must have patterns of layers' names, which are texts, not {shown(pattern)}"
+            )
+    return patterns
 
 
 @dataclass(frozen=True)
@@ -155,20 +173,12 @@ def _by_number(count: int, kernels: int, layers: Sequence[Layer]) -> list[list[i
 
 def _by_pattern(patterns: Sequence[str], layers: Sequence[Layer]) -> list[list[int]]:
     """The first pattern that a layer's name matches is its group."""
+    own = pattern_of_each("policy.groups", patterns, layers)
     groups: list[list[int]] = [[] for _ in patterns]
     latest = 0
-    for index, layer in enumerate(layers):
-        for place, pattern in enumerate(patterns):
-            if fnmatchcase(layer.name, pattern):
-                latest = place
-                break
+    for index, number in enumerate(own):
         # One that matches nothing belongs to the group before it.
+        if number is not None:
+            latest = number
         groups[latest].append(index)
-
-    for pattern, members in zip(patterns, groups, strict=True):
-        if not members:
-            names = ", ".join(layer.name for layer in layers)
-            raise InputError(
-                f"policy.groups: pattern {shown(pattern)} matches no layer of its own; layers are {names}"
-            )
     return groups

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 from fedlama.base import MAX_WHOLE, InputError, Limits, check_options, shown
 from fedlama.core.layers import Layer
+from fedlama.core.policies.patterns import pattern_of_each
 from fedlama.core.policy import (
     Evidence,
     PolicyState,
@@ -25,7 +25,7 @@ class Fixed:
     Arguments:
         base_interval: τ', the interval of layers without one of their own, in steps.
         intervals: Pattern of layers' names → their interval in steps, a whole number of base intervals. Of several
-            patterns that a name matches the first counts.
+            patterns that a name matches the first counts; one that is left without a layer is refused.
     """
 
     base_interval: Annotated[int, Limits(minimum=1)]
@@ -62,16 +62,15 @@ class Fixed:
 
     def start(self, layers: Sequence[Layer]) -> PolicyState:
         """The state before the first step: every layer at its interval."""
-        names = [layer.name for layer in layers]
-        for pattern in self.intervals:
-            matching = [name for name in names if fnmatchcase(name, pattern)]
-            if not matching:
-                all_names = ", ".join(names)
-                raise InputError(
-                    f"policy.intervals: pattern {shown(pattern)} matches no layer; layers are {all_names}"
-                )
-
-        intervals = [self._interval(layer) for layer in layers]
+        # Of several patterns the first counts, as they were written.
+        own = pattern_of_each("policy.intervals", self.intervals, layers)
+        by_pattern = list(self.intervals.values())
+        intervals: list[int] = []
+        for number in own:
+            interval = self.base_interval
+            if number is not None:
+                interval = by_pattern[number]
+            intervals.append(interval)
         return PolicyState.at_start(intervals)
 
     def next(self, state: PolicyState, iterations: int) -> RoundPlan:
@@ -87,13 +86,6 @@ class Fixed:
     ) -> PolicyState:
         """The state after a round; no interval changes."""
         return advance(state, plan, evidence, layers)
-
-    def _interval(self, layer: Layer) -> int:
-        # Of several patterns the first counts, as they were written.
-        for pattern, interval in self.intervals.items():
-            if fnmatchcase(layer.name, pattern):
-                return interval
-        return self.base_interval
 
     def __str__(self) -> str:
         arguments = [str(self.base_interval)]

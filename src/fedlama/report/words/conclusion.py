@@ -18,14 +18,19 @@ from fedlama.report.words.formats import (
     spread_text,
 )
 from fedlama.report.words.frontier import equal_bytes
-from fedlama.report.words.notes import progress_text, seed_counts, warnings_of
+from fedlama.report.words.notes import (
+    CODES,
+    progress_text,
+    seed_counts,
+    warnings_of,
+)
 from fedlama.run.codecs import NO_CODEC
+from fedlama.run.labels import asked_share
 from fedlama.run.texts import SMALL_SHARE
 from fedlama.training.records import fedavg_at
 
 # An answer with more settings than this beside the two it compares would not be read
 MAX_OTHERS = 2
-CODES = ("uplink.", "downlink.")
 SEEDS_FOR_A_DIRECTION = 3  # two seeds agree by chance half of the time
 
 
@@ -50,6 +55,8 @@ def verdict_sentences(comparison: RunComparison) -> list[str]:
     else:
         sentences = _compared(finished, comparison)
 
+    for setting in finished:
+        sentences += _excess(setting)
     for setting in waiting:
         sentences.append(f"{setting.label} is unfinished ({progress_text(setting)}).")
     # What codes its messages is named after that; the table's notes have the rest.
@@ -99,6 +106,20 @@ def _shares(setting: ComparedSetting) -> str:
     share = share_text(uplink)
     fedavg = fedavg_at(interval)
     return f"{share} of {fedavg}'s uplink and {of_cost}"
+
+
+def _excess(setting: ComparedSetting) -> list[str]:
+    """What a preset was to send at most, where it sent more in the digits that are shown."""
+    asked = asked_share(setting.config)
+    sent = _recorded_uplink_share(setting)
+    if asked is None or sent is None or sent <= asked:
+        return []
+    if share_text(sent) == share_text(asked):
+        return []
+    fedavg = fedavg_at(setting.base_interval)
+    return [
+        f"{setting.label} was to send {100 * asked:g} % of {fedavg}'s uplink at most, and sent {share_text(sent)}."
+    ]
 
 
 def _recorded_uplink_share(setting: ComparedSetting) -> float | None:
@@ -172,7 +193,7 @@ def _best(
 def _first(
     lead: ComparedSetting, base: ComparedSetting, comparison: RunComparison
 ) -> list[str]:
-    sent = f"{lead.label} sent {_share(lead, base)} of {base.label}'s bytes"
+    sent = f"{lead.label} sent {_share(lead, base)} of {base.label}'s uplink"
     ours = comparison.score(lead)
     theirs = comparison.score(base)
     if ours is None or theirs is None:

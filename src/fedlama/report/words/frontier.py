@@ -1,4 +1,4 @@
-"""Better or worse than FedAvg at the same number of bytes, in a sentence per setting."""
+"""Better or worse than FedAvg at the same number of bytes, up and down together, in a sentence per setting."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def _sentence(
         if point.total_bytes < line[0].total_bytes:
             amount = "fewer"
         return (
-            f"{point.label} moved {amount} bytes than any FedAvg setting here, "
+            f"{point.label} moved {amount} bytes in both directions than any FedAvg setting here, "
             f"so there is no FedAvg at equal bytes to compare it with."
         )
 
     expected = score_text(stands.expected, comparison.metric)
     against = f"{_whom(stands)} ({expected}){_how(stands, comparison)}"
-    said = f"At equal bytes {point.label} {_did(stands, comparison)} {against}."
+    said = f"At equal bytes of both directions {point.label} {_did(stands, comparison)} {against}."
     if stands.left_out:
         said += f" {_without(stands, comparison)}"
     return said

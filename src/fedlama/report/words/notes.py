@@ -10,6 +10,9 @@ from fedlama.report.numbers.outcomes import LOSS
 from fedlama.report.words.formats import UNKNOWN, joined, plural
 from fedlama.report.words.pairs import difference_notes, unequal_seeds_notes
 
+# A setting that codes its messages is named after that: it is what is compared, and nothing to warn of.
+CODES = ("uplink.", "downlink.")
+
 
 def notes(comparison: RunComparison) -> list[str]:
     """How many seeds, what costs are shares of and differences are to, what else differs, what is unfinished."""
@@ -21,11 +24,18 @@ def notes(comparison: RunComparison) -> list[str]:
         *unequal_seeds_notes(comparison),
     ]
 
-    if comparison.differences:
-        values: list[str] = []
-        for key, shown in comparison.differences.items():
-            values.append(f"{key} ({', '.join(shown)})")
-        found.append(f"The settings differ in more than the policy: {joined(values)}.")
+    codes: list[str] = []
+    others: list[str] = []
+    for key, shown in comparison.differences.items():
+        said = f"{key} ({', '.join(shown)})"
+        if key.startswith(CODES):
+            codes.append(said)
+        else:
+            others.append(said)
+    if codes:
+        found.append(f"Messages are coded differently: {joined(codes)}.")
+    if others:
+        found.append(f"The settings differ in more than the policy: {joined(others)}.")
 
     if comparison.changed_code:
         found.append(
