@@ -11,11 +11,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from fedlama.base import InputError
 from fedlama.core import adjust_intervals, crossing_curves
+from fedlama.report.numbers.looks import looks_of
+from fedlama.report.pictures.crossings import CURVES, axis_text
+from fedlama.report.pictures.style import GRID, MUTED, colour, styled, svg
 from fedlama.run.recorded import RecordedRun, read_run
 
 PANELS = 4
@@ -69,26 +71,41 @@ def decisions_of(run: RecordedRun) -> list[Decision]:
     return decisions
 
 
-def draw(decisions: list[Decision], title: str) -> Figure:
-    """Two rows of two, so that a narrow screen can show it."""
+@styled
+def draw(decisions: list[Decision], run: RecordedRun) -> Figure:
+    """Two rows of two, so that a narrow screen can show it; in the look of the report's own picture of one decision."""
+    (look,) = looks_of([(run.label, run.config)])
     last = len(decisions) - 1
     chosen = sorted({round(last * part / (PANELS - 1)) for part in range(PANELS)})
     rows = -(-len(chosen) // COLUMNS)
-    figure = Figure(figsize=(5.2, 0.8 + 2.5 * rows), layout="constrained")
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
+    figure = Figure(figsize=(5.2, 1.3 + 2.5 * rows), layout="constrained")
+    figure.suptitle(title_of(run), x=0.02, ha="left", fontsize=11, fontweight="bold")
     panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
     for axes in panels.flat[len(chosen) :]:
         axes.set_visible(False)
     for axes, number in zip(panels.flat, chosen, strict=False):
         decision = decisions[number]
         places = range(1, len(decision.delta) + 1)
-        axes.plot(places, decision.delta, "o-", markersize=3, label="δ")
-        axes.plot(places, decision.kept, color="gray", label="1 − λ")
-        axes.axvline(decision.crossing, color="gray", linewidth=0.8, linestyle=":")
+        axes.plot(
+            places, decision.delta, "o-", markersize=3, color=colour(look), label="δ"
+        )
+        axes.plot(places, decision.kept, color=MUTED, label="1 − λ")
+        axes.axvline(decision.crossing, color=MUTED, linewidth=1, linestyle=":")
         axes.set_title(f"after step {decision.step:,}", fontsize=10)
+        axes.set_ylim(-0.03, 1.06)
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
     panels[0, 0].legend(frameon=False)
-    figure.supxlabel("kernels, by ascending discrepancy", fontsize=10)
+    figure.supylabel(CURVES, fontsize=10, color=MUTED)
+    figure.supxlabel(axis_text(walked_of(run)), fontsize=10, color=MUTED)
     return figure
+
+
+def walked_of(run: RecordedRun) -> str:
+    """What the rule walks: where biases and norms are passed over, it is kernels."""
+    assert run.summary is not None
+    if all(layer.adaptive for layer in run.summary.layers):
+        return "layers"
+    return "kernels"
 
 
 def title_of(run: RecordedRun) -> str:
@@ -144,10 +161,7 @@ def main(folder: Path, picture: Path | None = None) -> None:
             f"{decision.step:>5}   {of_all:>16}   {decision.delta_there:>7.2f}   {decision.long_share:>14.1%}"
         )
     if picture is not None:
-        # Without dates and random names the same run gives the same file.
-        with rc_context({"svg.hashsalt": "fedlama", "svg.fonttype": "none"}):
-            figure = draw(decisions, title_of(run))
-            figure.savefig(picture, metadata={"Date": None}, facecolor="white")
+        picture.write_text(svg(draw(decisions, run)), encoding="utf-8")
 
 
 if __name__ == "__main__":

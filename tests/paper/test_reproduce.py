@@ -124,7 +124,7 @@ def test_what_the_paper_does_not_say_is_said():
 def test_writers_train_in_place_of_clients(monkeypatch):
     monkeypatch.setattr("fedlama.paper.recipe.present", frozenset)
     quarter, half, everyone = reproduction("table3", "cpu").panels
-    start = "8 of all writers train at a time, in place of"
+    start = "8 writers train at a time, in place of"
     assert quarter.scaled[0] == f"{start} 32 of 128 clients"
     assert half.scaled[0] == f"{start} 64 of 128 clients"
     assert everyone.scaled[0] == f"{start} all 128 clients"
@@ -391,7 +391,7 @@ def test_data_that_stand_in_are_named_in_the_title(monkeypatch):
     title = reproduction("table3", "cpu").panels[0].title
     assert (
         title
-        == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active (here 8 of all writers)"
+        == "FEMNIST with the LEAF CNN (here mnist_by_writer), 25 % active (here 8 writers at a time)"
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from fedlama.base import InputError
 from fedlama.paper.reproduce import reproduction
 from fedlama.paper.scaling import Changes
-from fedlama.paper.selection import select
+from fedlama.paper.selection import select, with_seeds_there
 from fedlama.study.plan import planned
 from fedlama.study.selection import Selection, parse_seeds, select_of
 from fedlama.study.study_file import parse_study
@@ -85,3 +85,32 @@ def test_seeds_are_numbers_with_commas(text):
 def test_seeds_once_each():
     assert parse_seeds("0, 2,0") == (0, 2)
     assert parse_seeds(None) == ()
+
+
+def test_a_figure_of_summaries_is_over_the_seeds_that_are_there(tmp_path):
+    made = reproduction("figure2", "cpu")
+    panel, _ = made.panels
+    assert with_seeds_there(made, tmp_path) == made
+    home = tmp_path / panel.folder
+    for run in ("fedlama-6-4/seed2", "fedlama-6-4/seed1", "fedavg-6/seed1"):
+        (home / run).mkdir(parents=True)
+        (home / run / "summary.json").write_text("{}")
+    # Not finished, of another setting, and no seed
+    for run in ("fedavg-6/seed2", "fedavg-24/seed1", "fedavg-6/seedling"):
+        (home / run).mkdir(parents=True)
+    (home / "fedavg-24/seed1/summary.json").write_text("{}")
+    (home / "fedavg-6/seedling/summary.json").write_text("{}")
+
+    there, _ = with_seeds_there(made, tmp_path).panels
+    found = {setting.name: setting.seeds for setting in there.study.settings}
+    assert found == {
+        "FedAvg(6)": (0, 1),
+        "FedLAMA(6, 2)": (0,),
+        "FedLAMA(6, 4)": (0, 1, 2),
+    }
+    assert "one seed" in panel.scaled
+    assert "one seed in the recipe" in there.scaled
+
+    # A table is of its recipe's seeds
+    table = reproduction("table7", "cpu")
+    assert with_seeds_there(table, tmp_path) == table

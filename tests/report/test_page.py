@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from hand_made import LAYERS, write_run
+from matplotlib.figure import Figure
 
 import fedlama.report.page
 from fedlama.base import InputError
@@ -20,7 +21,8 @@ from fedlama.report.numbers.crossings import crossings
 from fedlama.report.numbers.intervals import interval_maps
 from fedlama.report.numbers.layers import drawn_rows
 from fedlama.report.page.draw import View
-from fedlama.report.pictures.layers import layers_figure
+from fedlama.report.pictures.crossings import crossing_figure
+from fedlama.report.pictures.layers import draw_layers, layer_chart, layers_figure
 from fedlama.report.pictures.measures import TRAINING_LOSS
 from fedlama.report.pictures.overview import report_figure
 from fedlama.report.pictures.style import svg
@@ -279,7 +281,13 @@ def test_of_a_very_deep_model_the_largest_layers_are_drawn(tmp_path):
     figure = layers_figure(drawn_rows(comparison), comparison, "aggregations")
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == [f"layer{place}" for place in range(30, 130)]
-    assert "the 100 largest of 130 layers" in figure.axes[0].get_xlabel()
+    # The title says which they are, and nothing says it twice.
+    chart = layer_chart(comparison, "aggregations")
+    assert "the 100 largest of 130 layers" in chart.title
+    assert "130 layers" not in figure.axes[0].get_xlabel()
+    panel = Figure().subplots()
+    draw_layers(panel, drawn_rows(comparison), comparison)
+    assert "the 100 largest of 130 layers" in panel.get_xlabel()
 
 
 def test_crossing_of_the_last_cycle(tmp_path):
@@ -293,6 +301,17 @@ def test_crossing_of_the_last_cycle(tmp_path):
     assert crossing.lengthened == [True, True]
     assert crossing.lengthened_share == pytest.approx(0.96)
     assert crossing.step == 48
+
+
+def test_the_crossing_says_what_its_axes_and_its_dotted_line_are(tmp_path):
+    (crossing,) = crossings(compare(three_runs(tmp_path)))
+    (axes,) = crossing_figure(crossing).axes
+    assert axes.get_ylabel() == "δ and 1 − λ"
+    # Two of three layers are walked
+    assert axes.get_xlabel().startswith("kernels, by ascending discrepancy")
+    assert "dotted: the last that is averaged less often" in axes.get_xlabel()
+    (dotted,) = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
+    assert list(dotted.get_xdata()) == [2, 2]
 
 
 def test_single_and_unfinished_and_empty_runs_have_a_page(tmp_path):

@@ -13,10 +13,15 @@ from fedlama.paper.recipe import Row
 from fedlama.paper.reproduce import Panel, Reproduction
 from fedlama.report import compare
 from fedlama.report.numbers.reproduction import PanelOutcome, long_share
+from fedlama.report.numbers.seeds import Curve
+from fedlama.report.pictures.measures import score
 from fedlama.report.pictures.reproduction import draw_figures
+from fedlama.report.pictures.scores import score_figure
+from fedlama.report.pictures.style import PALETTE
 from fedlama.report.tables.grids import Grid
 from fedlama.report.tables.reproduction import reproduction_grid
 from fedlama.report.tables.study import study_grid
+from fedlama.report.words.formats import seeds_spanned
 from fedlama.report.words.study import divergence_notes
 from fedlama.study.execute import run_study
 from fedlama.study.index import Choice
@@ -322,13 +327,95 @@ def test_figures_say_by_themselves_what_they_show(outcome, draw, title, tmp_path
     assert text.lstrip().startswith("<?xml")
     settings = [] if draw == "crossing" else ["FedAvg(3)", "FedLAMA(3, 2)", "FedAvg(6)"]
     # With the length of the runs, which the group's title does not tell
-    for said in (title, f"{outcome.panel.title}, one seed, 24 steps", *settings):
+    for said in (title, f"{outcome.panel.title}, seed 0, 24 steps", *settings):
         assert said in text
     width, height = (
         float(re.search(rf'{name}="([0-9.]+)pt"', text)[1])
         for name in ("width", "height")
     )
     assert 200 < height < 2 * width
+
+
+def with_seed(outcome, seed):
+    """The outcome with a second run of each setting, which reached and sent the same."""
+    runs = []
+    for setting in outcome.comparison.settings:
+        (run,) = setting.runs
+        config = run.config.model_copy(update={"seed": seed})
+        runs += [run, replace(run, config=config)]
+    return replace(outcome, comparison=compare(runs, baseline="FedAvg(3)"))
+
+
+@pytest.mark.parametrize("draw", ["aggregations", "sizes", "curves", None])
+def test_a_title_names_the_seeds(outcome, draw, tmp_path):
+    (path,) = draw_figures(made(draw), [with_seed(outcome, 2)], tmp_path).paths
+    assert f"{outcome.panel.title}, seeds 0 and 2, 24 steps" in path.read_text()
+
+
+def test_a_crossing_is_of_one_seed(outcome, tmp_path):
+    drawn = draw_figures(made("crossing"), [with_seed(outcome, 2)], tmp_path)
+    assert f"{outcome.panel.title}, seed 0, 24 steps" in drawn.paths[0].read_text()
+
+
+def test_seeds_without_gaps_are_a_span():
+    assert seeds_spanned([2]) == "seed 2"
+    assert seeds_spanned([1, 0]) == "seeds 0 and 1"
+    assert seeds_spanned([2, 0, 1]) == "seeds 0 to 2"
+    assert seeds_spanned([0, 1, 3]) == "seeds 0, 1 and 3"
+
+
+@pytest.mark.parametrize("draw", ["aggregations", "curves", None])
+def test_a_setting_looks_in_the_legend_as_in_the_drawing(outcome, draw, tmp_path):
+    (path,) = draw_figures(made(draw), [outcome], tmp_path).paths
+    legend = path.read_text().split('id="legend_1"')[1]
+    shapes = {
+        "bars": legend.count('id="patch_'),
+        "markers": legend.count("<use "),
+        "diamonds": legend.count("stroke-linejoin: miter"),
+    }
+    lines = legend.count("stroke-linecap: square")
+    if draw == "aggregations":
+        assert (shapes["bars"], shapes["markers"], lines) == (3, 0, 0)
+    elif draw == "curves":
+        assert (shapes["markers"], lines) == (0, 3)
+    else:
+        # Two dots and a diamond
+        assert (shapes["markers"], shapes["diamonds"], lines) == (3, 1, 0)
+
+
+def test_settings_that_are_not_finished_do_not_change_the_colours_of_others(
+    outcome, tmp_path
+):
+    # Without FedAvg(3), FedAvg(6) would be the one with the smallest interval.
+    runs = list(outcome.comparison.settings[2].runs)
+    comparison = compare(runs, baseline="FedAvg(3)", baseline_may_lack=True)
+    alone = replace(outcome, comparison=comparison)
+    (path,) = draw_figures(made("curves"), [alone], tmp_path).paths
+    text = path.read_text()
+    assert PALETTE[4] in text
+    assert PALETTE[0] not in text
+
+
+def test_curves_of_a_figure_are_not_cut_off(outcome, tmp_path):
+    # From 10 to 90 %, of which the second half is a small part
+    (first, *others) = outcome.comparison.settings
+    curve = Curve(
+        steps=[6, 12, 18, 24],
+        uplink_bytes=[1.0, 2.0, 3.0, 4.0],
+        mean=[0.1, 0.88, 0.89, 0.9],
+        low=[0.1, 0.88, 0.89, 0.9],
+        high=[0.1, 0.88, 0.89, 0.9],
+    )
+    settings = [replace(one, curve=curve) for one in (first, *others)]
+    comparison = replace(outcome.comparison, settings=tuple(settings))
+    measure = score(comparison)
+    (cut,) = score_figure(comparison, measure, "steps").axes
+    assert cut.get_ylim()[0] > 0.8
+    (whole,) = score_figure(comparison, measure, "steps", whole=True).axes
+    assert whole.get_ylim()[0] < 0.1
+    outcome = replace(outcome, comparison=comparison)
+    (path,) = draw_figures(made("curves"), [outcome], tmp_path).paths
+    assert ">20 %<" in path.read_text()
 
 
 def without_records(outcome, *labels):
@@ -415,7 +502,7 @@ def test_a_long_title_is_not_cut_off(outcome, tmp_path):
     text = path.read_text()
     lines = re.findall(r"font-size: 11px[^>]*translate\(([0-9.]+) [^>]*>([^<]*)<", text)
     said = " ".join(line for _, line in lines)
-    assert said.endswith(f"after step 24 {title}, one seed, 24 steps")
+    assert said.endswith(f"after step 24 {title}, seed 0, 24 steps")
     # All from the figure's left edge, whose width they are broken to
     assert all(float(place) < 10 for place, _ in lines)
 

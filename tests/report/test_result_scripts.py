@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from test_page import three_runs
 
+from fedlama.report.pictures.style import PALETTE
+
 SCRIPT = Path(__file__).parents[2] / "results" / "overview.py"
 TABLE = """\
 group,setting,paper_accuracy,paper_deviation,paper_cost,paper_learning_rate,accuracy,deviation,relative_cost,uplink_bytes,downlink_bytes,learning_rate,seeds
@@ -104,8 +106,13 @@ def test_crossings_tells_where_every_decision_was_taken(tmp_path):
         "48 steps, seed 0",
         "after step 24",
         "after step 48",
+        # As in Figure 1 of `fedlama reproduce`
+        "kernels, by ascending discrepancy",
+        "dotted: the last that is averaged less often",
     ):
         assert words in drawn
+    # FedLAMA(τ′, 4) is green
+    assert PALETTE[2] in drawn
 
 
 def test_records_are_kept_unless_that_is_not_wanted(tmp_path):

@@ -40,6 +40,7 @@ def train_and_show(
         all_layers: Whether layers that are never lengthened are drawn as well.
     """
     from fedlama.paper.costs import planned_run
+    from fedlama.paper.selection import with_seeds_there
     from fedlama.study.plan import announce
     from fedlama.study.progress import study_progress
 
@@ -57,6 +58,8 @@ def train_and_show(
     if train:
         announce(studies, workers, sittings=sittings)
 
+    # What is announced is what may be trained; what is shown may be more.
+    every = [with_seeds_there(made, folder) for made in every]
     sitting = sitting.from_now()
     pages: set[Path] = set()
     # Each once: panels may share a folder

@@ -22,6 +22,7 @@ ScaleName = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[ScaleName, ...] = ("smoke", "cpu", "paper")
 
 Draw = Literal["crossing", "aggregations", "sizes", "curves"]
+DRAWN_FROM_SUMMARIES: tuple[Draw, ...] = ("aggregations", "sizes")
 
 
 class Row(Section):

@@ -9,7 +9,9 @@ from fedlama.run.config import Config
 from fedlama.study.settings import Study
 
 PAPER_CLIENTS = 128
+AT_A_TIME = " at a time"
 SMOKE = "Smoke test"
+ONE_SEED = "one seed"
 SMOKE_NOTE = (
     f"{SMOKE}, no result: tiny runs on the embedded digits show that the table can be made; what they reach means "
     f"nothing."
@@ -104,7 +106,7 @@ def _cohort(config: Config, source: Source) -> str:
     if clients is None and source.writers is not None:
         return f"{active} of {source.writers} writers"
     if clients is None:
-        return f"{active} of all writers"
+        return f"{active} writers{AT_A_TIME}"
     return f"{active} of {clients}"
 
 
@@ -179,7 +181,8 @@ def _who_trains(config: Config, group: TableGroup, source: Source) -> str:
     here = _cohort(config, source)
     papers = _papers_cohort(group)
     if config.partition.clients is None:
-        return f"{here} train at a time, in place of {papers} clients"
+        writers = here.removesuffix(AT_A_TIME)
+        return f"{writers} train at a time, in place of {papers} clients"
     return f"{here} clients train at a time, in place of {papers}"
 
 
@@ -195,7 +198,7 @@ def _papers_cohort(group: TableGroup) -> str:
 
 def _seeds(group: TableGroup) -> str:
     if group.seeds == 1:
-        return "one seed"
+        return ONE_SEED
     # A table may be drawn before all of them are finished.
     return f"{group.seeds} seeds in the recipe"
 

@@ -1,12 +1,14 @@
-"""Some runs of a study: those of the settings and seeds that were asked for."""
+"""Other runs of a study than all: those of the settings and seeds that were asked for, or with more seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fedlama.base import MAX_SEED, InputError, shown
-from fedlama.study.settings import Study
+from fedlama.run.directory import SUMMARY
+from fedlama.study.settings import Setting, Study
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,30 @@ def selected(study: Study, selection: Selection) -> Study:
             if selection.includes(*run):
                 wanted.add(run)
     return replace(study, selected=frozenset(wanted))
+
+
+def with_finished_seeds(study: Study, out: Path) -> Study:
+    """The same study with the seeds, too, at which its settings are finished in a folder that others may share.
+
+    Arguments:
+        study: The settings and their seeds.
+        out: The folder.
+    """
+    settings: list[Setting] = []
+    for setting in study.settings:
+        more = _finished_seeds(out / setting.folder) - set(setting.seeds)
+        seeds = (*setting.seeds, *sorted(more))
+        settings.append(replace(setting, seeds=seeds))
+    return replace(study, settings=tuple(settings))
+
+
+def _finished_seeds(folder: Path) -> set[int]:
+    found: set[int] = set()
+    for summary in folder.glob(f"seed*/{SUMMARY}"):
+        digits = summary.parent.name.removeprefix("seed")
+        if digits.isdecimal() and int(digits) <= MAX_SEED:
+            found.add(int(digits))
+    return found
 
 
 def check_known(studies: Sequence[Study], selection: Selection) -> None:

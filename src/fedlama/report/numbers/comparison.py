@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedlama.base import InputError, printable, shown
+from fedlama.report.numbers.looks import looks_of
 from fedlama.report.numbers.outcomes import LOSS, Outcome, known_sizes, outcome
 from fedlama.report.numbers.reading import everyone_trains
 from fedlama.report.numbers.seeds import Spread
@@ -80,6 +81,11 @@ def compare(
     settings: list[ComparedSetting] = []
     for group, members in zip(groups, outcomes, strict=True):
         settings.append(setting_of(group, members, measure.name))
+    looks = looks_of([(setting.label, setting.config) for setting in settings])
+    settings = [
+        replace(setting, look=look)
+        for setting, look in zip(settings, looks, strict=True)
+    ]
 
     chosen = None
     position = _baseline_position(settings, baseline, may_lack=baseline_may_lack)

@@ -16,7 +16,7 @@ from fedlama.training.records import Record
 class Crossing:
     """The decision at a run's latest full aggregation; the layers it walked, by ascending discrepancy."""
 
-    index: int  # of the setting, for its colour
+    look: int  # of the setting
     label: str
     seed: int
     step: int
@@ -26,6 +26,20 @@ class Crossing:
     delta: list[float]
     kept: list[float]  # 1 − λ
     lengthened: list[bool]
+    layers: int  # of the model, those that are not walked included
+
+    @property
+    def walked(self) -> str:
+        """What the walked layers are called: without biases and norms they are kernels."""
+        if len(self.names) < self.layers:
+            return "kernels"
+        return "layers"
+
+    @property
+    def last_long(self) -> int | None:
+        """The place, from 1, of the last layer that is lengthened; None where there is none."""
+        places = [place for place, long in enumerate(self.lengthened, 1) if long]
+        return max(places, default=None)
 
     @property
     def lengthened_share(self) -> float:
@@ -42,22 +56,20 @@ class Crossing:
 def crossings(comparison: RunComparison) -> list[Crossing]:
     """One for every setting that lengthens layers, from the first of its runs that measured all of them."""
     found: list[Crossing] = []
-    for index, setting in enumerate(comparison.settings):
+    for setting in comparison.settings:
         # Algorithm 2 is FedLAMA's, and its rule "accelerate" shortens intervals instead.
         policy = setting.config.policy
         if policy.kind != "fedlama" or policy.rule == "accelerate":
             continue
         for run in setting.runs:
-            crossing = _crossing(index, setting, run)
+            crossing = _crossing(setting, run)
             if crossing is not None:
                 found.append(crossing)
                 break
     return found
 
 
-def _crossing(
-    index: int, setting: ComparedSetting, run: RecordedRun
-) -> Crossing | None:
+def _crossing(setting: ComparedSetting, run: RecordedRun) -> Crossing | None:
     record = _latest_complete(run.records)
     summary = run.summary
     if record is None or summary is None:
@@ -85,7 +97,7 @@ def _crossing(
 
     delta, kept = crossing_curves(discrepancy, sizes, adaptive, policy.rule)
     return Crossing(
-        index=index,
+        look=setting.look,
         label=setting.label,
         seed=run.seed,
         step=record.step,
@@ -95,6 +107,7 @@ def _crossing(
         delta=delta,
         kept=kept,
         lengthened=[intervals[layer] > policy.base_interval for layer in order],
+        layers=len(sizes),
     )
 
 

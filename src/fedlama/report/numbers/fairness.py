@@ -14,7 +14,8 @@ class Fairness:
     """One setting over its clients; numbers are over seeds.
 
     Arguments:
-        index: Of the setting, for its colour.
+        index: Of the setting.
+        look: Of the setting.
         label: Its name.
         on: Whose samples: the clients' "test" or "training" samples.
         mean: Over clients, each counted alike.
@@ -24,6 +25,7 @@ class Fairness:
     """
 
     index: int
+    look: int
     label: str
     on: EvaluatedOn
     mean: Spread | None
@@ -56,6 +58,7 @@ def _fairness(
     spreads = [one.spread for one in every]
     return Fairness(
         index=index,
+        look=setting.look,
         label=setting.label,
         on=every[0].on,
         mean=spread_of(means),

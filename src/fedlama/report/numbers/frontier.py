@@ -31,7 +31,7 @@ class Reached:
 class FrontierPoint:
     """A setting on the drawing."""
 
-    index: int  # of the setting, for its colour
+    index: int  # of the setting
     label: str
     total_bytes: float
     mean: float

@@ -24,7 +24,7 @@ class Span:
 class IntervalMap:
     """One run's spans, layer by layer in the model's order."""
 
-    index: int  # of the setting, for its colour
+    look: int  # of the setting
     label: str
     seed: int
     layers: list[str]
@@ -49,16 +49,16 @@ class IntervalMap:
 def interval_maps(comparison: RunComparison) -> list[IntervalMap]:
     """One for each setting but FedAvg, which has one interval, from the first of its runs."""
     found: list[IntervalMap] = []
-    for index, setting in enumerate(comparison.settings):
+    for setting in comparison.settings:
         if setting.config.policy.fedavg_interval is not None:
             continue
-        one = _interval_map(index, setting)
+        one = _interval_map(setting)
         if one is not None:
             found.append(one)
     return found
 
 
-def _interval_map(index: int, setting: ComparedSetting) -> IntervalMap | None:
+def _interval_map(setting: ComparedSetting) -> IntervalMap | None:
     run = setting.runs[0]
     names = [layer.name for layer in setting.layers]
     cycles = _intervals_by_cycle(run)
@@ -75,7 +75,7 @@ def _interval_map(index: int, setting: ComparedSetting) -> IntervalMap | None:
             of_layer[cycle] = intervals[number]
         spans += _spans(name, of_layer)
     return IntervalMap(
-        index=index,
+        look=setting.look,
         label=setting.label,
         seed=run.seed,
         layers=names,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedlama.data.partition import DEFAULT_CLIENTS
+from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.tables import LocalSection
@@ -18,6 +19,15 @@ def tells_local(run: RecordedRun) -> bool:
     # Runs of the simulator leave out what is the default
     versions = run.tables.get("versions", {})
     return DEPLOYED not in versions
+
+
+def sends_plainly(config: Config) -> bool:
+    """Whether models are sent as they are and averaged as they are: without codes and with the usual server rule."""
+    if config.server.rule != "mean":
+        return False
+    if config.uplink.codec != NO_CODEC:
+        return False
+    return config.downlink.codec == NO_CODEC
 
 
 def everyone_trains(config: Config) -> bool:

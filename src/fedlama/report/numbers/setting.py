@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedlama.report.numbers.outcomes import LayerCount, Outcome
-from fedlama.report.numbers.reading import active_clients
+from fedlama.report.numbers.reading import active_clients, sends_plainly
 from fedlama.report.numbers.seeds import Curve, Spread, curve_of, mean_of, spread_of
 from fedlama.report.numbers.settings import SettingRuns
-from fedlama.run.codecs import NO_CODEC
 from fedlama.run.config import Config
 from fedlama.run.recorded import RecordedRun
 from fedlama.training.records import ClientScores, bits_per_number
@@ -46,6 +45,7 @@ class ComparedSetting:
     seconds: float | None  # what a training took, mean over seeds
     # Of each seed: how clients fare by themselves, where that was evaluated
     clients: tuple[ClientScores, ...]
+    look: int = 0  # its place in the palette, see `looks.py`
 
     @property
     def seeds(self) -> list[int]:
@@ -60,14 +60,9 @@ class ComparedSetting:
     @property
     def adapts(self) -> bool:
         """Whether this is anything but plain FedAvg: another policy, coded messages or another server rule."""
-        config = self.config
-        if config.policy.fedavg_interval is None:
+        if self.config.policy.fedavg_interval is None:
             return True
-        if config.server.rule != "mean":
-            return True
-        if config.uplink.codec != NO_CODEC:
-            return True
-        return config.downlink.codec != NO_CODEC
+        return not sends_plainly(self.config)
 
 
 def one_per_seed(outcomes: Sequence[Outcome]) -> list[Outcome]:

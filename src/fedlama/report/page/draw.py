@@ -201,10 +201,7 @@ def _part(number: int, group: ComparisonGroup, out: Path, view: View) -> GroupPa
         facts=facts(comparison),
         headings=[unbroken(column) for column in columns],
         cost_column=columns.index(cost_heading(comparison)),
-        rows=[
-            setting_row(index, setting, comparison)
-            for index, setting in enumerate(comparison.settings)
-        ],
+        rows=[setting_row(setting, comparison) for setting in comparison.settings],
         notes=notes(comparison),
         charts=charts,
         equal_bytes=[unbroken(sentence) for sentence in equal_bytes(comparison)],
@@ -225,8 +222,9 @@ def _network(comparison: RunComparison, view: View) -> NetworkSection | None:
         return None
 
     rows: list[tuple[int, str, list[str]]] = []
-    for index, row in enumerate(network_rows(played, comparison)):
-        rows.append((colour_number(index), row.label, row.numbers))
+    lines = network_rows(played, comparison)
+    for setting, row in zip(comparison.settings, lines, strict=True):
+        rows.append((colour_number(setting.look), row.label, row.numbers))
 
     ratio = played.network.downlink / played.network.uplink
     return NetworkSection(

@@ -145,13 +145,10 @@ def _from_to(seconds: Sequence[float]) -> str:
     return f"{shortest} to {longest}"
 
 
-def setting_row(
-    index: int, setting: ComparedSetting, comparison: RunComparison
-) -> SettingRow:
+def setting_row(setting: ComparedSetting, comparison: RunComparison) -> SettingRow:
     """One row of the main table.
 
     Arguments:
-        index: of the setting, for its colour.
         setting: what the row is about.
         comparison: says which score counts and what the cost is a share of.
     """
@@ -163,7 +160,7 @@ def setting_row(
     return SettingRow(
         label=label,
         numbers=numbers,
-        colour=colour_number(index),
+        colour=colour_number(setting.look),
         cost=min(100.0, round(100 * cost, 2)),
         progress=progress,
     )
@@ -172,8 +169,8 @@ def setting_row(
 def layer_section(comparison: RunComparison) -> LayerSection:
     """The table of layers."""
     settings: list[tuple[str, int]] = []
-    for index, setting in enumerate(comparison.settings):
-        own = colour_number(index)
+    for setting in comparison.settings:
+        own = colour_number(setting.look)
         settings.append((setting.label, own))
     return LayerSection(
         settings=settings,
@@ -190,7 +187,7 @@ def fairness_section(comparison: RunComparison) -> FairnessSection | None:
     rows: list[tuple[int, str, list[str]]] = []
     for row in fairness_rows(found, comparison):
         numbers = [unbroken(number) for number in row.numbers]
-        rows.append((colour_number(row.index), row.label, numbers))
+        rows.append((colour_number(row.look), row.label, numbers))
     return FairnessSection(
         sentence=fairness_sentence(found),
         headings=FAIRNESS_HEADINGS,

@@ -80,11 +80,11 @@ def series_list(
         line: whether its points are joined.
     """
     found: list[dict[str, Any]] = []
-    for index, setting in enumerate(comparison.settings):
+    for setting in comparison.settings:
         series = {
             "name": setting.label,
-            "colour": colour_number(index),
-            "dash": dash_number(index),
+            "colour": colour_number(setting.look),
+            "dash": dash_number(setting.look),
             "line": line,
         }
         found.append(series)

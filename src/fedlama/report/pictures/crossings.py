@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from fedlama.report.numbers.crossings import Crossing
 from fedlama.report.pictures.charts import Chart, axis
@@ -21,6 +21,7 @@ from fedlama.report.pictures.style import (
 )
 
 MAX_NAMES = 16  # more layers are numbered
+CURVES = "δ and 1 − λ"
 
 
 def crossing_chart(crossing: Crossing, number: int) -> Chart:
@@ -37,12 +38,12 @@ def crossing_chart(crossing: Crossing, number: int) -> Chart:
         for layer, value, long in zip(layers, values, crossing.lengthened, strict=True):
             rows.append([curve, layer, value, long])
 
-    own = colour_number(crossing.index)
+    own = colour_number(crossing.look)
     return Chart(
         id=f"crossing-{number}",
         title=f"δ and 1 − λ of {crossing.label} after step {crossing.step:,}",
         columns=["curve", "layer", "share", "lengthened"],
-        formats=["text", "text", "percent", "text"],
+        formats=["text", "text", "number", "text"],
         rows=rows,
         drawing={
             "kind": "lines",
@@ -51,10 +52,8 @@ def crossing_chart(crossing: Crossing, number: int) -> Chart:
             "at": {"x": 1, "y": 2, "filled": 3},
             "tip": [2, 3],
             "dots": True,
-            "x": axis(
-                "layers, by ascending discrepancy", scale="category", categories=layers
-            ),
-            "y": axis("", "percent", min=0, max=1),
+            "x": axis(across(crossing.walked), scale="category", categories=layers),
+            "y": axis("", min=0, max=1),
             "series": [
                 {"name": "δ", "colour": own, "dash": 0, "line": True, "dots": True},
                 {
@@ -82,20 +81,46 @@ def crossing_figure(crossing: Crossing) -> Figure:
 
     places = list(range(1, layers + 1))
     axes.plot(places, crossing.kept, color=MUTED, linewidth=1.8)
-    axes.plot(places, crossing.delta, color=colour(crossing.index), linewidth=1.8)
+    axes.plot(places, crossing.delta, color=colour(crossing.look), linewidth=1.8)
     _draw_dots(axes, places, crossing)
     _name_curves(axes, crossing)
+    if crossing.last_long is not None:
+        axes.axvline(crossing.last_long, color=MUTED, linewidth=1, linestyle=":")
 
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.set_ylim(-0.03, 1.06)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.set_xlabel("layers, by ascending discrepancy")
+    axes.set_ylabel(CURVES)
+    axes.set_xlabel(axis_text(crossing.walked))
     _name_layers(axes, places, crossing)
     return figure
 
 
+def across(walked: str) -> str:
+    """What goes from left to right.
+
+    Arguments:
+        walked: what Algorithm 2 walks, "kernels" or "layers".
+    """
+    return f"{walked}, by ascending discrepancy"
+
+
+def axis_text(walked: str) -> str:
+    """The same, and what is drawn over it.
+
+    Arguments:
+        walked: what Algorithm 2 walks, "kernels" or "layers".
+    """
+    lines = (
+        across(walked),
+        "δ: share of the discrepancy so far",
+        "1 − λ: share of the parameters still to come",
+        "dotted: the last that is averaged less often",
+    )
+    return "\n".join(lines)
+
+
 def _draw_dots(axes: Axes, places: Sequence[int], crossing: Crossing) -> None:
-    own = colour(crossing.index)
+    own = colour(crossing.look)
     size = 12
     if len(places) <= MAX_NAMES:
         size = 30
@@ -123,7 +148,7 @@ def _name_curves(axes: Axes, crossing: Crossing) -> None:
     """Where they end, in place of a legend."""
     last = len(crossing.names)
     curves = [
-        ("δ", crossing.delta[-1], colour(crossing.index)),
+        ("δ", crossing.delta[-1], colour(crossing.look)),
         ("1 − λ", crossing.kept[-1], MUTED),
     ]
     for name, end, ink in curves:

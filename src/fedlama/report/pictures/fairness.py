@@ -91,8 +91,8 @@ def fairness_figure(drawn: Sequence[Fairness], measure: CurveMeasure) -> Figure:
         axes.plot(
             shares,
             values,
-            color=colour(one.index),
-            linestyle=dashes(one.index),
+            color=colour(one.look),
+            linestyle=dashes(one.look),
             linewidth=1.8,
         )
 

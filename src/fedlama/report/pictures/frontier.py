@@ -14,7 +14,14 @@ from fedlama.report.numbers.comparison import RunComparison
 from fedlama.report.numbers.frontier import FrontierPoint, fedavg_line, frontier_points
 from fedlama.report.pictures.charts import Chart, decades, log_axis, series_list
 from fedlama.report.pictures.measures import score
-from fedlama.report.pictures.style import GRID, MUTED, colour, show_percentages, styled
+from fedlama.report.pictures.style import (
+    GRID,
+    MUTED,
+    colour,
+    marker,
+    show_percentages,
+    styled,
+)
 from fedlama.report.words.formats import human_bytes, upper_first
 from fedlama.training.records import ACCURACY
 
@@ -129,15 +136,13 @@ def frontier_figure(
         linewidth=1.5,
     )
     for point in found:
-        marker = "o"
-        if point.adapts:
-            marker = "D"
+        look = comparison.settings[point.index].look
         axes.errorbar(
             point.total_bytes,
             point.mean,
             point.deviation,
-            fmt=marker,
-            color=colour(point.index),
+            fmt=marker(point.adapts),
+            color=colour(look),
             markersize=8,
             capsize=4,
         )
@@ -149,7 +154,11 @@ def _what_is_drawn(found: Sequence[FrontierPoint]) -> str:
     """The axis, and what there is beside points."""
     text = "bytes of all clients, up and down\nline: FedAvg"
     if any(point.deviation is not None for point in found):
-        text += "; bars: one standard deviation over seeds"
+        # They overlap where differences are clear, because settings share the clients and batches of a seed.
+        text += (
+            "; bars: one standard deviation over seeds,"
+            "\nand not the error of differences, which are paired"
+        )
     return text
 
 

@@ -46,7 +46,7 @@ def interval_chart(one: IntervalMap, number: int) -> Chart:
             "y": axis("", scale="category", categories=one.layers),
             "low": one.intervals[0],
             "high": one.intervals[-1],
-            "colour": colour_number(one.index),
+            "colour": colour_number(one.look),
         },
         figure=interval_figure(one),
     )
@@ -86,7 +86,7 @@ def _pixels(one: IntervalMap) -> list[list[Pixel]]:
     for layer in one.layers:
         rows[layer] = [nothing] * one.cycles
 
-    own = to_rgb(colour(one.index))
+    own = to_rgb(colour(one.look))
     for span in one.spans:
         opacity = _shade(span, one)
         pixel = (*own, opacity)

@@ -39,7 +39,7 @@ def draw_bars(
         places,
         counts,
         height=0.86 * height,
-        color=colour(index),
+        color=colour(comparison.settings[index].look),
         alpha=opacity,
     )
     write = human_bytes
@@ -71,7 +71,7 @@ def draw_dots(
         areas.append(12 + 300 * (row.share or 0.0))
 
     # Hollow where a setting has not ended
-    own = colour(index)
+    own = colour(comparison.settings[index].look)
     face = "none"
     if comparison.settings[index].finished:
         face = own

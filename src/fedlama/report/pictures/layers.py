@@ -186,7 +186,9 @@ def layers_figure(
     figure = Figure(figsize=(5.0, height), layout="constrained")
     axes = figure.subplots()
     draw_layers(axes, shown, comparison, of)
-    axes.set_title("", loc="left")  # the page has it
+    # The page has a title, which says which layers these are.
+    axes.set_title("", loc="left")
+    axes.set_xlabel(_counted_text(comparison, of))
     return figure
 
 
@@ -218,7 +220,11 @@ def draw_layers(
     titled(axes, "Aggregations per layer")
     _name_layers(axes, rows, many)
     _scale_counts(axes, of)
-    axes.set_xlabel(_counted_text(rows, comparison, of))
+    counted = _counted_text(comparison, of)
+    part = _part_shown(rows, comparison)
+    if part:
+        counted += f"\n{part}"
+    axes.set_xlabel(counted)
     lines = "x"
     if many:
         # Dots are far from their names
@@ -253,14 +259,12 @@ def _scale_counts(axes: Axes, of: Counted) -> None:
     axes.xaxis.set_major_locator(locator)
 
 
-def _counted_text(
-    rows: Sequence[LayerRow], comparison: RunComparison, of: Counted
-) -> str:
+def _counted_text(comparison: RunComparison, of: Counted) -> str:
+    """The axis, and that its numbers may be no whole ones."""
     text = "times averaged over the run"
     if of == "uplink_bytes":
         text = "bytes sent by all clients"
-
-    part = _part_shown(rows, comparison)
-    if part:
-        text += f"\n{part}"
+    if any(len(setting.runs) > 1 for setting in comparison.settings):
+        # In a line of its own, or it would run into the column of shares.
+        text += "\nmean over seeds"
     return text

@@ -92,7 +92,7 @@ def network_chart(played: Replay, comparison: RunComparison) -> Chart | None:
             "bands": _bands(played, comparison),
             **_mark(network),
         },
-        figure=network_figure(played),
+        figure=network_figure(played, comparison),
     )
 
 
@@ -104,7 +104,7 @@ def _bands(played: Replay, comparison: RunComparison) -> list[dict[str, Any]]:
             "name": comparison.settings[band.index].label,
             "low": band.low,
             "high": band.high,
-            "colour": colour_number(band.index),
+            "colour": colour_number(comparison.settings[band.index].look),
         }
         bands.append(drawn)
     return bands
@@ -138,8 +138,14 @@ def _time_axis(times: Sequence[float]) -> dict[str, Any]:
 
 
 @styled
-def network_figure(played: Replay) -> Figure:
-    """The still picture."""
+def network_figure(played: Replay, comparison: RunComparison) -> Figure:
+    """The still picture.
+
+    Arguments:
+        played: the replay.
+        comparison: the settings that were replayed.
+    """
+    looks = [setting.look for setting in comparison.settings]
     figure = Figure(figsize=(8.0, 3.4), layout="constrained")
     axes = figure.subplots()
 
@@ -151,14 +157,13 @@ def network_figure(played: Replay) -> Figure:
         axes.plot(
             places,
             times,
-            color=colour(index),
-            linestyle=dashes(index),
+            color=colour(looks[index]),
+            linestyle=dashes(looks[index]),
             linewidth=1.8,
         )
     for band in fastest_bands(played, SLOWEST, FASTEST):
-        axes.axvspan(
-            band.low, band.high, ymax=BAND_HEIGHT, color=colour(band.index), linewidth=0
-        )
+        own = colour(looks[band.index])
+        axes.axvspan(band.low, band.high, ymax=BAND_HEIGHT, color=own, linewidth=0)
     axes.axvline(played.network.uplink, color=MUTED, linestyle="dashed", linewidth=1)
 
     axes.set(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from textwrap import fill
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from fedlama.report.numbers.comparison import ComparedSetting, RunComparison
 from fedlama.report.numbers.layers import drawn_rows
@@ -18,6 +19,7 @@ from fedlama.report.pictures.style import (
     colour,
     dashes,
     legend_label,
+    marker,
     styled,
 )
 from fedlama.report.words.formats import seeds_named
@@ -27,6 +29,9 @@ TITLE_FONT: dict[str, Any] = {"weight": "bold", "size": 11}
 LEGEND_DENSITY = 10.4  # characters per inch
 TITLE_DENSITY = 10
 LEGEND_LINE = 0.2  # inches
+# How a legend shows a setting: as the drawing does
+Sample = Literal["line", "bar", "dot", "point"]
+
 WIDTH = 12.5
 # Of one that stands alone: its letters can be read on a phone
 ALONE = 5.0
@@ -75,7 +80,10 @@ def report_figure(comparison: RunComparison) -> Figure:
 
 @styled
 def standing_alone(
-    figure: Figure, title: str, comparison: RunComparison | None = None
+    figure: Figure,
+    title: str,
+    comparison: RunComparison | None = None,
+    sample: Sample = "line",
 ) -> Figure:
     """A figure made for the page with what the page says around it.
 
@@ -83,6 +91,7 @@ def standing_alone(
         figure: one of the page's; it is changed.
         title: what goes above it; its lines are broken to the figure's width.
         comparison: the settings for a legend; None where the curves are named in the drawing.
+        sample: how the drawing shows a setting; "point" is a dot or, for what is compared with FedAvg, a diamond.
     """
     width, height = figure.get_size_inches()
     width = min(width, ALONE)
@@ -96,27 +105,24 @@ def standing_alone(
         # From the edge of the figure, whose width the lines are broken to, and not from that of the axes
         figure.suptitle(text, x=0.01, ha="left", **TITLE_FONT)
     else:
-        lines += 1 + _legend(figure, comparison, text)
+        lines += 1 + _legend(figure, comparison, text, sample)
     above = LEGEND_LINE * (lines + 1)
     figure.set_size_inches(width, height + above)
     return figure
 
 
-def _legend(figure: Figure, comparison: RunComparison, title: str) -> int:
+def _legend(
+    figure: Figure,
+    comparison: RunComparison,
+    title: str,
+    sample: Sample = "line",
+) -> int:
     """Above all panels, under a title if there is one; the number of its lines."""
-    samples: list[Line2D] = []
+    samples: list[Line2D | Patch] = []
     longest = 0
-    for index, setting in enumerate(comparison.settings):
+    for setting in comparison.settings:
         label = f"{legend_label(setting)}{_fewer_seeds(setting, comparison)}"
-        sample = Line2D(
-            [],
-            [],
-            color=colour(index),
-            linestyle=dashes(index),
-            linewidth=2.5,
-            label=label,
-        )
-        samples.append(sample)
+        samples.append(_sample_of(setting, label, sample))
         longest = max(longest, len(label))
 
     fitting = int(LEGEND_DENSITY * figure.get_figwidth()) // (longest + 6)
@@ -133,6 +139,32 @@ def _legend(figure: Figure, comparison: RunComparison, title: str) -> int:
         alignment="left",
     )
     return -(-len(samples) // columns)
+
+
+def _sample_of(setting: ComparedSetting, label: str, sample: Sample) -> Line2D | Patch:
+    own = colour(setting.look)
+    if sample == "bar":
+        return Patch(color=own, label=label)
+    if sample == "line":
+        return Line2D(
+            [],
+            [],
+            color=own,
+            linestyle=dashes(setting.look),
+            linewidth=2.5,
+            label=label,
+        )
+
+    is_diamond = sample == "point" and setting.adapts
+    return Line2D(
+        [],
+        [],
+        color=own,
+        linestyle="none",
+        marker=marker(is_diamond),
+        markersize=8,
+        label=label,
+    )
 
 
 def _fewer_seeds(setting: ComparedSetting, comparison: RunComparison) -> str:

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 
 from fedlama.paper.recipe import Draw
-from fedlama.paper.reproduce import Reproduction
+from fedlama.paper.reproduce import Panel, Reproduction
 from fedlama.report.numbers.comparison import (
     ComparedSetting,
     RunComparison,
     compare,
 )
 from fedlama.report.numbers.crossings import crossings
+from fedlama.report.numbers.layers import drawn_rows
+from fedlama.report.numbers.looks import looks_of
 from fedlama.report.numbers.reproduction import PanelOutcome
 from fedlama.report.pictures.charts import Chart
 from fedlama.report.pictures.crossings import crossing_chart
 from fedlama.report.pictures.frontier import frontier_chart
-from fedlama.report.pictures.layers import layer_chart
-from fedlama.report.pictures.overview import standing_alone
-from fedlama.report.pictures.scores import score_charts
+from fedlama.report.pictures.layer_marks import Counted
+from fedlama.report.pictures.layers import layer_chart, many_bars
+from fedlama.report.pictures.measures import score
+from fedlama.report.pictures.overview import Sample, standing_alone
+from fedlama.report.pictures.scores import score_charts, score_figure
 from fedlama.report.pictures.style import svg
-from fedlama.report.words.formats import joined, seeds_named
+from fedlama.report.words.formats import joined, seeds_named, seeds_spanned
 from fedlama.run.directory import ROUNDS
 from fedlama.run.files import write_atomically
 from fedlama.run.recorded import RecordedRun
 
 DRAWN_FROM_RECORDS: tuple[Draw, ...] = ("crossing", "curves")
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A chart of the report, and what it needs to stand alone."""
+
+    chart: Chart
+    seeds: str
+    # Of a setting in the legend; None where curves are named in the drawing
+    sample: Sample | None
 
 
 @dataclass(frozen=True)
@@ -61,19 +75,33 @@ def draw_figures(
         name = made.file_name
         if max(len(outcomes), len(made.panels)) > 1:
             name += _letter(made, outcomes, position)
-        shown = outcome
+        comparison = _in_the_studys_colours(outcome)
         if made.draw == "curves":
-            comparison = _over_recorded_seeds(outcome.comparison)
-            shown = replace(outcome, comparison=comparison)
-        charts = _charts(made, shown.comparison, all_layers=all_layers)
-        notes += _lacking(name, made, outcome, is_drawn=bool(charts))
-        for number, chart in enumerate(charts, start=1):
+            comparison = _over_recorded_seeds(comparison)
+        pictures = _pictures(made, comparison, all_layers=all_layers)
+        notes += _lacking(name, made, outcome, is_drawn=bool(pictures))
+        for number, picture in enumerate(pictures, start=1):
             path = folder / f"{name}.svg"
-            if len(charts) > 1:
+            if len(pictures) > 1:
                 path = folder / f"{name}-{number}.svg"
-            _write(chart, made, shown, path)
+            _write(picture, comparison, outcome.panel, path)
             paths.append(path)
     return Drawn(tuple(paths), tuple(notes))
+
+
+def _in_the_studys_colours(outcome: PanelOutcome) -> RunComparison:
+    """As if all settings of the study were finished: those to come must not change the colours of these."""
+    planned = outcome.panel.study.settings
+    looks = looks_of([(setting.name, setting.config) for setting in planned])
+    by_name: dict[str, int] = {}
+    for setting, look in zip(planned, looks, strict=True):
+        by_name[setting.name] = look
+
+    settings: list[ComparedSetting] = []
+    for setting in outcome.comparison.settings:
+        look = by_name.get(setting.label, setting.look)
+        settings.append(replace(setting, look=look))
+    return replace(outcome.comparison, settings=tuple(settings))
 
 
 def _letter(made: Reproduction, outcomes: Sequence[PanelOutcome], position: int) -> str:
@@ -125,65 +153,93 @@ def _recorded(setting: ComparedSetting) -> list[RecordedRun]:
 
 
 def _over_recorded_seeds(comparison: RunComparison) -> RunComparison:
-    """The same with curves over the seeds whose records are kept, which a legend then names."""
+    """The settings and seeds that have a curve: those whose records are kept."""
     settings: list[ComparedSetting] = []
     for setting in comparison.settings:
-        shown = setting
         recorded = _recorded(setting)
-        if 0 < len(recorded) < len(setting.runs):
+        if len(recorded) == len(setting.runs):
+            settings.append(setting)
+        elif recorded:
             (own,) = compare(recorded).settings
-            shown = replace(setting, curve=own.curve, runs=own.runs)
-        settings.append(shown)
+            settings.append(replace(setting, curve=own.curve, runs=own.runs))
     return replace(comparison, settings=tuple(settings))
 
 
-def _write(chart: Chart, made: Reproduction, outcome: PanelOutcome, path: Path) -> None:
-    panel = f"{outcome.panel.title}{_one_seed(made, outcome)}{_length(outcome)}"
-    title = f"{chart.title}\n{panel}"
-    legend = outcome.comparison
-    if made.draw == "crossing":
-        # Its curves are named where they are
-        legend = None
-    figure = standing_alone(chart.figure, title, legend)
+def _write(
+    picture: _Picture, comparison: RunComparison, panel: Panel, path: Path
+) -> None:
+    title = f"{picture.chart.title}\n{panel.title}, {picture.seeds}{_length(panel)}"
+    if picture.sample is None:
+        figure = standing_alone(picture.chart.figure, title)
+    else:
+        figure = standing_alone(picture.chart.figure, title, comparison, picture.sample)
     write_atomically(path, svg(figure))
 
 
-def _one_seed(made: Reproduction, outcome: PanelOutcome) -> str:
-    """A picture without a spread says why."""
-    if made.draw != "crossing":
-        for setting in outcome.comparison.settings:
-            if len(setting.seeds) > 1:
-                return ""
-    return ", one seed"
+def _seeds_of(settings: Iterable[ComparedSetting]) -> str:
+    """Of all settings; the legend names those of a setting that has fewer."""
+    seeds: set[int] = set()
+    for setting in settings:
+        seeds.update(setting.seeds)
+    return seeds_spanned(list(seeds))
 
 
-def _length(outcome: PanelOutcome) -> str:
+def _length(panel: Panel) -> str:
     """How long the runs are, and in which precision, if not the usual one."""
-    train = outcome.panel.study.settings[0].config.train
+    train = panel.study.settings[0].config.train
     text = f", {train.iterations:,} steps"
     if train.precision != "float32":
         text += f" in {train.precision}"
     return text
 
 
-def _charts(
+def _pictures(
     made: Reproduction, comparison: RunComparison, *, all_layers: bool
-) -> list[Chart]:
+) -> list[_Picture]:
     """The report's charts that show what the paper's figure shows."""
     if made.draw == "crossing":
-        return [
-            crossing_chart(one, number)
-            for number, one in enumerate(crossings(comparison), start=1)
-        ]
+        return _crossing_pictures(comparison)
     if made.draw == "curves":
-        return score_charts(comparison)[:1]  # over steps
-
+        return _curve_pictures(comparison)
     if made.draw == "aggregations":
-        chart = layer_chart(comparison, "aggregations", kernels_only=not all_layers)
-    elif made.draw == "sizes":
-        chart = layer_chart(comparison, "uplink_bytes", kernels_only=not all_layers)
-    else:
-        chart = frontier_chart(comparison)
+        return _layer_pictures(comparison, "aggregations", all_layers=all_layers)
+    if made.draw == "sizes":
+        return _layer_pictures(comparison, "uplink_bytes", all_layers=all_layers)
+
+    chart = frontier_chart(comparison)
     if chart is None:
         return []
-    return [chart]
+    return [_Picture(chart, _seeds_of(comparison.settings), "point")]
+
+
+def _crossing_pictures(comparison: RunComparison) -> list[_Picture]:
+    """One per setting, each of one run."""
+    pictures: list[_Picture] = []
+    for number, crossing in enumerate(crossings(comparison), start=1):
+        chart = crossing_chart(crossing, number)
+        seeds = seeds_spanned([crossing.seed])
+        pictures.append(_Picture(chart, seeds, sample=None))
+    return pictures
+
+
+def _curve_pictures(comparison: RunComparison) -> list[_Picture]:
+    """Over steps, and from the first evaluation on: a picture on paper cannot be asked for the rest."""
+    for chart in score_charts(comparison):
+        figure = score_figure(comparison, score(comparison), "steps", whole=True)
+        whole = replace(chart, figure=figure)
+        return [_Picture(whole, _seeds_of(comparison.settings), "line")]
+    return []
+
+
+def _layer_pictures(
+    comparison: RunComparison, of: Counted, *, all_layers: bool
+) -> list[_Picture]:
+    chart = layer_chart(comparison, of, kernels_only=not all_layers)
+    if chart is None:
+        return []
+
+    sample: Sample = "bar"
+    shown = drawn_rows(comparison, kernels_only=not all_layers)
+    if many_bars(shown, comparison):
+        sample = "dot"
+    return [_Picture(chart, _seeds_of(comparison.settings), sample)]

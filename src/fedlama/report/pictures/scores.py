@@ -140,7 +140,11 @@ def _curve_rows(comparison: RunComparison, measure: CurveMeasure) -> list[list[A
 
 @styled
 def score_figure(
-    comparison: RunComparison, measure: CurveMeasure, over: Over
+    comparison: RunComparison,
+    measure: CurveMeasure,
+    over: Over,
+    *,
+    whole: bool = False,
 ) -> Figure:
     """One of the score panels by itself.
 
@@ -148,16 +152,22 @@ def score_figure(
         comparison: the settings.
         measure: what the curves are of.
         over: what goes from left to right.
+        whole: whether curves are drawn from their first point on, even if that presses their ends together.
     """
     figure = Figure(figsize=(5.0, 3.2), layout="constrained")
     axes = figure.subplots()
-    draw_score(axes, comparison, measure, over)
+    draw_score(axes, comparison, measure, over, whole=whole)
     axes.set_title("", loc="left")  # the page has it
     return figure
 
 
 def draw_score(
-    axes: Axes, comparison: RunComparison, measure: CurveMeasure, over: Over
+    axes: Axes,
+    comparison: RunComparison,
+    measure: CurveMeasure,
+    over: Over,
+    *,
+    whole: bool = False,
 ) -> None:
     """A score over steps or bytes: the mean as a line, the range over seeds behind it.
 
@@ -166,10 +176,11 @@ def draw_score(
         comparison: the settings.
         measure: what the curves are of.
         over: what goes from left to right.
+        whole: whether the first rise is drawn in any case.
     """
     unit, size = byte_unit(comparison)
     logarithmic = logarithmic_range(comparison)
-    for index, setting in enumerate(comparison.settings):
+    for setting in comparison.settings:
         curve = measure.curve(setting)
         if not curve.steps:
             continue
@@ -179,7 +190,7 @@ def draw_score(
             places = list(curve.uplink_bytes)
         else:
             places = [sent / size for sent in curve.uplink_bytes]
-        _draw_curve(axes, places, curve, index, finished=setting.finished)
+        _draw_curve(axes, places, curve, setting.look, finished=setting.finished)
 
     titled(axes, _title(measure, over))
     axes.margins(x=0.01)
@@ -200,7 +211,7 @@ def draw_score(
         axes.set_xlim(left=0)
         axes.set_xlabel(f"uplink of all clients, {unit}")
 
-    _scale_score(axes, comparison, measure)
+    _scale_score(axes, comparison, measure, whole=whole)
     if over == "steps":
         _label_ends(axes, comparison, measure)
 
@@ -214,9 +225,9 @@ def _what_is_drawn(comparison: RunComparison) -> str:
 
 
 def _draw_curve(
-    axes: Axes, places: Sequence[float], curve: Curve, index: int, *, finished: bool
+    axes: Axes, places: Sequence[float], curve: Curve, look: int, *, finished: bool
 ) -> None:
-    own = colour(index)
+    own = colour(look)
     axes.fill_between(
         places,
         curve.low,
@@ -229,7 +240,7 @@ def _draw_curve(
         places,
         curve.mean,
         color=own,
-        linestyle=dashes(index),
+        linestyle=dashes(look),
         linewidth=1.8,
     )
 
@@ -248,18 +259,20 @@ def _draw_curve(
     )
 
 
-def _scale_score(axes: Axes, comparison: RunComparison, measure: CurveMeasure) -> None:
+def _scale_score(
+    axes: Axes, comparison: RunComparison, measure: CurveMeasure, *, whole: bool
+) -> None:
     late = value_range(comparison, measure, late=True)
-    whole = value_range(comparison, measure, late=False)
-    if late is None or whole is None:
+    full = value_range(comparison, measure, late=False)
+    if late is None or full is None:
         say_nothing(axes, "nothing evaluated yet")
         return
 
     # The beginning leaves the picture only where the rest could not be told apart beside it.
     low, high = late
-    lowest, highest = whole
-    if high - low >= MIN_LATE_PART * (highest - lowest):
-        low, high = whole
+    lowest, highest = full
+    if whole or high - low >= MIN_LATE_PART * (highest - lowest):
+        low, high = full
     # A flat curve gets some room, too.
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
     axes.set_ylim(low - room, high + room)
@@ -271,14 +284,14 @@ def _scale_score(axes: Axes, comparison: RunComparison, measure: CurveMeasure) -
 def _label_ends(axes: Axes, comparison: RunComparison, measure: CurveMeasure) -> None:
     """What each curve ends at, in its colour, in a column where no two labels share a line."""
     ends: list[tuple[float, int]] = []
-    for index, setting in enumerate(comparison.settings):
+    for setting in comparison.settings:
         curve = measure.curve(setting)
         if curve.steps:
-            ends.append((curve.mean[-1], index))
+            ends.append((curve.mean[-1], setting.look))
 
     low, high = axes.get_ylim()
     height = -1.0
-    for value, index in sorted(ends)[-MAX_END_LABELS:]:
+    for value, look in sorted(ends)[-MAX_END_LABELS:]:
         # As high as the curve's end, but above the label before.
         own_height = (value - low) / (high - low)
         height = max(own_height, height + LABEL_LINE)
@@ -291,6 +304,6 @@ def _label_ends(axes: Axes, comparison: RunComparison, measure: CurveMeasure) ->
             text,
             transform=axes.transAxes,
             va="center",
-            color=colour(index),
+            color=colour(look),
             fontweight="bold",
         )

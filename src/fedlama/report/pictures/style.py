@@ -66,24 +66,31 @@ def styled(make: Callable[P, Figure]) -> Callable[P, Figure]:
     return inner
 
 
-def colour_number(index: int) -> int:
+def colour_number(look: int) -> int:
     """Which colour of the palette a setting has: `--c0` … of the page's style sheet."""
-    return index % len(PALETTE)
+    return look % len(PALETTE)
 
 
-def dash_number(index: int) -> int:
+def dash_number(look: int) -> int:
     """Beyond the palette, lines differ in their dashes."""
-    return index // len(PALETTE) % len(DASHES)
+    return look // len(PALETTE) % len(DASHES)
 
 
-def colour(index: int) -> str:
+def colour(look: int) -> str:
     """The colour of a setting, the same in every picture."""
-    return PALETTE[colour_number(index)]
+    return PALETTE[colour_number(look)]
 
 
-def dashes(index: int) -> Any:
+def dashes(look: int) -> Any:
     """The dashes of a setting's line, as matplotlib takes them."""
-    return DASHES[dash_number(index)]
+    return DASHES[dash_number(look)]
+
+
+def marker(adapts: bool) -> str:
+    """A diamond for what is compared with FedAvg, a dot for FedAvg."""
+    if adapts:
+        return "D"
+    return "o"
 
 
 def legend_label(setting: ComparedSetting) -> str:

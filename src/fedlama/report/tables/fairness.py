@@ -23,7 +23,7 @@ FAIRNESS_HEADINGS = (
 class FairnessRow:
     """One setting; its numbers are under all headings but the first."""
 
-    index: int
+    look: int
     label: str
     numbers: list[str]
 
@@ -44,7 +44,7 @@ def fairness_rows(
             spread_text(one.worst_decile, comparison.metric),
             _width(one.spread, comparison.metric),
         ]
-        rows.append(FairnessRow(one.index, one.label, numbers))
+        rows.append(FairnessRow(one.look, one.label, numbers))
     return rows
 
 
