@@ -75,7 +75,10 @@ BOTH_WAYS: Mapping[str, tuple[str, Family]] = {
     "frugal, downlink Rotate(0.8)": ("0.8", FRUGAL),
     "frugal, downlink Rotate(0.32)": ("0.32", FRUGAL),
     "frugal, averaged 0.5": ("frugal, averaged 0.5", FRUGAL),
-    "frugal, averaged 0.5, downlink Rotate(1.6)": ("averaged 0.5, 1.6 bits down", FRUGAL),
+    "frugal, averaged 0.5, downlink Rotate(1.6)": (
+        "averaged 0.5, 1.6 bits down",
+        FRUGAL,
+    ),
     "FedLAMA(6, 4)": ("FedLAMA(6, 4)", LAYERWISE),
     "FedAvg(6)": ("FedAvg(6)", FEDAVG),
     "FedAvg(12)": ("FedAvg(12)", FEDAVG),
