@@ -9,6 +9,7 @@ import torch
 
 from fedlama.base import InputError
 from fedlama.cli.panels import print_scaled
+from fedlama.cli.reproduce import reproduce
 from fedlama.paper.costs import planned_run
 from fedlama.paper.recipe import FIGURES, TABLES, table_recipe
 from fedlama.paper.reproduce import checked_precision, frontier_study, reproduction
@@ -268,6 +269,48 @@ def test_changed_runs_are_kept_apart():
         Changes(iterations=960, decay=False, pilots=True).folder("cpu")
         == "cpu-960-steps-no-decay-pilots"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "below"),
+    [
+        ({}, "cpu"),
+        (
+            {"iterations": 960, "precision": "bfloat16"},
+            "cpu-960-steps-bfloat16",
+        ),
+        ({"scale": "paper"}, "paper"),
+    ],
+)
+def test_unfinished_runs_of_other_recipes_are_kept_apart(
+    options, below, monkeypatch, tmp_path
+):
+    """As their folders are: runs of one name are others at another scale or length, or in another precision."""
+    seen = []
+    monkeypatch.setattr(
+        "fedlama.cli.reproduce.train_and_show",
+        lambda every, folder, workers, sitting, **rest: seen.append(sitting),
+    )
+    monkeypatch.setattr("fedlama.paper.recipe.present", lambda: [])
+    words = {"settings": None, "seeds": None, "group": 1, "precision": "float32"}
+    reproduce("table4", checkpoints=tmp_path, **{"scale": "cpu", **words, **options})
+    assert seen[0].checkpoints == tmp_path / below
+    assert seen[0].below("panel").keeps_in == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("scale", "below"), [("cpu", "frontier"), ("smoke", "frontier-smoke")]
+)
+def test_unfinished_runs_of_the_frontier_are_kept_apart_as_well(
+    scale, below, monkeypatch, tmp_path
+):
+    seen = []
+    monkeypatch.setattr(
+        "fedlama.cli.frontier.train_and_draw",
+        lambda study, folder, workers, sitting, **rest: seen.append(sitting),
+    )
+    reproduce("frontier", scale=scale, checkpoints=tmp_path, group=None)
+    assert seen[0].checkpoints == tmp_path / below
 
 
 def test_local_steps_may_be_taken_in_bfloat16_and_the_table_says_so():

@@ -460,6 +460,40 @@ def test_curves_that_are_missing_in_a_figure_are_named(outcome, tmp_path):
     assert draw_figures(made("crossing"), [some], tmp_path).notes == ()
 
 
+def test_a_picture_with_all_runs_is_kept_where_some_have_no_records_any_more(
+    outcome, tmp_path
+):
+    """As published results have them: the picture, and summaries without the records it was drawn from."""
+    (whole,) = draw_figures(made("curves"), [outcome], tmp_path).paths
+    before = whole.read_bytes()
+    some = without_records(outcome, "FedAvg(6)")
+    drawn = draw_figures(made("curves"), [some], tmp_path)
+    assert drawn.paths == (whole,)
+    assert drawn.notes == (
+        "table4: kept as it is, the records of rounds (rounds.jsonl) of FedAvg(6) are not there; delete the picture to "
+        "draw it from the rest",
+    )
+    assert whole.read_bytes() == before
+    # It needs no records of FedAvg
+    assert not draw_figures(made("crossing"), [some], tmp_path).notes
+    assert whole.read_bytes() != before
+
+
+def test_pictures_of_crossings_are_kept_together(outcome, tmp_path):
+    """Where one setting of two has its records left, its picture would have another name."""
+    runs = [run for setting in outcome.comparison.settings for run in setting.runs]
+    (fedlama,) = outcome.comparison.settings[1].runs
+    runs.append(replace(fedlama, setting="another"))
+    both = replace(outcome, comparison=compare(runs, baseline="FedAvg(3)"))
+    whole = draw_figures(made("crossing"), [both], tmp_path).paths
+    assert [path.name for path in whole] == ["table4-1.svg", "table4-2.svg"]
+    some = without_records(both, "another")
+    drawn = draw_figures(made("crossing"), [some], tmp_path)
+    assert drawn.paths == whole
+    assert len(drawn.notes) == 1
+    assert not (tmp_path / "table4.svg").exists()
+
+
 def test_a_curve_is_over_the_seeds_whose_records_are_kept(outcome, tmp_path):
     baseline, *others = outcome.comparison.settings
     (recorded,) = baseline.runs

@@ -20,7 +20,7 @@ from fedlama.run.config import Config, load_config, parse_config
 from fedlama.run.default_models import model_builder
 from fedlama.run.directory import RunDirectory
 from fedlama.run.execute import execute
-from fedlama.run.files import write_atomically
+from fedlama.run.files import locked, write_atomically
 from fedlama.run.recorded import RecordedRun
 from fedlama.run.resolve import load_data, resolve
 from fedlama.study.runs import find_runs, load_run
@@ -627,3 +627,22 @@ def test_the_seconds_of_a_run_that_is_resumed_go_on(copied, last):
     seconds = lines(timings)[-1]["seconds"]
     expected = 7200 if last == 7200.0 else 3600
     assert expected <= seconds < expected + 600
+
+
+@pytest.mark.parametrize("option", ["--out", "--checkpoints"])
+def test_a_place_that_will_not_do_names_what_the_user_wrote(tmp_path, option):
+    """A study's unfinished runs may be kept in a folder that another option names."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(InputError, match=rf"choose another {option}$"),
+        locked(tmp_path / "file" / "run", option=option),
+    ):
+        pytest.fail("it was locked")
+    with (
+        locked(tmp_path),
+        pytest.raises(InputError, match=rf"choose another {option}$"),
+        locked(tmp_path, option=option),
+    ):
+        pytest.fail("both hold it")
+    with pytest.raises(InputError, match=rf"choose another {option}$"):
+        RunDirectory(tmp_path / "file", tiny(), option=option)

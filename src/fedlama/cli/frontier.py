@@ -45,7 +45,8 @@ def reproduce_frontier(
         study,
         folder,
         workers,
-        sitting,
+        # As its own folder has it, apart from other scales and from tables
+        sitting.below(_default_folder(scale).name),
         plan_only=plan_only,
         train=train,
     )

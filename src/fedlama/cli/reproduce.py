@@ -141,7 +141,8 @@ def reproduce(
         every,
         folder,
         workers,
-        sitting,
+        # Runs of other scales, lengths and precisions are others.
+        sitting.below(changes.folder(scale)),
         plan_only=plan,
         train=not finished,
         all_layers=all_layers,

@@ -60,7 +60,11 @@ def find_checkpoint(
         return Found(weights, manifest["round"], refused)
 
     if refused:
-        raise InputError(f"{refused[0]}; there is no other checkpoint to continue from")
+        run = folder.parent
+        raise InputError(
+            f"{refused[0]}; there is no other checkpoint to continue from: choose another folder, or delete {run}, to "
+            f"start that run anew"
+        )
     return None
 
 

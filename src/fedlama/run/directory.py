@@ -27,7 +27,13 @@ from fedlama.core import PolicyState
 from fedlama.run.changed_keys import changed_keys
 from fedlama.run.checkpoints import CheckpointWriter
 from fedlama.run.config import Config
-from fedlama.run.files import Held, append_line, write_atomically, writing
+from fedlama.run.files import (
+    OUT_OPTION,
+    Held,
+    append_line,
+    write_atomically,
+    writing,
+)
 from fedlama.run.partition_file import PARTITION, PartitionFile
 from fedlama.run.reading import last_seconds, read_records, timings_up_to
 from fedlama.run.toml import read_toml, to_toml
@@ -61,19 +67,20 @@ class RunDirectory:
         resume: bool = False,
         held: Held | None = None,
         partition: PartitionFile | None = None,
+        option: str = OUT_OPTION,
     ) -> None:
         """A directory at `path` for a run of `config`, which is resolved.
 
         One that holds a run already is refused, emptied of it with `replace`, or continued with `resume`. If the
         folder is `held`, it is checked before each writing that it is still the same. `partition` says how the data
-        fell on clients.
+        fell on clients, `option` by what the user named the folder.
         """
         if path.exists() and not path.is_dir():
             raise InputError(
-                f"{path} is a file; a run needs a folder: choose another --out"
+                f"{path} is a file; a run needs a folder: choose another {option}"
             )
         if not replace and not resume:
-            _check_free(path)
+            _check_free(path, option)
         self.path = path
         self.config = config
         self._held = held
@@ -253,7 +260,7 @@ class RunDirectory:
         write_atomically(self.path / SUMMARY, summary + "\n")
 
 
-def _check_free(path: Path) -> None:
+def _check_free(path: Path, option: str) -> None:
     """Refuse a folder that holds a run, or a part of one."""
     for name in FILES:
         if not (path / name).exists():
@@ -262,7 +269,7 @@ def _check_free(path: Path) -> None:
         if (path / CONFIG).exists():
             held = "a run (--resume continues it)"
         raise InputError(
-            f"{path} already holds {held}: choose another --out, or delete that folder first"
+            f"{path} already holds {held}: choose another {option}, or delete that folder first"
         )
 
 

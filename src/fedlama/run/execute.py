@@ -17,7 +17,7 @@ from fedlama.rows import describe
 from fedlama.run.checkpoint_search import find_checkpoint
 from fedlama.run.config import Config
 from fedlama.run.directory import CHECKPOINTS, CONFIG, UNTIL_ROUND, RunDirectory
-from fedlama.run.files import locked
+from fedlama.run.files import OUT_OPTION, locked
 from fedlama.run.partition_file import PartitionFile
 from fedlama.run.recorded import check_same_network
 from fedlama.run.references import is_reference
@@ -41,6 +41,7 @@ def execute(
     replace: bool = False,
     resume: bool = False,
     quiet: bool = False,
+    option: str = OUT_OPTION,
 ) -> TrainingResult | None:
     """Run a configuration into a directory.
 
@@ -54,6 +55,7 @@ def execute(
         resume: whether it goes on from its last checkpoint, as it does when torchrun restarts the group. A finished
             run stays as it is, and None is returned.
         quiet: whether nothing is printed when a signal asks the run to stop.
+        option: what the user named the directory by, for messages.
     """
     run = config
     if not isinstance(run, Resolved):
@@ -63,7 +65,7 @@ def execute(
         nowhere = Checkpointing(Control())
         return train(run, workers, lambda record: None, nowhere)
 
-    with locked(out) as held:
+    with locked(out, option=option) as held:
         resume = resume or torchrun_restarts() > 0
         directory = RunDirectory(
             out,
@@ -72,8 +74,9 @@ def execute(
             resume=resume,
             held=held,
             partition=PartitionFile.of(run.data, run.shards),
+            option=option,
         )
-        if resume and _is_finished(directory, run):
+        if resume and _is_finished(directory, run, option):
             return None
         keeping = _checkpointing(directory, resume)
 
@@ -107,10 +110,10 @@ def execute(
         return result
 
 
-def _is_finished(directory: RunDirectory, run: Resolved) -> bool:
+def _is_finished(directory: RunDirectory, run: Resolved, option: str) -> bool:
     """Whether there is nothing left to train of a run that is resumed; other data or another network is refused."""
     out = directory.path
-    _check_same_data(directory)
+    _check_same_data(directory, option)
     for sentence in changed_code(out / CONFIG, run.config):
         print(f"fedlama: {sentence}", file=sys.stderr)
 
@@ -154,7 +157,7 @@ def train(
     )
 
 
-def _check_same_data(directory: RunDirectory) -> None:
+def _check_same_data(directory: RunDirectory, option: str) -> None:
     """A run that goes on with other data would end with numbers that belong to neither."""
     data = directory.config.data
     before = _stored_hash(directory.path / CONFIG, data.name)
@@ -167,7 +170,7 @@ def _check_same_data(directory: RunDirectory) -> None:
         source = data_source(data)
     raise InputError(
         f"{source} changed since the run in {directory.path} began (SHA-256 {before[:12]}…, now {now[:12]}…): "
-        f"restore the data, or start a new run with another --out"
+        f"restore the data, or start a new run with another {option}"
     )
 
 

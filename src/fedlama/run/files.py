@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from fedlama.base import NO_ROOM, InputError, RunError
 
 LOCK = ".lock"
+OUT_OPTION = "--out"  # what names a run's folder on the command line
 PARTIAL = ".partial"  # after the name of a file that is not whole yet
 SECONDS_OF_A_LOOK = 0.1
 # A link that somebody put in the place of a file of ours must not lead to a file of somebody else's.
@@ -143,11 +144,15 @@ class Held:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[Held]:
+def locked(path: Path, *, option: str = OUT_OPTION) -> Iterator[Held]:
     """Hold a run's folder: a second run into it is refused. The lock goes with the process, however it ends.
 
     The folder itself is locked, because the file `.lock` can be deleted: that file is for file systems that cannot lock
     a folder, and for people who look.
+
+    Arguments:
+        path: The folder, which is made if it is not there.
+        option: What the user named it by, for messages.
     """
     made_here = not path.exists()
     file = FileLock(path / LOCK, timeout=SECONDS_OF_A_LOOK)
@@ -160,12 +165,12 @@ def locked(path: Path) -> Iterator[Held]:
     except (BlockingIOError, Timeout):
         _close(handle)
         raise InputError(
-            f"{path} is being written by another run: wait for it, or choose another --out"
+            f"{path} is being written by another run: wait for it, or choose another {option}"
         ) from None
     except OSError as error:
         _close(handle)
         raise InputError(
-            f"{path}: cannot be written ({error.strerror}); choose another --out"
+            f"{path}: cannot be written ({error.strerror}); choose another {option}"
         ) from None
     held = Held(path, handle)
     try:

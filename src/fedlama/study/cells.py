@@ -85,8 +85,8 @@ def check_same_config(out: Path, cell: Cell, *, built: bool = True) -> list[str]
         run = resolved(cell)
         config = run.config
     now = comparable(config).model_dump(exclude_none=True)
-    old = _keys_of_both(before, now)
-    new = _keys_of_both(now, before)
+    old = keys_of_both(before, now)
+    new = keys_of_both(now, before)
     # Training and result are the same, whatever else is evaluated beside
     evaluated_then = old.pop(EVALUATE, None)
     evaluated_now = new.pop(EVALUATE, None)
@@ -118,7 +118,7 @@ def resolved(cell: Cell) -> Resolved:
     return cell.kept.get(cell.config, resolve)
 
 
-def _keys_of_both(
+def keys_of_both(
     tables: Mapping[str, Any], others: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What two configurations can be compared by: not the versions, nor keys that only one version of fedlama knows."""
@@ -129,7 +129,7 @@ def _keys_of_both(
         other = others[name]
         are_tables = isinstance(value, Mapping) and isinstance(other, Mapping)
         if are_tables:
-            common[name] = _keys_of_both(value, other)
+            common[name] = keys_of_both(value, other)
         else:
             common[name] = value
     return common

@@ -18,6 +18,7 @@ from fedlama.study.cells import (
     is_done,
 )
 from fedlama.study.choosing import chosen_rates, known_rates
+from fedlama.study.going_on import check_begun, unfinished
 from fedlama.study.index import INDEX, Choice, StudyIndex, is_json, read_index
 from fedlama.study.settings import Cell, Study, rate_text
 from fedlama.study.side_by_side import run_cells
@@ -68,6 +69,7 @@ def run_study(
         pilots = study.pilots()
         if train:
             pilots_to_run = missing(study.selected_of(pilots), out)
+            _check_all_begun(pilots_to_run, out, sitting)
             run_cells(
                 cells=pilots_to_run,
                 out=out,
@@ -82,14 +84,16 @@ def run_study(
         cells = _cells(study, rates)
 
         # Refuses a folder of another study before anything in it is touched
-        to_run = missing(cells, out, built=train)
+        to_run = study.selected_of(missing(cells, out, built=train))
+        if train:
+            _check_all_begun(to_run, out, sitting)
         index = _index(study, choices, cells, out, samples)
         _keep(index, others, out)
         if not train:
             return index
 
         run_cells(
-            cells=study.selected_of(to_run),
+            cells=to_run,
             out=out,
             workers=processes,
             watch=watch,
@@ -214,6 +218,13 @@ def missing(cells: Sequence[Cell], out: Path, *, built: bool = True) -> list[Cel
     for sentence in changes:
         print(f"fedlama: {sentence}", file=sys.stderr)
     return found
+
+
+def _check_all_begun(cells: Sequence[Cell], out: Path, sitting: Sitting | None) -> None:
+    """Refuse begun runs of another configuration; whether their checkpoints are whole shows when they go on."""
+    for cell in cells:
+        run = unfinished(cell, out, sitting)
+        check_begun(run, with_checkpoints=False)
 
 
 def _cells(study: Study, rates: Mapping[str, float | None]) -> list[Cell]:

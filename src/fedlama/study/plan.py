@@ -11,9 +11,15 @@ from typing import TextIO
 from fedlama.base.times import about
 from fedlama.processes.cpu import cpu_type
 from fedlama.processes.devices import default_workers
-from fedlama.run.directory import CHECKPOINTS
 from fedlama.run.resolve import Resolved
 from fedlama.study.cells import check_same_config, is_done, resolved
+from fedlama.study.going_on import (
+    Unfinished,
+    check_begun,
+    check_workplace,
+    unfinished,
+    warnings_of_lost_runs,
+)
 from fedlama.study.settings import Cell, Study
 from fedlama.study.sitting import Sitting
 from fedlama.study.speed import (
@@ -87,14 +93,16 @@ def announce(
             which its data is needed).
     """
     out: TextIO = stream or sys.stderr
-    check_folders(studies, built=stand_in is None)
+    check_folders(studies, sittings, built=stand_in is None)
+    runs = _missing(studies, sittings)
+    for warning in warnings_of_lost_runs(runs):
+        print(f"fedlama: {warning}", file=out, flush=True)
     plan, examples = counted(studies, workers, sittings, stand_in)
     print(f"plan: {amount_text(plan)}", file=out, flush=True)
     if not plan.missing:
         return plan
 
-    runs = list(examples.values())
-    speeds = measured(runs)
+    speeds = measured(list(examples.values()))
     speed_of = dict(zip(examples, speeds, strict=True))
     seconds = estimated(plan, speed_of)
 
@@ -103,13 +111,17 @@ def announce(
     return plan
 
 
-def check_folders(studies: Studies, *, built: bool = True) -> None:
-    """Refuse folders with finished runs of another configuration, before a plan counts them as done.
+def check_folders(
+    studies: Studies, sittings: Sittings | None = None, *, built: bool = True
+) -> None:
+    """Refuse runs of another configuration, before a plan counts them as done, and folders that cannot be written.
 
-    One run of each setting is looked at; running the study looks at all of them.
+    Of the finished runs one of each setting is looked at, as running the study looks at all of them. Begun runs are all
+    looked at: the ones that wait would show only after others were trained.
 
     Arguments:
         studies: What is to be run.
+        sittings: Where unfinished runs are kept, by the folder of their study (default: in it).
         built: Whether runs may be built to be compared, for which the data is needed.
     """
     for study, out in studies:
@@ -126,22 +138,34 @@ def check_folders(studies: Studies, *, built: bool = True) -> None:
             skipped.add(cell.setting)
             check_same_config(out, cell, built=built)
 
+    for run in _missing(studies, sittings):
+        check_workplace(run)
+        check_begun(run, built=built)
+
 
 def planned(studies: Studies) -> list[Cell]:
     """Every run that these studies still need, whatever learning rates will be chosen; two may share a folder."""
-    missing = _missing(studies)
-    return list(missing.values())
+    return [run.cell for run in _missing(studies)]
 
 
-def _missing(studies: Studies) -> dict[Path, Cell]:
-    """By the folder of the run."""
-    missing: dict[Path, Cell] = {}
+def _missing(studies: Studies, sittings: Sittings | None = None) -> list[Unfinished]:
+    """Every run that these studies still need, with where it is; two studies may share a folder and its runs."""
+    known_sittings = sittings or {}
+    missing: dict[Path, Unfinished] = {}  # by the folder of the run
     for study, out in studies:
+        sitting = known_sittings.get(out, Sitting())
+        rates: dict[str, tuple[float, ...]] = {}
+        for setting in study.settings:
+            rates[setting.name] = setting.learning_rates
         for cell in _every_cell(study):
-            if not is_done(out, cell):
-                folder = out / cell.path
-                missing[folder] = cell
-    return missing
+            if is_done(out, cell):
+                continue
+            run = unfinished(cell, out, sitting)
+            is_chosen = cell.rate is None
+            if is_chosen:
+                run = replace(run, rates=rates[cell.setting])
+            missing[run.home] = run
+    return list(missing.values())
 
 
 def _every_cell(study: Study) -> list[Cell]:
@@ -165,20 +189,18 @@ def counted(
         stand_in: What is counted for a run (default: the run itself).
     """
     build = stand_in or resolved
-    known_sittings = sittings or {}
-    workplaces: dict[Path, Path] = {}  # by the folder of the run
+    folders: set[Path] = set()
     devices: set[str] = set()
     for study, out in studies:
-        sitting = known_sittings.get(out, Sitting())
         for cell in _every_cell(study):
-            folder = out / cell.path
-            workplaces[folder] = sitting.workplace(out, cell.path)
+            folders.add(out / cell.path)
             devices.add(cell.config.train.device)
 
     missing: list[MissingRun] = []
     examples: dict[Kind, Resolved] = {}
     built: dict[tuple[str, bool, int], Resolved] = {}
-    for folder, cell in _missing(studies).items():
+    for run_left in _missing(studies, sittings):
+        cell = run_left.cell
         # Seeds and learning rates take the same time; a study may be shorter, or a pilot.
         is_chosen = cell.rate is None
         iterations = cell.config.train.iterations
@@ -190,8 +212,7 @@ def counted(
         kind = kind_of(cell.config)
         examples.setdefault(kind, run)
         # A run that was interrupted goes on from its last checkpoint.
-        taken = _steps_taken(folder, workplaces[folder])
-        left = amount_of(run, taken)
+        left = amount_of(run, run_left.taken)
         missing.append(MissingRun(cell, kind, left))
 
     processes = workers
@@ -199,29 +220,10 @@ def counted(
         processes = min(default_workers(device) for device in devices)
     plan = Plan(
         missing=tuple(missing),
-        finished=len(workplaces) - len(missing),
+        finished=len(folders) - len(missing),
         processes=processes,
     )
     return plan, examples
-
-
-def _steps_taken(home: Path, workplace: Path) -> int:
-    """The step of a run's last checkpoint, from which it will go on.
-
-    Arguments:
-        home: Where the run will be when it is finished.
-        workplace: Where it waits until then. A run that was begun at home is taken along only if nothing waits there.
-    """
-    folder = home
-    if workplace.exists():
-        folder = workplace
-    latest = 0
-    for file in folder.glob(f"{CHECKPOINTS}/step-*.json"):
-        digits = file.stem.removeprefix("step-")
-        # Somebody may have put another file there.
-        if digits.isdecimal():
-            latest = max(latest, int(digits))
-    return latest
 
 
 def estimated(plan: Plan, speeds: Mapping[Kind, Speed | None]) -> float | None:

@@ -24,11 +24,14 @@ from fedlama.processes.signals import stop_on_signals
 from fedlama.processes.world import launched_by_torchrun
 from fedlama.rows import describe
 from fedlama.run.execute import execute
-from fedlama.run.files import write_atomically
+from fedlama.run.files import OUT_OPTION, write_atomically
 from fedlama.run.resolve import Resolved
+from fedlama.study.begun import CHECKPOINTS_OPTION, is_begun, write_note
 from fedlama.study.cells import DIVERGED, OnNews, is_done, resolved
+from fedlama.study.going_on import unfinished
 from fedlama.study.settings import Cell
 from fedlama.study.sitting import Sitting, deliver, take_along
+from fedlama.training import Record
 
 
 def cells_at_once(cells: Sequence[Cell], workers: int) -> int:
@@ -141,21 +144,50 @@ class _SideBySide:
             if self.sitting.is_over() and not self._is_ending():
                 self.time_is_up = True
                 self._ask_all_to_stop()
+        self.sitting.drop_empty(self.out, [cell.path for cell in self.cells])
         self._raise_what_ended_it()
 
     def _raise_what_ended_it(self) -> None:
         """Nothing, if all of them are done."""
-        left = sum(not is_done(self.out, cell) for cell in self.cells)
+        left = [cell for cell in self.cells if not is_done(self.out, cell)]
         # None is left if the last ones ended just then
         if self.time_is_up and not self.stopped and left:
             raise RunError(
-                f"stopped after {self.sitting.minutes:g} minutes, as asked, with {left} of {len(self.cells)} runs left "
-                f"and their checkpoints saved; the same command goes on from here"
+                f"stopped after {self.sitting.minutes:g} minutes, as asked, {self._left_text(left)}; the same command "
+                f"goes on from here"
+            )
+        if self.stopped and left:
+            raise RunError(
+                f"stopped, as asked, {self._left_text(left)}; the same command goes on from here"
             )
         if self.stopped:
             raise RunError("stopped, as asked; the same command goes on from here")
         if self.failures:
             raise self.failures[0]
+
+    def _left_text(self, left: Sequence[Cell]) -> str:
+        """`with 4 of 6 runs left: 1 begun, with checkpoints in kept, and 3 not begun`."""
+        begun = 0
+        places: set[str] = set()
+        for cell in left:
+            run = unfinished(cell, self.out, self.sitting)
+            if not run.taken:
+                continue
+            begun += 1
+            at_home = run.furthest == self.out / cell.path
+            place = self.sitting.keeps_in
+            if at_home or place is None:
+                place = self.out
+            places.add(str(place))
+
+        text = f"with {len(left)} of {len(self.cells)} runs left"
+        if not begun:
+            return f"{text}, none of them begun"
+        where = " and ".join(sorted(places))
+        others = len(left) - begun
+        if not others:
+            return f"{text}, all of them begun, with checkpoints in {where}"
+        return f"{text}: {begun} begun, with checkpoints in {where}, and {others} not begun"
 
     def stop(self) -> None:
         """Let the running cells finish their cycle and save."""
@@ -201,17 +233,24 @@ class _SideBySide:
     def _start(self, cell: Cell, workers: int) -> None:
         home = self.out / cell.path
         workplace = self.sitting.workplace(self.out, cell.path)
+        option = OUT_OPTION
+        if workplace != home:
+            option = CHECKPOINTS_OPTION
 
         def work(emit: Emit) -> None:
             take_along(home, workplace)
+            note = _Note(home, workplace, self.sitting.keeps_in)
+            if is_begun(workplace):
+                note.write()
             try:
                 execute(
                     resolved(cell),
                     workplace,
-                    [emit],
+                    [note, emit],
                     workers=workers,
                     resume=True,
                     quiet=True,
+                    option=option,
                 )
             except DivergenceError:
                 deliver(workplace, home)
@@ -259,6 +298,32 @@ class _SideBySide:
         if error is None:
             error = RunError(named.text)
         self.failures.append(error)
+
+
+class _Note:
+    """Notes at a run's home where else it is kept, once there is something of it: at the first record, not before.
+
+    What is kept at home needs no note. One of an earlier sitting stays until the run is finished: it may be further
+    there.
+    """
+
+    def __init__(self, home: Path, workplace: Path, checkpoints: Path | None) -> None:
+        self.home = home
+        self.workplace = workplace
+        self.checkpoints = checkpoints
+        self.is_written = False
+
+    def __call__(self, record: Record) -> None:
+        """Take a record of the run."""
+        if not self.is_written:
+            self.write()
+
+    def write(self) -> None:
+        """Say where it is."""
+        self.is_written = True
+        if self.checkpoints is None or self.workplace == self.home:
+            return
+        write_note(self.home, self.workplace, self.checkpoints)
 
 
 def _lead_own_group() -> None:

@@ -78,8 +78,18 @@ def draw_figures(
         comparison = _in_the_studys_colours(outcome)
         if made.draw == "curves":
             comparison = _over_recorded_seeds(comparison)
+        lacking = _runs_without_records(made, outcome)
         pictures = _pictures(made, comparison, all_layers=all_layers)
-        notes += _lacking(name, made, outcome, is_drawn=bool(pictures))
+        # It may have been drawn when they were there, such as before they were published.
+        kept = _drawn_before(folder, name)
+        if pictures and lacking and kept:
+            notes.append(
+                f"{name}: kept as it is, {_not_there(lacking)}; delete the picture to draw it from the rest"
+            )
+            paths += kept
+            continue
+
+        notes += _lacking(name, made, lacking, is_drawn=bool(pictures))
         for number, picture in enumerate(pictures, start=1):
             path = folder / f"{name}.svg"
             if len(pictures) > 1:
@@ -112,24 +122,39 @@ def _letter(made: Reproduction, outcomes: Sequence[PanelOutcome], position: int)
     return ascii_lowercase[position]
 
 
+def _drawn_before(folder: Path, name: str) -> list[Path]:
+    """The pictures of a panel that are there: one, or for crossings one per setting."""
+    one = folder / f"{name}.svg"
+    if one.is_file():
+        return [one]
+    return sorted(folder.glob(f"{name}-[0-9].svg"))
+
+
 def _lacking(
-    name: str, made: Reproduction, outcome: PanelOutcome, *, is_drawn: bool
+    name: str, made: Reproduction, without: Sequence[str], *, is_drawn: bool
 ) -> list[str]:
     """That a figure is not drawn, or without some settings; a table is told to lack nothing, it has its numbers."""
     if made.draw is None:
         return []
-    without: list[str] = []
-    if made.draw in DRAWN_FROM_RECORDS:
-        without = _without_records(made.draw, outcome.comparison)
     if not without:
         if is_drawn:
             return []
         return [f"{name}: not drawn, no run has what it shows"]
 
-    records = f"the records of rounds ({ROUNDS}) of {joined(without)} are not there"
     if is_drawn:
-        return [f"{name}: drawn without some runs, {records}"]
-    return [f"{name}: not drawn, {records}"]
+        return [f"{name}: drawn without some runs, {_not_there(without)}"]
+    return [f"{name}: not drawn, {_not_there(without)}"]
+
+
+def _not_there(without: Sequence[str]) -> str:
+    return f"the records of rounds ({ROUNDS}) of {joined(without)} are not there"
+
+
+def _runs_without_records(made: Reproduction, outcome: PanelOutcome) -> list[str]:
+    """The settings that a figure would need the records of; a table needs none."""
+    if made.draw in DRAWN_FROM_RECORDS:
+        return _without_records(made.draw, outcome.comparison)
+    return []
 
 
 def _without_records(draw: Draw, comparison: RunComparison) -> list[str]:
