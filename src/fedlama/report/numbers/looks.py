@@ -10,12 +10,12 @@ from itertools import count
 
 from fedlama.report.numbers.reading import sends_plainly
 from fedlama.run.config import Config
+from fedlama.run.labels import FRUGAL
 
 # FedAvg's interval as a multiple of τ′ → look; 4τ′ is the longest that the paper compares with
 FEDAVG_LOOKS = {1: 0, 4: 1, 2: 4}
 # FedLAMA's φ → look
 FEDLAMA_LOOKS = {4: 2, 2: 5}
-FRUGAL = "frugal"
 FRUGAL_LOOK = 3
 # All others: first the colours that mean the least
 REST = (3, 4, 5, 1, 2, 0)
