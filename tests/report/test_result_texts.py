@@ -229,3 +229,19 @@ def test_how_often_kernels_of_each_size_were_long():
             cells.append(f"{least} to {most}" if len(missed) > 1 else str(most))
         kernels = f"{size:,} numbers" if len(missed) > 1 else f"{size:,} numbers (one)"
         assert f"| {kernels} | {' | '.join(cells)} |" in words()
+
+
+def test_what_another_learning_rate_changes():
+    runs = summaries("rates/cifar10")
+    text = words().replace("−", "-")
+    for rate, name in (("0.1", ""), ("0.2", "-rate-0.2")):
+        often, seldom = runs[f"fedavg-6{name}", 0], runs[f"fedavg-24{name}", 0]
+        cells: list[str] = []
+        for run in (often, seldom):
+            score, average = run["accuracy"], run["average_score"]
+            cells.append(f"{100 * score:.2f} % ({100 * average:.2f})")
+        model, average = (
+            100 * (seldom[key] - often[key]) for key in ("accuracy", "average_score")
+        )
+        cells.append(f"{model:.2f} ({average:.2f})")
+        assert f"| {rate} | {' | '.join(cells)} |" in text
