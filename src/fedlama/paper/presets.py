@@ -33,7 +33,7 @@ def frugal(
             drift very differently: with 0.5, those that drift little are averaged less often, and the others get about
             twice the bits: BatchNorm's statistics, which travel in every round, are taken off. In a small network all
             of them are better averaged at every round, with 1. Whole layers have one, two or four base intervals, so
-            fewer may be averaged than you ask for: with 0.9, `small_cnn` averages 0.57, because six sevenths of it are
+            fewer may be averaged than you ask for: with 0.9, `small_cnn` averages 0.75, because six sevenths of it are
             one layer.
 
     Returns:
