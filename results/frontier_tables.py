@@ -43,7 +43,7 @@ NEARLY = 0.1  # of a share: a rate meets its budget as well as that
 # Rows: what a setting is called, and what the studies call it, which have other rates; the first that is there is shown
 HEADLINE_ROWS: Mapping[str, tuple[str, ...]] = {
     "FedAvg(6)": (BASELINE,),
-    "FedLUAR(6, 1); 12 of 23 kernels in ResNet20": (
+    "FedLUAR(6, 1)": (
         "FedLUAR(6, 1)",
         "FedLUAR(6, 12)",
     ),
@@ -148,13 +148,12 @@ ANSWERS = (
         ("Rotate(1)",),
     ),
     Answer(
-        "Top-k with feedback? Only at the larger learning rate",
+        "Top-k with feedback? Not with clients that rarely return",
         ("Top 1 % + feedback",),
     ),
     Answer(
-        "**4. Both directions** below a tenth? With a coded downlink and a long window, for 0.2 points more",
+        "**4. Both directions** below a tenth? On small networks yes: 1.6 bits down, a window of eight rounds or more",
         (
-            "frugal, downlink Rotate(0.8)",
             "frugal, downlink Rotate(1.6)",
             "frugal, averaged 0.5",
         ),
