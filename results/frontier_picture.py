@@ -54,6 +54,7 @@ FRUGAL = Family("frugal", colour(DEMO.index("frugal")), "D", 10)
 PUBLISHED = Family("published by others", INK, "s", 5)
 SHOWN: Mapping[str, tuple[str, Family]] = {
     "frugal": ("frugal", FRUGAL),
+    "frugal, averaged 0.5": ("frugal, averaged 0.5", FRUGAL),
     # Its place says what it is
     "frugal, 0.5 %": ("", FRUGAL),
     "FedLAMA(6, 4)": ("FedLAMA(6, 4)", LAYERWISE),

@@ -32,8 +32,8 @@ def frugal(
         averaged: How many of FedAvg's parameters are averaged in a round, from 0.25 to 1. In a deep network layers
             drift very differently: with 0.5, those that drift little are averaged less often, and the others get about
             twice the bits: BatchNorm's statistics, which travel in every round, are taken off. On ResNet20 that lost
-            as much as 1 does, with half of the downlink. In a small network all of them are better averaged at
-            every round, with 1. Whole layers have one, two or four base intervals, so
+            less, with half of the downlink. In a small network all of them are better averaged at every round,
+            with 1. Whole layers have one, two or four base intervals, so
             fewer may be averaged than you ask for: with 0.9, `small_cnn` averages 0.75, because six sevenths of it are
             one layer.
 
