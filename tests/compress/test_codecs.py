@@ -146,7 +146,7 @@ def test_keys_decide_the_draws():
         (lambda: Quantize(9), "bits must be at most 8, not 9"),
         (lambda: Quantize(2.5), "bits must be a whole number, not 2.5"),
         (lambda: Quantize(4, block=1), "block must be at least 8, not 1"),
-        (lambda: Quantize(4, stochastic=1), "stochastic must be true or false, not 1"),
+        (lambda: Quantize(4, stochastic=1), "stochastic must be True or False, not 1"),
         (lambda: Rotate(0.05), "bits must be at least 0.1 and at most 8, not 0.05"),
         (lambda: Rotate(8.5), "bits must be at least 0.1 and at most 8, not 8.5"),
         (lambda: Rotate("1"), "bits must be at least 0.1 and at most 8, not '1'"),

@@ -160,7 +160,7 @@ def test_a_run_without_a_loss_writes_its_model_and_is_finished(tmp_path, evaluat
     assert summary.iterations == ITERATIONS
     assert summary.seconds > 0
     compared = compare_groups([read_run(tmp_path)])[0].comparison
-    assert setting_row(0, compared.settings[0], compared).progress == ""
+    assert setting_row(compared.settings[0], compared).progress == ""
     assert "a run took" in dict(facts(compared))
     written = load_file(tmp_path / "checkpoint" / "model.safetensors")
     for name, values in expected.arrays.to_torch_state_dict().items():

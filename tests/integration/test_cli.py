@@ -620,7 +620,7 @@ def test_a_plan_counts_what_waits_where_checkpoints_are_kept(tmp_path):
     made = reproduction("figure2", "smoke")
     panel = made.panels[0]
     cell = panel.study.cells({})[0]
-    kept = tmp_path / "kept" / panel.folder / cell.path / "checkpoint"
+    kept = tmp_path / "kept" / "smoke" / panel.folder / cell.path / "checkpoint"
     kept.mkdir(parents=True)
     (kept / "step-000000024.json").write_text("{}")
 
@@ -644,7 +644,7 @@ def test_plans_are_printed_and_nothing_is_spent(tmp_path):
     )
     assert (done.returncode, done.stdout) == (0, "")
     first, second = done.stderr.splitlines()
-    assert first == "plan: 40 runs to train, 5,616 client steps in all"
+    assert first == "plan: 49 runs to train, 6,480 client steps in all"
     assert "on this machine" in second
     assert not (tmp_path / "out").exists()
 

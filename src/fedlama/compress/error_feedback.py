@@ -17,7 +17,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from fedlama.base import InputError, Limits, check_options, shown
+from fedlama.base import InputError, Limits, check_flag, check_options, shown
 from fedlama.compress.codec import Codec
 from fedlama.compress.forwarding import Forwarding
 from fedlama.compress.limits import MAX_BITS, MIN_BITS
@@ -74,8 +74,7 @@ class ErrorFeedback(Forwarding):
             object.__setattr__(self, "profile", shares)
 
     def _check_gain(self, gain: bool) -> None:
-        if not isinstance(gain, bool):
-            raise InputError(f"gain must be true or false, not {shown(gain)}")
+        check_flag("gain", gain)
         if gain and self.lifetime != "window":
             raise InputError(
                 "a gain makes up for what is lost at a window's end, so lifetime must be window"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedlama.base import InputError, Limits, check_options, shown
+from fedlama.base import InputError, Limits, check_options
 from fedlama.compress.codec import Codec
 from fedlama.compress.coded import Coded, Shape
 from fedlama.compress.draws import generator
@@ -50,10 +50,6 @@ class Quantize(Codec):
         # Numpy's whole numbers are equal to Python's, but not written alike, and the checksum covers how they are
         object.__setattr__(self, "bits", int(self.bits))
         object.__setattr__(self, "block", int(self.block))
-        if not isinstance(self.stochastic, bool):
-            raise InputError(
-                f"stochastic must be true or false, not {shown(self.stochastic)}"
-            )
 
     def code(
         self,
