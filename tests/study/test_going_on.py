@@ -55,7 +55,10 @@ def begin(out, checkpoints=None, study=None):
             return bool(seen)
 
     sitting = UntilTheFirstRecord(0.5, checkpoints)
-    watch = lambda cell, news: seen.append(news)  # noqa: E731
+
+    def watch(cell, news):
+        seen.append(news)
+
     with pytest.raises(RunError) as stopped:
         run_study(study or study_of(), out, 1, watch, sitting=sitting)
     return str(stopped.value)

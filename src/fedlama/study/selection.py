@@ -102,8 +102,9 @@ def with_finished_seeds(study: Study, out: Path) -> Study:
     """
     settings: list[Setting] = []
     for setting in study.settings:
-        more = _finished_seeds(out / setting.folder) - set(setting.seeds)
-        seeds = (*setting.seeds, *sorted(more))
+        finished = _finished_seeds(out / setting.folder)
+        more = sorted(finished.difference(setting.seeds))
+        seeds = (*setting.seeds, *more)
         settings.append(replace(setting, seeds=seeds))
     return replace(study, settings=tuple(settings))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -111,7 +112,8 @@ def _beginnings(
 ) -> Iterator[tuple[list[Offer], list[Offer]]]:
     """What to buy before anything else, and what may be bought after that, both the best first."""
     # One interval for all, and then what is worth most
-    for interval in sorted({offer.shorter for offer in best_first}):
+    intervals = {offer.shorter for offer in best_first}
+    for interval in sorted(intervals):
         first = [offer for offer in best_first if offer.shorter >= interval]
         others = [offer for offer in best_first if offer.shorter < interval]
         yield first, others
@@ -144,12 +146,13 @@ class _Plan:
 
 def _most_expensive(offers: Iterable[Offer]) -> list[int]:
     """The layers that cost most, at most TRIED of them."""
-    prices: dict[int, Fraction] = {}
+    prices: defaultdict[int, Fraction] = defaultdict(Fraction)
     for offer in offers:
-        price = prices.get(offer.index, Fraction(0))
-        prices[offer.index] = price + offer.price
-    by_price = sorted(prices, key=lambda index: (-prices[index], index))
-    return by_price[:TRIED]
+        prices[offer.index] += offer.price
+    in_order = sorted(prices)
+    # Stable: of layers that cost the same the first ones
+    in_order.sort(key=lambda index: prices[index], reverse=True)
+    return in_order[:TRIED]
 
 
 def _rank(offer: Offer) -> tuple[Fraction, int, int, int]:

@@ -169,12 +169,16 @@ def unbroken(text: str) -> str:
 def seeds_spanned(seeds: Sequence[int]) -> str:
     """`seed 2`, `seeds 0 and 2` or `seeds 0 to 2`: in a title there is no room for a long list."""
     listed = sorted(seeds)
+    first = listed[0]
+    last = listed[-1]
     if len(listed) == 1:
-        return f"seed {listed[0]}"
-    without_gaps = listed[-1] - listed[0] == len(listed) - 1
-    if without_gaps and len(listed) > 2:
-        return f"seeds {listed[0]} to {listed[-1]}"
-    return f"seeds {joined([str(seed) for seed in listed])}"
+        return f"seed {first}"
+
+    is_a_range = listed == list(range(first, last + 1))
+    if is_a_range and len(listed) > 2:
+        return f"seeds {first} to {last}"
+    names = [str(seed) for seed in listed]
+    return f"seeds {joined(names)}"
 
 
 def seeds_named(seeds: Sequence[int]) -> str:
