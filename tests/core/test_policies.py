@@ -385,8 +385,8 @@ def test_a_large_layer_is_not_priced_out_by_small_ones():
 
 
 def test_one_interval_for_all_is_one_of_the_plans():
-    # All at 12 steps are exactly half of the bytes and drift 30 · 12 = 360. With one layer fixed and the best offers for
-    # the others it is (12, 6, 24, 6): 120 + 60 + 168 + 18 = 366.
+    # All at 12 steps are exactly half of the bytes and drift 30 · 12 = 360. With one layer fixed and the best offers
+    # for the others it is (12, 6, 24, 6): 120 + 60 + 168 + 18 = 366.
     weights = [Fraction(weight) for weight in (10, 10, 7, 3)]
     assert chosen_drift([12, 2, 11, 1], weights, 0.5) == 360
 
